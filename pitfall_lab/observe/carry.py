@@ -1,8 +1,8 @@
-"""What a cell takes from earlier cells, carried into another process: modules, optimizers, tensors and plain values as they are now.
+"""Copies the values that a cell takes from earlier cells to another process: modules, optimizers, tensors and plain values.
 
-They go there in one piece, so that what shares memory there shares it too (an optimizer and its module, a tensor and its view). Only what
-can be taken along without running code of the learner's, and comes out as the same thing, is taken; the rest is named, with no guess.
-The bytes are written by this process and read by one that it has started, never by anything that a browser has sent.
+All values are pickled together, so that those that share memory (an optimizer and its module, a tensor and its view) still do. Only
+values are taken that can be pickled without running the learner's code and are equal afterwards; the names of the others are returned.
+The bytes are written by this process and read by one that it has started, never received from a browser.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import torch
 
 LIMIT = 64 << 20
-"""So many bytes are carried: the values are written down before a cell runs, which must not be noticed."""
+"""The maximum size in bytes: the values are pickled before a cell runs, which must not take noticeable time."""
 _KNOWN = {"builtins", "collections", "copyreg", "datetime", "decimal", "enum", "fractions", "functools", "math", "numpy", "operator"}
 _KNOWN |= {"pathlib", "random", "re", "torch", "torchvision", "types", "typing"}
 _OWN_WAYS = ("__getstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "__getnewargs_ex__", "__getattr__", "__getattribute__")
@@ -25,7 +25,7 @@ _OWN_WAYS = ("__getstate__", "__reduce__", "__reduce_ex__", "__getnewargs__", "_
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """``data`` holds what could be written down; ``classes`` are the program's own classes and functions that it needs there."""
+    """``data`` are the pickled values, ``classes`` the program's classes and functions that they need, ``left`` the names left out."""
 
     data: bytes = b""
     classes: tuple[Any, ...] = ()
@@ -33,7 +33,7 @@ class Carried:
 
 
 def pack(values: Mapping[str, Any]) -> Carried:
-    """Write ``values`` down by name; what cannot be carried is ``left``.
+    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``.
 
     >>> x = torch.ones(2)
     >>> back = {}
@@ -44,20 +44,20 @@ def pack(values: Mapping[str, Any]) -> Carried:
     taken = dict(values)
     try:
         return _written(taken, ())
-    except Exception:  # something in it refuses: what, is found one by one
+    except Exception:  # some value cannot be pickled: try each one alone
         left = tuple(name for name, value in taken.items() if not _alone(value))
         taken = {name: value for name, value in taken.items() if name not in left}
     try:
         return _written(taken, left)
-    except Exception:  # together they are too many
+    except Exception:  # together they exceed the limit
         return Carried(left=tuple(values))
 
 
 def unpack(data: bytes, namespace: dict[str, Any]) -> None:
-    """Bind the names again. The classes that the values are of must be there."""
+    """Bind the names in ``namespace`` to the pickled values. The classes of the values must exist in this process."""
     if not data:
         return
-    # Memory that torch has read from a file looks like memory that another library may write, which a recorder has to watch.
+    # Storages that torch reads from a file look as if another library could write them, which a recorder would have to watch.
     values, grads = torch.load(io.BytesIO(data), weights_only=False, map_location=lambda storage, _: storage.clone())
     for tensor, gradient in grads:
         tensor.grad = gradient
@@ -77,13 +77,13 @@ def _written(values: dict[str, Any], left: tuple[str, ...]) -> Carried:
         return Carried(left=left)
     data, met = _saved(values, [])
     grads = [(each, each.grad) for each in met if isinstance(each, torch.Tensor) and each.grad is not None]
-    if grads:  # a tensor is written down without its gradient
+    if grads:  # a tensor is pickled without its gradient
         data, met = _saved(values, grads)
     return Carried(data, tuple(each for each in met if not isinstance(each, torch.Tensor)), left)
 
 
 def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[bytes, list[Any]]:
-    """The bytes, and the tensors, classes and functions that were met on the way."""
+    """The pickled bytes, and the tensors, classes and functions among the values."""
     found: dict[int, Any] = {}
 
     class Writer(_Writer):
@@ -95,7 +95,7 @@ def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]
 
 
 class _Refused(Exception):
-    """It cannot be carried, or must not be looked into."""
+    """The value cannot be copied, or only by running the learner's code."""
 
 
 class _Limited(io.BytesIO):
@@ -106,14 +106,14 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    """A pickler that takes objects only as Python itself writes them down, and notes the program's own classes."""
+    """A pickler that refuses objects with their own pickling methods, and collects tensors and the program's classes."""
 
     met: ClassVar[dict[int, Any]]
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor):
             if not obj.is_leaf or obj.is_inference() or type(obj) not in (torch.Tensor, torch.nn.Parameter):
-                raise _Refused  # a history stays behind, and without it the tensor is another one
+                raise _Refused  # its graph would be lost, and without it the tensor is another one
             self.met[id(obj)] = obj
         elif isinstance(obj, (type, types.FunctionType)):
             if obj.__module__ == "__main__":
@@ -128,7 +128,7 @@ class _Writer(pickle.Pickler):
 
 
 def _is_plain(kind: type) -> bool:
-    """Whether writing an object of this class down runs nothing but Python's, torch's and NumPy's own code."""
+    """Whether pickling an object of this class runs only code of Python, torch and NumPy."""
     for each in kind.__mro__:
         if _top(each.__module__) in _KNOWN:
             continue
@@ -138,6 +138,6 @@ def _is_plain(kind: type) -> bool:
 
 
 def _top(module: str | None) -> str:
-    """The package; NumPy's functions that are written in Cython say that they are Cython's."""
+    """The top-level package of a module; NumPy's Cython functions report a module of Cython."""
     name = (module or "").partition(".")[0].lstrip("_")
     return "numpy" if name.startswith("cython") else name

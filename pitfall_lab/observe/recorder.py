@@ -89,8 +89,8 @@ class Site:
         #: For the listener: the compiled function for repeated calls of this line.
         self.again: Any = None
         # ``run(func, args, kwargs)`` has the file and line of the caller. A warning is attributed to the innermost Python frame: its file,
-        # its line, and the "already shown" registry in its globals. Without this, all warnings would come from here, and the learner's warning
-        # filters would act differently.
+        # its line, and the "already shown" registry in its globals. Without this, all warnings would come from here, and the learner's
+        # warning filters would act differently.
         own = _run.__code__.replace(co_filename=code.co_filename, co_firstlineno=frame.f_lineno or 1)
         self.run: Callable[..., Any] = types.FunctionType(own, frame.f_globals, _run.__name__)
 

@@ -1,6 +1,6 @@
-"""What live tensors and arrays are at this moment, without a recording: read once, written as a trace of one event.
+"""Reads live tensors and arrays, or the graph behind them, once and without a recording, as a trace with one event.
 
-Every picture of a trace can then be drawn of it. Nothing is changed and nothing is kept alive. What cannot be read is said in a note.
+Every view of a trace can then draw it. Nothing is changed or kept alive. A note says what could not be read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pitfall_lab.trace.text import plain
 Named = Sequence[tuple[str, object]]
 
 CELLS = 16
-"""So many cells of a storage are read; of a longer one, those that its tensors begin and end with."""
+"""How many cells of a storage are read; of a longer storage, those at both ends and at the ends of its tensors."""
 NODES = 300
-"""So many nodes are read, those nearest to the loss first."""
+"""How many nodes are read; those nearest to the loss first."""
 COUNTED = 100_000
 
 
 def snapshot(values: Named) -> Trace:
-    """The memory of tensors and arrays: storages, strides, offsets, versions, and who shares what.
+    """A trace of the memory of tensors and arrays: storages, strides, offsets, versions, and which of them share memory.
 
-    A value that has no such memory is left out, with a note that says why.
+    A value without such memory is left out, with a note that gives the reason.
     """
-    # The learner's function modes (a recorder among them) must not see us look.
+    # The learner's function modes (a recorder among them) must not see these reads.
     with unseen():
         table = _Table()
         for name, value in values:
@@ -44,9 +44,9 @@ def snapshot(values: Named) -> Trace:
 
 
 def graph(values: Named, frame: FrameType | None = None) -> Trace:
-    """The autograd graph behind the ``values``, as torch has it now: nodes, edges, leaves, what each node saved and whether it still holds.
+    """A trace of the autograd graph behind the ``values``: nodes, edges, leaves, and the saved tensors with their states.
 
-    Tensors that the program has names for in ``frame`` are named. At most ``NODES`` nodes; a note counts the rest.
+    Tensors get the names that they have in ``frame``. At most ``NODES`` nodes are read; a note counts the rest.
     """
     with unseen():
         walk = _Walk(_names_in(frame))
@@ -56,37 +56,37 @@ def graph(values: Named, frame: FrameType | None = None) -> Trace:
 
 
 class _Item(NamedTuple):
-    """A tensor or array with the bytes it may touch. ``label`` is empty for memory that is nobody's by name."""
+    """A tensor or array, with the bytes of its storage. ``label`` is empty for a saved tensor without a name."""
 
     label: str
     name: str
     value: Any
     key: Any
-    """What names its storage where the address does not."""
+    """The key of its storage if that has no address."""
     low: int
     high: int
     first: int
-    """Address of its element at index 0, …, 0."""
+    """The address of the element at index 0, …, 0."""
     itemsize: int
     grad_fn: str | None
 
 
 class _Table:
-    """Collects tensors and arrays, then finds out who shares memory and counters with whom."""
+    """Collects tensors and arrays, then finds out which of them share memory and version counters."""
 
     def __init__(self) -> None:
         self.items: list[_Item] = []
         self.notes: list[Note] = []
         self.homes: dict[int, tuple[str, str | None]] = {}
-        """Per item, by position: its storage and its counter, after :meth:`effects`."""
+        """For each item, by position, the labels of its storage and counter; filled by :meth:`effects`."""
 
     def note(self, en: str, zh: str) -> None:
-        """Add one sentence that the reader must know."""
+        """Add a note, unless there is one with the same text."""
         if not any(known.en == en for known in self.notes):
             self.notes.append(Note("limit", en, zh))
 
     def take(self, name: str, value: object, grad_fn: str | None = None, *, named: bool = True) -> int | None:
-        """Add a tensor or array; returns its position, or ``None`` when it has no memory to be drawn."""
+        """Add a tensor or array; return its position, or ``None`` if it has no memory that can be read."""
         label = f"t{1 + sum(bool(item.label) for item in self.items)}" if named else ""
         if isinstance(value, torch.Tensor):
             item = self._tensor(label, name, value, grad_fn)
@@ -115,7 +115,7 @@ class _Table:
         elif read.device != "cpu":
             en = f"{name} is on {read.device}: its numbers stay there and are not copied."
             self.note(en, f"{name} 在 {read.device} 上，其数值不复制过来。")
-        if not low:  # no address (another device, nothing allocated): the storage's own identity, and addresses from 0
+        if not low:  # no address (another device, or nothing allocated): a key for the storage, and addresses from 0
             return _Item(label, name, value, ("storage", read.storage), 0, read.nbytes, first, item, grad_fn)
         return _Item(label, name, value, None, low, low + read.nbytes, first, item, grad_fn)
 
@@ -130,7 +130,7 @@ class _Table:
         return _Item(label, name, value, key, min(low, own_low), max(high, own_high), first, max(value.itemsize, 1), None)
 
     def effects(self) -> list[Effect]:
-        """The storages, counters and tensors, by birth of their first member."""
+        """Effects that describe the storages, counters and tensors, in the order of each storage's first item."""
         out: list[Effect] = []
         counters = 0
         for number, members in enumerate(self._groups(), 1):
@@ -153,7 +153,7 @@ class _Table:
         return out
 
     def _groups(self) -> list[list[int]]:
-        """Positions of items whose bytes overlap, or that name the same storage; each group in order."""
+        """The positions of items whose bytes overlap, or that have the same storage key, in groups."""
         groups: list[tuple[int, int, list[int]]] = []
         keyed: dict[Any, list[int]] = {}
         for i in sorted(range(len(self.items)), key=lambda i: (self.items[i].low, i)):
@@ -211,20 +211,20 @@ class _Table:
         }
 
     def trace(self, more: list[Event], effects: list[Effect] | None = None) -> Trace:
-        """Everything collected, as one event; ``more`` events follow it."""
+        """A trace with one event for everything collected, followed by the events ``more``."""
         first = Event(0, "write", "now", effects=tuple(effects if effects is not None else self.effects()))
         return Trace((), (first, *more), notes=tuple(self.notes), environment=tensor_facts.environment())
 
 
 def _counter(value: Any, known: list[tuple[str, torch.Tensor]]) -> str | None:
-    """The label of a known counter that counts the value's writes, ``"new"``, or ``None`` where nothing counts them."""
+    """The label of the known counter that counts the value's writes; ``"new"`` for another one, ``None`` for a value without a counter."""
     if not isinstance(value, torch.Tensor) or value.is_inference():
         return None
     return next((label for label, other in known if other is value or tensor_facts.shares_counter(other, value)), "new")
 
 
 def _chosen(items: list[_Item], low: int, unit: int, size: int) -> list[int]:
-    """The cells to show of a long storage: its ends, and what each tensor's first elements and last one read."""
+    """The cells of a long storage that are shown: its ends, and the first few elements and the last one of each tensor."""
     chosen: dict[int, None] = dict.fromkeys((0, size - 1))
     per_item = max(2, CELLS // max(len(items), 1) - 1)
     for item in items:
@@ -251,7 +251,7 @@ def _few(axes: list[list[int]], count: int) -> list[tuple[int, ...]]:
 
 
 def _cell(unit: _Item, address: int) -> Any:
-    """One element of a storage, read from memory; ``None`` where there is nothing to read or nothing that a number could stand for."""
+    """One element of a storage, read from memory; ``None`` if it cannot be read or is not a number."""
     tensor = isinstance(unit.value, torch.Tensor)
     if unit.key is not None or (tensor and unit.value.device.type != "cpu"):
         return None
@@ -265,7 +265,7 @@ def _cell(unit: _Item, address: int) -> Any:
 
 
 class _Walk:
-    """A walk over the graph from the loss towards the leaves, nearest nodes first, without recursion."""
+    """Walks the graph from the loss to the leaves, nearest nodes first, without recursion."""
 
     def __init__(self, names: dict[Any, tuple[str, torch.Tensor]]) -> None:
         self.names = names
@@ -275,7 +275,7 @@ class _Walk:
         self.more = 0
 
     def start(self, name: str, value: object) -> None:
-        """Collect the nodes behind one value."""
+        """Collect the nodes behind one value, or add a note if it has no graph."""
         if not isinstance(value, torch.Tensor):
             self.table.take(name, value)
             if isinstance(value, np.ndarray):
@@ -297,7 +297,7 @@ class _Walk:
 
     def _collect(self, root: Any) -> None:
         todo, seen = [root], {root}
-        for node in todo:  # grows while it is read
+        for node in todo:  # the list grows during the iteration
             if len(self.nodes) >= NODES:
                 self.more += node not in self.nodes
             elif node not in self.nodes:
@@ -313,7 +313,7 @@ class _Walk:
                     todo.append(source)
 
     def trace(self, frame: FrameType | None) -> Trace:
-        """The nodes as a trace, oldest first, with an error for each saved tensor that torch refuses."""
+        """The nodes as a trace, oldest first, with an error event for each saved tensor that fails torch's version check."""
         table, finder = self.table, Namespace()
         if self.more:
             table.note(f"{self.more} more nodes, farther from the loss, are not drawn.", f"另有 {self.more} 个离损失更远的节点未画出。")
@@ -328,7 +328,7 @@ class _Walk:
                 outputs[node] = table.take(*self.names[node], labels[node])
         slots = [(node, slot, self._place(slot, finder, frame)) for node in order for slot in tensor_facts.slots_of(node)]
         if any(slot.state == "hooked" for _, slot, _ in slots):
-            en = "Some tensors were saved through hooks (saved_tensors_hooks, checkpointing): they are not unpacked for a look."
+            en = "Some tensors were saved through hooks (saved_tensors_hooks, checkpointing): they were not unpacked."
             table.note(en, "有些张量经钩子保存（saved_tensors_hooks、checkpoint），不为查看而解包。")
         effects = table.effects()
         label_of = {id(item.value): item.label for item in table.items if item.label}
@@ -350,7 +350,7 @@ class _Walk:
         return table.trace(refused, effects)
 
     def _place(self, slot: tensor_facts.Slot, finder: Namespace, frame: FrameType | None) -> int | None:
-        """Where a saved tensor stands in the table, under the program's name for it if it has one and is not there already."""
+        """The position of a saved tensor in the table, where it is added, with its name in the program if it has one."""
         if slot.tensor is None:
             return None
         known = any(item.value is slot.tensor and item.label for item in self.table.items)
@@ -359,7 +359,7 @@ class _Walk:
 
 
 def _age(node: Any) -> int:
-    """Leaves first (in the order they were met), then torch's own counting."""
+    """The sort key of a node: leaves first, then by sequence number."""
     return -1 if tensor_facts.leaf_of(node) is not None else tensor_facts.sequence_of(node)
 
 
@@ -381,7 +381,7 @@ def _node_record(node: Any, following: list[str | None], output: str | None, sav
 
 
 def _names_in(frame: FrameType | None) -> dict[Any, tuple[str, torch.Tensor]]:
-    """Which variable of the calling program stands for the result of which node."""
+    """The variables of a frame that are tensors with a grad_fn, by that node."""
     out: dict[Any, tuple[str, torch.Tensor]] = {}
     for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():
         for name, value in list(variables.items()):

@@ -1,6 +1,6 @@
-"""The kernel's side of the live panel: what JupyterLab's right sidebar shows of a notebook's live objects, and warns of.
+"""The kernel's side of the live panel in JupyterLab's right sidebar, which shows a notebook's live objects and warnings about them.
 
-A kernel offers a connection. Until a front end opens it nothing is imported and no cell is heard of.
+A kernel offers a connection. Until a front end opens it, nothing is imported and no cell is examined.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TARGET = "pitfall-lab.live"
 
 
 class Offer:
-    """The connection that a kernel offers. A shell without a kernel has none."""
+    """The connection that a kernel offers; a shell without a kernel offers none."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self.beside: Beside | None = None
-        """What answers, once the connection was opened."""
+        """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
         """What a cell failed at, where the panel knew it before."""
@@ -34,12 +34,12 @@ class Offer:
         return getattr(getattr(self._shell, "kernel", None), "comm_manager", None)
 
     def install(self) -> None:
-        """Let front ends open the connection."""
+        """Register the connection, so that front ends can open it."""
         if self._comms is not None:
             self._comms.register_target(TARGET, self._opened)
 
     def remove(self) -> None:
-        """Offer nothing any more, and close what is open."""
+        """Unregister the connection, and close those that are open."""
         if self._comms is not None:
             self._comms.unregister_target(TARGET, self._opened)
         if self.beside is not None:

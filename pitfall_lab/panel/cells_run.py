@@ -1,4 +1,4 @@
-"""The cells that have run in this kernel: their numbers, the notebook's ids for them, and their texts."""
+"""The cells that have run in this kernel: their numbers, ids and texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Cell:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """What Python reads in it; nothing where that is no Python."""
+        """The cell's syntax tree; empty if its text is not valid Python."""
         try:
             return ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -30,11 +30,11 @@ class Cell:
 
     @cached_property
     def bound(self) -> frozenset[str]:
-        """The names that the cell's own lines bind."""
+        """The names that the cell's top-level code binds."""
         return frozenset(_bound(self.tree.body))
 
     def line(self, name: str = "") -> int | None:
-        """The one line that did what the cell did: its only statement, or the only one that writes into ``name``; else ``None``."""
+        """The cell's only statement, or its only one that writes into ``name``, as a line number; ``None`` if there is not exactly one."""
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
         if len(statements) != 1:
             statements = [each for each in statements if name and name in written_into(each)]
@@ -49,7 +49,7 @@ class Cell:
 
 
 def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that hold no others, in the order of the text, without those of functions and classes."""
+    """The statements without statements inside them, in order; the bodies of functions and classes are left out."""
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
@@ -76,20 +76,20 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
 
 
 class Ran:
-    """The last runs, by number."""
+    """The last :data:`MOST` runs of cells, by number."""
 
     def __init__(self) -> None:
         self._cells: dict[int, Cell] = {}
 
     def add(self, count: int, cell: str, text: str) -> Cell:
-        """Note a run."""
+        """Add a run."""
         made = self._cells[count] = Cell(count, cell, text)
         if len(self._cells) > MOST:
             del self._cells[next(iter(self._cells))]
         return made
 
     def get(self, count: int | None) -> Cell | None:
-        """The run of this number, if it is known."""
+        """The run with this number, or None."""
         return self._cells.get(count) if count is not None else None
 
     @property

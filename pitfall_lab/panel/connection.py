@@ -1,7 +1,7 @@
-"""The panel's connection in one kernel: it hears of the notebook's cells, answers the front end, and never disturbs either.
+"""The live panel's connection in one kernel: examines the namespace after each cell and answers the front end.
 
-Questions may come on another thread than the one that runs the cells (a kernel's subshell). While a cell runs, live objects are not looked
-at: the answer is what was there after the last cell.
+Messages may arrive on another thread than the one that runs the cells (a kernel's subshell). While a cell runs, live objects are not
+read: the answer is then the state after the last cell.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 PAGE = 500
 CELLS, BYTES = 50, 2_000_000
-"""So many cells can be gone back to, and so many bytes are kept for it."""
+"""How many past cells' rows are kept, and how many bytes in all."""
 SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
-"""Processor time after a cell: this much, or this part of the time that the cell took, but no more than the last."""
+"""Processor time after a cell: SECONDS, or the fraction PART of the cell's run time if that is more, but at most LONGEST."""
 ASKED_SECONDS = 0.5
 _RUNNING = T("A cell is running: this can be looked at when it has ended.", "有单元格正在运行：结束之后才能查看。")
 _GONE = T("This is no longer there.", "它已经不存在了。")
-_NOT_KEPT = T("What was there after that cell has not been kept.", "那个单元格之后的状态没有保留。")
+_NOT_KEPT = T("The rows after that cell have not been kept.", "那个单元格之后的状态没有保留。")
 _CUT = T(
-    "Not everything was looked at: the time for it was up. Nothing is said of the rest.",
-    "没有全部查看：为此预留的时间已用完。对其余部分不作任何说明。",
+    "Not everything was checked, because the time limit was reached. The rest may have problems that are not shown.",
+    "没有全部检查：为此预留的时间已用完。其余部分可能还有未显示的问题。",
 )
 _FAILED = T(
     "pitfall_lab could not look at this ({reason}). The notebook is not affected.", "pitfall_lab 无法查看（{reason}）。笔记本不受影响。"
@@ -48,7 +48,7 @@ _FAILED = T(
 
 
 class Beside:
-    """The kernel's side of the live panel."""
+    """The kernel's side of the live panel: all its open connections."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -62,20 +62,20 @@ class Beside:
         self._live: Live | None = None
         self._statements = Statements(shell, self.statement)
         self._lock = threading.RLock()
-        #: A page may open the connection while a cell runs, on another thread.
+        #: The connection may be opened while a cell runs, on another thread.
         self._running = _is_running()
         self._had_torch, self._began = True, time.perf_counter()
         self._rows: dict[str, Any] | None = None
         self._past: dict[int, tuple[dict[str, Any], str]] = {}
 
     def install(self) -> None:
-        """Hear of the cells."""
+        """Register for the events before and after each cell."""
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._statements.install()
 
     def remove(self) -> None:
-        """Close the connections and hear of nothing any more."""
+        """Close the connections and unregister from the events."""
         self._shell.events.unregister("pre_run_cell", self.before)
         self._shell.events.unregister("post_run_cell", self.after)
         self._statements.remove()
@@ -88,7 +88,7 @@ class Beside:
     # ------------------------------------------------------------------ the connection
 
     def opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        """A front end has opened the connection."""
+        """Called when a front end opens the connection."""
         try:
             language = protocol.opening((opening.get("content") or {}).get("data"))
         except Refused as problem:
@@ -98,14 +98,14 @@ class Beside:
         self._comms[comm], self._languages[comm] = Watch(visible=False, stale=True), language
         comm.on_msg(lambda asked: self.asked(comm, asked))
         comm.on_close(lambda _: self._closed(comm))
-        comm.send(message("warnings", cell=self._cells_now(), warnings=[]))  # a page that has heard something knows that it is heard
+        comm.send(message("warnings", cell=self._cells_now(), warnings=[]))  # the first message shows the page that the kernel answers
 
     def _closed(self, comm: Any) -> None:
         self._comms.pop(comm, None)
         self._languages.pop(comm, None)
 
     def asked(self, comm: Any, asked: Mapping[str, Any]) -> None:
-        """A front end has asked something; whatever it was, there is an answer and no error."""
+        """Answer a front end's message; an error becomes an answer, never an exception."""
         try:
             answer = self._answer(comm, protocol.read((asked.get("content") or {}).get("data")))
         except Refused as problem:
@@ -146,7 +146,7 @@ class Beside:
     # ------------------------------------------------------------------ the cells
 
     def before(self, info: Any) -> None:
-        """A cell begins."""
+        """Called before a cell runs."""
         with self._lock:
             self._running = True
             self._had_torch = "torch" in sys.modules
@@ -163,11 +163,11 @@ class Beside:
             live.statement(line)
 
     def after(self, result: Any) -> None:
-        """A cell has ended: tell the front ends what there is to tell."""
+        """Called after a cell has run: send rows and warnings to the front ends."""
         took = time.perf_counter() - self._began
         with self._lock:
             self._running = False
-            with contextlib.suppress(Exception):  # the notebook goes on, whatever happens to us
+            with contextlib.suppress(Exception):  # an error here must not reach the notebook
                 self._after(result, took)
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
@@ -204,7 +204,7 @@ class Beside:
                 comm.send(rows)
 
     def _watching(self) -> Live | None:
-        """What looks at live objects, once the notebook has imported torch."""
+        """The object that examines live objects; None until the notebook has imported torch."""
         if self._live is None and "torch" in sys.modules:
             from pitfall_lab.observe.live.session import Live
 
@@ -212,7 +212,7 @@ class Beside:
         return self._live
 
     def _look(self, seconds: float, *, rows: tuple[int, int] | None, stale: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """The rows and the warnings of now."""
+        """The rows and the warnings for the present state; None for what is not wanted."""
         began = time.thread_time()
         live = self._watching()
         cell = self._cells_now()
@@ -257,7 +257,7 @@ class Beside:
         return [cell for cell, _ in self._past.values()]
 
     def _keep(self, rows: dict[str, Any] | None) -> None:
-        """Keep the rows of this cell: they can be gone back to."""
+        """Keep the rows after this cell, so that they can be shown again later."""
         if rows is None:
             return
         self._past[rows["cell"]["count"]] = rows["cell"], json.dumps(rows)
@@ -267,7 +267,7 @@ class Beside:
 
 
 def _is_running() -> bool:
-    """Whether the main thread is in a cell at this moment."""
+    """Whether the main thread is running a cell now."""
     main = threading.main_thread()
     frame = sys._current_frames().get(main.ident or 0) if threading.current_thread() is not main else None  # noqa: SLF001 - Python's own way
     while frame is not None and frame.f_code.co_name != "run_code":

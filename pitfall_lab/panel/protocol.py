@@ -1,6 +1,6 @@
-"""The messages between the live panel and the kernel; ``protocol.json`` has them as a schema.
+"""The messages between the live panel and the kernel; ``protocol.json`` is their schema.
 
-What comes from a front end is read here and nowhere else: whatever it is, the outcome is one of five questions or one sentence.
+Messages from a front end are parsed only here: the result is one of five requests, or :class:`Refused` with one sentence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VIEWS: tuple[View, ...] = ("storage", "graph", "alive")
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Rows after each cell while ``visible``; the stale check after each cell while ``stale``."""
+    """Send rows after each cell while ``visible``; send warnings after each cell while ``stale``."""
 
     visible: bool
     stale: bool
@@ -27,21 +27,21 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows now, from this one on."""
+    """Send the rows from number ``first`` on."""
 
     first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unfold:
-    """What a row holds."""
+    """Send the rows inside the row ``id``."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture of what a row stands for."""
+    """Send a picture of the object of the row ``id``."""
 
     id: str
     view: View
@@ -49,7 +49,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The rows as they were after a cell."""
+    """Send the rows as they were after the cell with this number."""
 
     cell: int
 
@@ -58,7 +58,7 @@ Ask = Watch | Rows | Unfold | Picture | Past
 
 
 class Refused(Exception):
-    """A message that is none of the protocol's."""
+    """A message that does not follow the protocol; ``text`` is the answer."""
 
     def __init__(self, text: T) -> None:
         super().__init__(text.en)
@@ -66,13 +66,13 @@ class Refused(Exception):
 
 
 def opening(data: Any) -> Language:
-    """The language that a front end speaks; raises :class:`Refused`."""
+    """The language of a front end, from the message that opens the connection; raises :class:`Refused`."""
     version = data.get("version") if type(data) is dict else None
     if type(version) is not int or version != VERSION:
         raise Refused(
             T(
-                f"This kernel's pitfall_lab speaks version {VERSION} of the live panel's protocol, the extension another one: install the "
-                "same version of pitfall-lab for both.",
+                f"This kernel's pitfall_lab has version {VERSION} of the live panel's protocol, and the extension has another one: "
+                "install the same version of pitfall-lab for both.",
                 f"此内核的 pitfall_lab 使用实时面板协议的版本 {VERSION}，扩展使用另一个版本：请为两者安装同一版本的 pitfall-lab。",
             )
         )
@@ -80,21 +80,21 @@ def opening(data: Any) -> Language:
 
 
 def read(data: Any) -> Ask:
-    """The question that a message asks; raises :class:`Refused`."""
+    """The request in a message; raises :class:`Refused`."""
     if type(data) is not dict or type(data.get("version")) is not int or data["version"] != VERSION:
-        raise Refused(T("This message is not of the live panel's protocol.", "这条消息不属于实时面板协议。"))
+        raise Refused(T("This message does not follow the live panel's protocol.", "这条消息不属于实时面板协议。"))
     ask = data.get("ask")
     fields = {key: value for key, value in data.items() if key not in ("version", "ask")}
     wanted = _FIELDS.get(ask) if type(ask) is str else None
     if wanted is None:
-        raise Refused(T("The live panel has no such question.", "实时面板没有这种问题。"))
+        raise Refused(T("The live panel does not have this request.", "实时面板没有这种请求。"))
     made, needed, optional = wanted
     fits = needed.keys() <= fields.keys() <= needed.keys() | optional.keys()
     if not fits or not all((needed | optional)[key](value) for key, value in fields.items()):
-        en = f"The question “{ask}” lacks something, or has something that does not belong to it."
-        raise Refused(T(en, f"问题“{ask}”缺少内容，或含有不该有的内容。"))
-    question: Ask = made(*(fields[key] for key in (*needed, *optional) if key in fields))
-    return question
+        en = f"The request “{ask}” lacks a field, or has one that does not belong to it."
+        raise Refused(T(en, f"请求“{ask}”缺少字段，或含有不该有的字段。"))
+    request: Ask = made(*(fields[key] for key in (*needed, *optional) if key in fields))
+    return request
 
 
 def _is_truth(value: Any) -> bool:
@@ -123,7 +123,7 @@ _FIELDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 
 
 def text(said: T) -> dict[str, str]:
-    """A sentence in both languages."""
+    """A sentence in both languages, as the protocol writes it."""
     return {"en": said.en, "zh": said.zh}
 
 
@@ -133,5 +133,5 @@ def message(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def refused(said: T) -> dict[str, Any]:
-    """The answer to what cannot be answered."""
+    """The answer to a request that cannot be fulfilled."""
     return message("refused", text=text(said))

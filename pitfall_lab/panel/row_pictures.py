@@ -1,4 +1,4 @@
-"""A picture of what a row stands for, by the views that the pictures of a notebook come from."""
+"""A picture of a row's object, drawn by the same views as the pictures in a notebook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pitfall_lab.trace import Language, T
 
 
 def picture(namespace: Mapping[str, Any], path: tuple[str, ...], view: View, language: Language) -> tuple[str | None, T] | None:
-    """The picture's SVG, and its words; ``None`` where there is nothing of that name any more."""
+    """The picture's SVG (None if there is none) and its text; ``None`` if the object no longer exists."""
     from pitfall_lab.observe.live.keeping import keeping
     from pitfall_lab.observe.live.tied import tied
     from pitfall_lab.observe.snapshot import graph, snapshot

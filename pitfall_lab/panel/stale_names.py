@@ -1,8 +1,8 @@
-"""Names whose value was computed from one that the notebook has made anew since: what running all cells in order would not give.
+"""Finds names whose value was computed from an older value of another name, so that running all cells in order gives something else.
 
-Read from the texts of the cells that ran, statement by statement. A name is out of date when the cell that made what it was computed from
-has been run again, gave another value, and the name was not computed again. That another cell has bound the same name is no reason: names
-are used again all the time. Neither is it one that only a shape or a type was taken.
+Found by reading the texts of the cells that ran, statement by statement. A name is out of date if the cell that bound its source has
+run again with another value, and the name was not computed again. It is not out of date if *another* cell has bound the source's name
+(names are often reused), nor if only a shape or dtype of the source was used.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _ASKS = {"len", "type", "isinstance", "print"}
 
 
 class Value(NamedTuple):
-    """What a name stood for after a cell: the cell that bound it, and the mark of the value.
+    """What a name was bound to by a ``cell``, and a number (``mark``) that identifies the value.
 
-    ``made_from`` has, for each name that it was computed from, the mark of that value and the notebook's id of the cell that had bound it.
+    ``made_from`` has, for each name that it was computed from, the mark of its value and the id of the cell that had bound it.
     """
 
     cell: Cell
@@ -32,7 +32,7 @@ class Value(NamedTuple):
 
 
 class OutOfOrder(NamedTuple):
-    """``name``, of the run ``made``, was computed from ``source``, which the run ``again`` has made anew."""
+    """``name``, bound in run ``made``, was computed from a value of ``source`` that run ``again`` has replaced."""
 
     name: str
     source: str
@@ -41,7 +41,7 @@ class OutOfOrder(NamedTuple):
 
 
 class Order:
-    """Follows which name was computed from which, from cell to cell. Cells without an id are not followed: none can be run again."""
+    """Tracks which name was computed from which, from cell to cell. Cells without an id are ignored, as no re-run can be recognised."""
 
     def __init__(self) -> None:
         self._values: dict[str, Value] = {}
@@ -49,10 +49,10 @@ class Order:
         self._marks = 0
 
     def ran(self, cell: Cell, namespace: Mapping[str, Any], *, succeeded: bool) -> list[OutOfOrder]:
-        """A cell has run: what it has read that is out of date."""
+        """Called after a cell has run; return the out-of-date names that it has read."""
         taken, made = flow(cell.tree)
         if not succeeded or not cell.id:
-            for name in made:  # how far it came is not known
+            for name in made:  # which statements ran is unknown
                 self._values.pop(name, None)
             return []
         stale = [found for name in sorted(taken) if (found := self._stale(name)) is not None]
@@ -84,12 +84,12 @@ class Order:
 
 
 def _look(value: Any, cell: Cell, name: str) -> Any:
-    """Something that is equal as long as the value is the same.
+    """A key that stays equal while the value is the same.
 
-    Of what cannot be compared without running code of its class, the text that made it is taken: the same text is held to give the same.
-    A module is another one each time, with parameters of its own.
+    For a value that cannot be compared without running its class's code, it is the statements that bind the name: the same statements
+    are taken to give the same value. A module is a different one each time, with its own parameters.
     """
-    if any(type(value) is each for each in _PLAIN):  # no comparison: a class may have its own
+    if any(type(value) is each for each in _PLAIN):  # compared by identity: a metaclass may define __eq__
         return type(value), value
     if "torch" in sys.modules:
         from pitfall_lab.observe.live.sums import mark
@@ -101,7 +101,7 @@ def _look(value: Any, cell: Cell, name: str) -> Any:
 
 
 def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
-    r"""The names that a cell takes from before, and for each name that it binds, those it was computed from.
+    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names that it was computed from.
 
     >>> taken, made = flow(ast.parse("a = x * 2\\nb = a + y\\nc = b.shape"))
     >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
@@ -129,7 +129,7 @@ def _definitions(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
-    """``for x in xs:`` as ``x = xs``, ``with a as b:`` as ``b = a``."""
+    """Loops and with statements as assignments: ``for x in xs:`` as ``x = xs``, ``with a as b:`` as ``b = a``."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.For, ast.AsyncFor)):
             yield ast.Assign([node.target], node.iter)
@@ -138,7 +138,7 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
 
 
 def _reads(node: ast.AST) -> Iterator[str]:
-    """Names whose values are used, and not only asked for their shape or type."""
+    """The names whose values a statement uses; reading only a shape or type does not count."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
     if isinstance(node, ast.Attribute) and node.attr in _NOT_NUMBERS and isinstance(node.value, ast.Name):

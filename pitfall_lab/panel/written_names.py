@@ -1,4 +1,4 @@
-"""Which names a statement changes the objects of, as far as its text says: ``w -= …``, ``h[0] = …``, ``h.mul_()``."""
+"""Finds, from the text of a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``, ``h.mul_()``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 
 def written_into(statement: ast.AST) -> set[str]:
-    """The names whose objects ``statement`` changes: ``w -= …``, ``h[0] = …``, ``h.mul_()``, ``opt.step()``."""
+    """The names whose objects ``statement`` changes, as far as its text shows: ``w -= …``, ``h[0] = …``, ``h.mul_()``, ``opt.step()``."""
     found = set()
     for node in ast.walk(statement):
         targets: list[ast.expr] = []

@@ -1,4 +1,4 @@
-"""The document in the middle: what a program did, as an immutable event log. Standard library only."""
+"""The Trace: an immutable event log of what a program did. It connects the engines with the views. Standard library only."""
 
 from pitfall_lab.trace.codec import TraceError
 from pitfall_lab.trace.model import (

@@ -1,7 +1,7 @@
-"""A trace as strict JSON, and back. Standard library only; no pickle anywhere.
+"""Converts a trace to strict JSON and back. Standard library only; pickle is not used.
 
-Encoding leaves out fields that have their default value. Decoding checks every type and refuses what it does not
-know, with one sentence: a trace file may come from anywhere.
+Encoding leaves out fields with their default value. Decoding checks every type and raises for anything unknown, with a message of one
+sentence: a trace file may come from anywhere.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BY_BACK: dict[str, By] = {short: long for long, short in _BY.items()}
 
 
 class TraceError(ValueError):
-    """The text is not a trace that this version can read. The message is one sentence for a person."""
+    """The text is not a trace that this version can read. The message is one sentence for users."""
 
 
 def encode(trace: Trace) -> str:
@@ -50,7 +50,7 @@ def decode(text: str) -> Trace:
     trace: Trace = _reader(Trace)(raw, "trace")
     for number, event in enumerate(trace.events):
         if event.step != number:
-            raise TraceError(f"This is not a trace: event {number} says it is step {event.step}.")
+            raise TraceError(f"This is not a trace: event {number} has the step number {event.step}.")
     return trace
 
 

@@ -1,6 +1,6 @@
-"""How much of a program was seen, in words: the counts, where observation stopped, and what "nothing found" may be said of.
+"""Sentences about how much of a program was observed: the numbers of calls and lines, where observation stopped, and the verdict.
 
-Everything that prints a verdict takes its words from here, so that no verdict is given about what was not seen.
+Everything that prints a verdict uses these sentences, so that no verdict covers what was not observed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pitfall_lab.trace.text import place
 from pitfall_lab.trace.words import T
 
 Place = Callable[[int], str]
-"""A line as a person finds it: its number, or the cell and the line in it."""
+"""Formats a line for users: its number, or the cell and the line in it."""
 MOST_LINES = 8
 
 
 def seen(trace: Trace) -> T:
-    """What was seen.
+    """How many calls were observed, on how many lines.
 
     >>> from pitfall_lab.trace import Agreement, Reach
     >>> seen(Trace(agreement=Agreement(checked=3, agreed=3), reach=Reach(lines=2))).en
@@ -31,7 +31,7 @@ def seen(trace: Trace) -> T:
 
 
 def nothing_found(trace: Trace) -> T:
-    """The verdict where no rule found anything: it is given of what was seen, and of nothing else.
+    """The verdict if no rule has found anything; it covers only what was observed.
 
     >>> from pitfall_lab.trace import Agreement, Note, Reach
     >>> nothing_found(Trace(agreement=Agreement(checked=3, agreed=3), reach=Reach(lines=2))).en
@@ -51,7 +51,7 @@ def nothing_found(trace: Trace) -> T:
 
 
 def whole(trace: Trace) -> T:
-    """One sentence about how much was seen, for views that give no verdict."""
+    """One sentence about how much was observed, for views without a verdict."""
     said = seen(trace)
     en, zh = f"Seen: {said.en}.", f"看到：{said.zh}。"
     if trace.unseen and trace.stopped is None:
@@ -60,7 +60,7 @@ def whole(trace: Trace) -> T:
 
 
 def stop(trace: Trace, place: Place = str) -> T | None:
-    """Why observation stopped, how much was seen before that and what came after it; ``None`` when it did not stop."""
+    """Why observation stopped, what was observed before and what came after that; ``None`` if it did not stop."""
     note = trace.stopped
     if note is None:
         return None
@@ -80,7 +80,7 @@ def stop(trace: Trace, place: Place = str) -> T | None:
 
 
 def stopped_at(trace: Trace, place: Place = str) -> T | None:
-    """The headline of a program that was not observed to its end; ``None`` when it was."""
+    """The headline of a program that was not observed to its end; ``None`` if it was."""
     note = trace.stopped
     if note is None:
         return None
@@ -96,7 +96,7 @@ def stopped_at(trace: Trace, place: Place = str) -> T | None:
 
 
 def headline(trace: Trace) -> T:
-    """How the program ended; before that, that not everything of it was seen.
+    """A headline: how the program ended, or, if that comes first, that it was not observed completely.
 
     >>> headline(Trace()).en
     'no call to torch was seen'

@@ -1,4 +1,4 @@
-"""The Trace: one immutable document that says what a program did to its tensors.
+"""The data model of a trace: one immutable document that describes what a program did to its tensors.
 
 A trace is an event log. Every event carries explicit *effects*, ``Effect(path, value, by)``, and replaying a
 trace means folding the effects of its events into a nested dictionary (see :mod:`pitfall_lab.trace.replay`).
@@ -38,21 +38,21 @@ SCHEMA = 3
 CELL_LIMIT = 12
 
 By = Literal["observed", "modelled", "agreed"]
-"""Who holds a fact: read from torch, computed by the shadow engine, or both with the same value."""
+"""Where a fact comes from: read from torch, computed by the shadow engine, or both with the same value."""
 
 EventKind = Literal["call", "node", "write", "mode"]
-"""A call the program made · a graph node that ran in backward · memory changed behind torch's back · a mode switch."""
+"""A call of the program · a graph node that ran in backward · a write that torch did not see · a mode switch."""
 
 
 Cause = Literal["failure", "limit", "removed", "never"]
-"""Why observation stopped: a failure of ours · a limit was reached · the program took the recorder away · it could not begin."""
+"""Why observation stopped: an error in pitfall_lab · a limit · the program removed the recorder · it could not begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A cell's share of a program that several cells make: from ``line`` on, which is line ``own`` of the cell called ``name``.
+    """The lines of a program that come from one cell: those from ``line`` on, which is line ``own`` of the cell called ``name``.
 
-    ``cell`` is the notebook's id for the cell, empty where there is none.
+    ``cell`` is the notebook's id for the cell, empty if there is none.
     """
 
     name: str
@@ -63,23 +63,23 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file or cell of the program: its display ``name`` and its complete ``text``; where cells make it, their ``parts``, in order."""
+    """One file or cell: its display ``name`` and complete ``text``; ``parts``, in order, if the text is made of several cells."""
 
     name: str
     text: str
     parts: tuple[Part, ...] = ()
 
     def part(self, line: int) -> Part | None:
-        """The part that a line belongs to."""
+        """The part that contains a line, or None."""
         return next((part for part in reversed(self.parts) if part.line <= line), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """An exact piece of source. Lines count from 1, columns from 0, both ends as in Python slices.
+    """A range in a source. Lines count from 1, columns from 0; the end column is exclusive, as in Python slices.
 
-    ``column`` and ``end_column`` count code points (what a person counts); ``utf16`` holds the same two columns
-    in UTF-16 units (what a browser counts). ``source`` is an index into ``Trace.sources``.
+    ``column`` and ``end_column`` count code points; ``utf16`` has the same two columns in UTF-16 units, which browsers count. ``source`` is
+    an index into ``Trace.sources``.
     """
 
     line: int
@@ -92,7 +92,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """``state[path] = value``. The path is dotted (``"tensors.t3.name"``); ``by`` says who holds the fact."""
+    """``state[path] = value``. The path is dotted (``"tensors.t3.name"``); ``by`` says where the fact comes from."""
 
     path: str
     value: Any
@@ -101,7 +101,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One argument of a call: a tensor's ``label``, or the ``text`` of a plain value. ``name`` is its parameter, if known."""
+    """One argument of a call: a tensor's ``label``, or the ``text`` of a plain value. ``name`` is the parameter, if known."""
 
     label: str | None = None
     text: str = ""
@@ -110,12 +110,12 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One argument of a call that raised, or one tensor of the frame in which the program raised itself.
+    """One argument of a call that raised, or one tensor in the frame of the program that raised an error itself.
 
-    ``name`` is the parameter, ``text`` what the program writes for the argument at that line (empty: it has no name there), ``kind`` the
-    name of its type. A tensor (or an array) has its ``label`` if the trace knows it, and what it was at that moment; ``low`` and ``high``
-    are its smallest and its largest number, where that was looked at. Anything else has its ``value`` as text. ``part_of`` is set for an
-    item of a list of tensors: the parameter's name once more, and ``name`` is ``tensors[2]``.
+    ``name`` is the parameter, ``text`` the expression for the argument in that line (empty if there is none), ``kind`` the name of its
+    type. A tensor or array has the facts of that moment, and its ``label`` if it is in the trace; ``low`` and ``high`` are its minimum and
+    maximum if they were computed. Any other argument has its ``value`` as text. For a tensor in a list, ``name`` is ``tensors[2]``, say,
+    and ``part_of`` the parameter's name.
     """
 
     name: str = ""
@@ -133,28 +133,28 @@ class Given:
 
 
 Origin = Literal["", "torch", "program", "library"]
-"""Who raised an error: not known · torch · the program's own code · other code that it calls."""
+"""Where an error was raised: unknown · in torch · in the program's own code · in other code that it calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as typed facts. It is never parsed from a message: the message is only quoted.
+    """An error as typed facts. They are not parsed from the message, which is only quoted.
 
     ``kind`` is one of
 
     - ``saved-tensor-modified``: a node needs a tensor that was written since it was saved; ``node``, ``saved`` (the
       slot, e.g. ``"result"``), ``tensor``, ``storage``, ``counter``, ``expected`` and ``found`` versions, ``saved_at``
-      and ``changed_at`` (steps) are set; with ``earlier`` it was saved before the recording began, which no step stands for;
+      and ``changed_at`` (steps) are set; with ``earlier`` it was saved before the recording began, in no step of the trace;
     - ``leaf-modified``, ``view-of-leaf-modified``, ``multi-output-view-modified``, ``no-grad-view-modified``,
-      ``inference-tensor``: refused at the write; ``tensor`` is set;
+      ``inference-tensor``: raised at the write; ``tensor`` is set;
     - ``backward-twice``: the saved tensors of ``node`` were freed at ``changed_at``;
-    - ``no-gradient``: backward of something without a graph; ``nonscalar-backward``;
-    - ``non-leaf-optimized``: an optimizer was given ``tensor``, which is no leaf;
+    - ``no-gradient``: backward of a tensor without a graph; ``nonscalar-backward``;
+    - ``non-leaf-optimized``: an optimizer was given ``tensor``, which is not a leaf;
     - ``shape``, ``dtype``, ``overlap``: operands that do not fit;
-    - ``other``: anything else, the learner's own exceptions included.
+    - ``other``: anything else, including the learner's own exceptions.
 
-    ``op`` is the function that raised, as torch calls it, ``given`` what it was called with (what the program's own frame held, where the
-    ``origin`` is the program).
+    ``op`` is torch's name of the function that raised, ``given`` its arguments (if ``origin`` is ``program``: the tensors in the program's
+    frame).
     """
 
     type: str
@@ -179,9 +179,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the shadow engine said would fail, and at which ``step`` it said so: before torch did.
+    """An error that the shadow engine has predicted, and the ``step`` at which it did so.
 
-    ``came_true`` is the step at which torch raised it, ``None`` while (or if) that backward never ran.
+    ``came_true`` is the step at which torch raised the error; ``None`` if that backward has not run.
     """
 
     step: int
@@ -191,7 +191,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class StaleRead:
-    """A backward node used memory that had changed since it was saved, and no counter told."""
+    """A backward node used a saved tensor whose memory was written since, without a change of its version."""
 
     node: str
     saved: str
@@ -202,9 +202,9 @@ class StaleRead:
 
 @dataclass(frozen=True, slots=True)
 class Harm:
-    """A silently wrong gradient: what torch put into ``leaf``'s ``.grad`` and what was meant.
+    """A wrong gradient without an error: what torch put into ``leaf``'s ``.grad``, and the intended gradient.
 
-    ``torch`` and ``meant`` are :data:`Cells` of the leaf's shape; ``meant`` uses saved values as they were when saved.
+    ``torch`` and ``meant`` are :data:`Cells` of the leaf's shape; ``meant`` is computed with the saved values as they were when saved.
     """
 
     step: int
@@ -218,10 +218,10 @@ class Harm:
 class Event:
     """One step of the program.
 
-    ``op`` is torch's own name (``"torch.Tensor.add_"``; for a node, ``"SigmoidBackward0"``). ``scope`` names the learner's
-    enclosing functions, outermost first. ``parent`` is the step of the call this event is a part of (a node's backward
-    call, an optimizer's or composite's part). ``by`` says who holds the event's facts; ``reason`` says why a call was
-    mirrored (taken over from torch without a model). ``error`` is set when the call raised.
+    ``op`` is torch's qualified name (``"torch.Tensor.add_"``; for a node, ``"SigmoidBackward0"``). ``scope`` are the learner's functions
+    around it, outermost first. ``parent`` is the step of the call that this event is part of (for a node, the backward call). ``by`` says
+    where the facts come from; ``reason`` why a call was mirrored, that is, copied from torch because it has no model. ``error`` is set if
+    the call raised.
     """
 
     step: int
@@ -252,7 +252,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How many calls both engines were compared on, on how many they agreed, and how many had no model."""
+    """The number of calls that were compared, of those that agreed, of calls without a model, and of steps with a disagreement."""
 
     checked: int = 0
     agreed: int = 0
@@ -262,7 +262,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """Two engines, two answers. Shown, never hidden, and red in CI."""
+    """A difference between torch (``observed``) and the shadow engine (``modelled``). Always shown; an error in CI."""
 
     step: int
     path: str
@@ -272,9 +272,9 @@ class Disagreement:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerMade:
-    """An ``optimizer`` (the name of its class) was made after ``step`` events; ``holds`` are the tensors that it was given, then or later.
+    """An ``optimizer`` (its class name) was created after ``step`` events; ``holds`` are the tensors that it received, then or later.
 
-    A tensor that no call ever used has no label, and is left out.
+    A tensor that no call has used has no label and is left out.
     """
 
     step: int
@@ -285,11 +285,11 @@ class OptimizerMade:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerStep:
-    """An ``optimizer`` (the name of its class) was told to step after ``step`` events; ``holds`` are the tensors it had been given.
+    """The ``step()`` of an ``optimizer`` (its class name) was called after ``step`` events; ``holds`` are the tensors that it had then.
 
-    The calls that change a parameter are events like any other. This says what no call does: that a parameter without a gradient was
-    passed over. Only the first few steps of each optimizer are noted. ``made`` is the optimizer's place in ``Trace.optimizers``,
-    where it was seen when it was made.
+    The calls that change a parameter are events like any other. This also shows the parameters that it skips because they have no
+    gradient. Only the first few steps of each optimizer are recorded. ``made`` is the optimizer's index in ``Trace.optimizers``, if its
+    creation was observed.
     """
 
     step: int
@@ -301,10 +301,10 @@ class OptimizerStep:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something the reader of a trace must know.
+    """A message for readers of the trace.
 
-    ``stopped``: observation ended although the program went on (at most one note of a trace); ``step`` and ``span`` say where, or after
-    what, and ``cause`` why. ``unseen``: the program did something that no part of the recording saw; observation went on.
+    ``stopped``: observation ended before the program (at most one such note in a trace); ``step`` and ``span`` say where, or after what,
+    and ``cause`` why. ``unseen``: the program did something that was not observed; observation continued.
     ``limit``: anything else, such as what a drawing leaves out.
     """
 
@@ -318,10 +318,10 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far observation went, in numbers that the trace's events may be too many, or too few, to be asked for.
+    """How far observation went.
 
-    ``lines`` of the program made the calls that were seen. After observation had stopped, at least ``missed`` more calls of torch were made
-    (those are counted, not looked at); ``later`` are the lines of the program itself that had made none before.
+    ``lines`` is the number of lines that made the observed calls. After observation had stopped, at least ``missed`` more torch calls were
+    made, which were only counted; ``later`` are the program's lines among them that had not made a call before.
     """
 
     lines: int = 0
@@ -331,14 +331,14 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the program ended: ``finished``, or ``raised`` with its failure."""
+    """How the program ended: ``finished``, or ``raised`` with the error."""
 
     kind: Literal["finished", "raised"] = "finished"
     failure: Failure | None = None
 
 
 class _Later:
-    """Room for what makes a trace's events when they are first asked for."""
+    """The base class of :class:`Trace`: makes the events when they are first read."""
 
     __slots__ = ("_make",)
 
@@ -353,7 +353,7 @@ class _Later:
 
 @dataclass(frozen=True, slots=True)
 class Trace(_Later):
-    """The whole document. See the module's text for the state that its events' effects describe."""
+    """The whole document. The module's docstring describes the state that the events' effects write."""
 
     sources: tuple[Source, ...] = ()
     events: tuple[Event, ...] = ()
@@ -369,17 +369,17 @@ class Trace(_Later):
 
     @property
     def calls(self) -> int:
-        """How many calls of torch were seen: compared with the model, or only observed."""
+        """The number of observed torch calls, with or without a model."""
         return self.agreement.checked + self.agreement.mirrored
 
     @property
     def stopped(self) -> Note | None:
-        """Where observation ended before the program did; ``None`` when it went on to the end."""
+        """The note that says where observation ended before the program did; ``None`` if it did not."""
         return next((note for note in self.notes if note.kind == "stopped"), None)
 
     @property
     def unseen(self) -> tuple[Note, ...]:
-        """What the program did that was not seen, although observation went on."""
+        """The notes about what the program did unobserved while observation continued."""
         return tuple(note for note in self.notes if note.kind == "unseen")
 
     @property
@@ -408,7 +408,7 @@ class Trace(_Later):
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Read a trace; raises :class:`pitfall_lab.trace.codec.TraceError` with one clear sentence when it is none."""
+        """Read a trace; raises :class:`pitfall_lab.trace.codec.TraceError`, with a message of one sentence, if the text is none."""
         from pitfall_lab.trace.codec import decode
 
         return decode(text)

@@ -1,6 +1,6 @@
-"""Replaying a trace: a fold of effects into one nested dictionary.
+"""Replays a trace: applies the effects of its events to one nested dictionary, the state.
 
-The browser does the same in the same few lines, so that the meaning of a trace exists once.
+The front end implements the same few lines in TypeScript, so that a trace has the same meaning there.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def apply(state: State, effect: Effect) -> None:
 
 
 def advance(state: State, effect: Effect) -> None:
-    """Like :func:`apply`, for readers in a hurry: values are shared with the trace, records on the way are replaced, not changed.
+    """Like :func:`apply`, but faster: values are shared with the trace, and a record that changes is replaced by a new one.
 
-    A record that was taken out of ``state`` earlier keeps its content; whoever takes one must not write to it.
+    A record that was read from ``state`` before therefore keeps its content; it must not be changed.
     """
     *parents, last = effect.path.split(".")
     place = state

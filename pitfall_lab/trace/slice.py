@@ -1,4 +1,4 @@
-"""The steps that matter: a backward slice of the event log for a storage, a tensor or a failure."""
+"""Finds the steps that matter for a storage, a tensor or a failure: a backward slice of the event log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STORY_LIMIT = 6
 
 
 class Slices:
-    """The slices of one trace: what each event touches and needs is read once, however many are taken."""
+    """The slices of one trace. What each event touches and needs is computed once, for any number of slices."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -26,10 +26,9 @@ class Slices:
         ]
 
     def of(self, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
-        """Steps that made what ``labels`` hold, up to and including ``until``: births, writes, and where their operands came from.
+        """The steps that led to the contents of ``labels``, up to and including ``until``, each once and in order.
 
-        A storage is needed when something needed lives in it; an event that creates or writes a needed storage makes
-        its operands' storages needed too. One pass from the end; a step appears once, in order.
+        Starting from the end, an event that creates or writes a needed storage is included, and makes its operands' storages needed too.
         """
         needed = {self._home.get(label, label) for label in labels}
         steps = []
@@ -40,7 +39,7 @@ class Slices:
         return tuple(reversed(steps))
 
     def of_failure(self, failure: Failure) -> tuple[int, ...]:
-        """Steps behind ``failure``: its own save, change and raise, and what made the tensor and node it names."""
+        """The steps behind ``failure``: where its tensor was saved and changed and the error was raised, and what led to that tensor."""
         labels = [label for label in (failure.storage, failure.tensor) if label]
         steps = {*self.of(labels, failure.step), *_own(failure)}
         if not labels and failure.step is not None:
@@ -55,13 +54,13 @@ def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> t
 
 
 def behind_failures(trace: Trace) -> set[int]:
-    """The steps behind everything that failed, or would have."""
+    """The steps behind all failures of a trace, forecasts included."""
     slices = Slices(trace)
     return {step for failure in failures(trace) for step in slices.of_failure(failure)}
 
 
 def failures(trace: Trace) -> tuple[Failure, ...]:
-    """The failures a trace tells of, the one that happened first; forecasts that never came true after it."""
+    """The errors of a trace: the one that ended the program first, then others, then forecasts that did not come true."""
     found: list[Failure] = [trace.outcome.failure] if trace.outcome.failure else []
     found += [event.error for event in trace.events if event.error and event.error not in found]
     for forecast in trace.forecasts:
@@ -71,10 +70,9 @@ def failures(trace: Trace) -> tuple[Failure, ...]:
 
 
 def story(trace: Trace, extra: Iterable[int] = ()) -> tuple[int, ...]:
-    """Three to six steps that tell what matters, in order: saved, changed, raised first, then what leads to them.
+    """Three to six steps that summarise the program, in order: of the failure (saved, changed, raised), then what leads to them.
 
-    ``extra`` are steps that findings point at. A program where nothing goes wrong is told by its first, last and
-    most telling steps (views, writes, backward).
+    ``extra`` are steps of findings. Without failures, they are the first and last steps and those that show most (writes, backward).
     """
     count = len(trace.events)
     wanted = [s for failure in failures(trace)[:1] for s in _own(failure)]
@@ -107,7 +105,7 @@ def _causes(causes: Iterable[object]) -> list[int]:
 
 
 def _telling(trace: Trace) -> list[int]:
-    """Steps worth showing when nothing failed, most telling first."""
+    """Steps worth showing if nothing failed, the most important first."""
     calls = [e for e in trace.events if e.kind != "node" and e.parent is None]
     writes = [e.step for e in calls if e.writes]
     backward = [e.step for e in calls if e.name == "backward"]
@@ -116,7 +114,7 @@ def _telling(trace: Trace) -> list[int]:
 
 
 def _homes(trace: Trace) -> dict[str, str]:
-    """Each tensor's storage (the last one it had)."""
+    """Each tensor's storage (the last one, if it had several)."""
     homes: dict[str, str] = {}
     for event in trace.events:
         for effect in event.effects:

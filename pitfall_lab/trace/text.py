@@ -1,7 +1,7 @@
-"""One exact plain sentence per event, in English and Chinese.
+"""One plain sentence for each event, in English and Chinese.
 
-The sentences are what a screen reader speaks while stepping, what the text twin of every picture is made of, and
-what a lecturer can quote. They say only what the trace says: labels, versions and shapes are facts of the event.
+They are read out by screen readers while stepping, and are the text version of every picture. They contain only facts of the trace:
+labels, versions and shapes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def source_lines(text: str) -> tuple[str, ...]:
 
 
 def place(trace: Trace, line: int, source: int = 0) -> T:
-    """A line as its author finds it: ``line 6``, with the cell where several make the program, with the file where it is another.
+    """A line as users find it: ``line 6``, with the cell if the program has several, with the file if it is not the program's.
 
     >>> from pitfall_lab.trace import Part, Source
     >>> two = Source("In [4]", "", (Part("In [3]", 2, 27), Part("In [4]", 9)))
@@ -53,7 +53,7 @@ def place(trace: Trace, line: int, source: int = 0) -> T:
 
 
 def excerpt(trace: Trace, span: Span | None, limit: int = EXCERPT_LIMIT) -> str:
-    """The piece of source under ``span`` on one line, cut at ``limit`` characters with "…"; empty when there is none.
+    """The source under ``span`` on one line, cut at ``limit`` characters with "…"; empty if there is none.
 
     >>> from pitfall_lab.trace import Source
     >>> excerpt(Trace((Source("a.py", "y = h * 2"),)), Span(1, 4, 1, 9))
@@ -95,7 +95,7 @@ def plain(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """A cell's value, short enough for a picture and never misleading: at most four significant digits.
+    """The value of a cell in a picture, with at most four significant digits; integers in floats keep a point.
 
     >>> cell_text(0.7310586), cell_text(12.0), cell_text(True), cell_text("nan"), cell_text(1e-9)
     ('0.7311', '12.', 'True', 'nan', '1e-09')
@@ -108,7 +108,7 @@ def cell_text(value: Any) -> str:
 
 
 def cells_text(cells: Any, limit: int = 12) -> str:
-    """Cells as one bracketed list; says how many were left out.
+    """Cells as one bracketed list, with the number of those left out.
 
     >>> cells_text([1.0, 0.5]), cells_text({"count": 1000, "shown": [[0, 1.0], [999, 2.0]]})
     ('[1., 0.5]', '[0: 1., 999: 2.; 998 more]')
@@ -124,7 +124,7 @@ def cells_text(cells: Any, limit: int = 12) -> str:
 
 
 class _Look:
-    """What one event can see: the state before it, and the records that its own effects leave behind."""
+    """The state around one event: the state before it, and the records that its effects change."""
 
     def __init__(self, event: Event, before: State) -> None:
         self.before = before
@@ -138,7 +138,7 @@ class _Look:
         return self.after["tensors"].get(label) or {}
 
     def name(self, label: str | None) -> str:
-        """``h (t2)`` when the program has a name for it, else ``t2``."""
+        """``h (t2)`` if the program has a name for it, else ``t2``."""
         if label is None:
             return "?"
         name = self.tensor(label).get("name")
@@ -149,18 +149,18 @@ class _Look:
         return f"{label} ({record['name']})" if record.get("name") else str(label)
 
     def bumps(self) -> list[tuple[str, int, int]]:
-        """Counters that this event moved, each with its version before and after; a counter may be born and moved at once."""
+        """The counters whose version this event changed, with the versions before and after."""
         counters = self.after["counters"]
         moves = [(c, self.before["counters"].get(c, counters.first[c]), version) for c, version in counters.fresh.items()]
         return [move for move in moves if move[1] != move[2]]
 
     def new(self, group: str) -> list[str]:
-        """Labels that this event creates, in order."""
+        """The labels that this event creates, in order."""
         return [label for label in self.after[group].fresh if label not in self.before.get(group, {})]
 
 
 class _Overlay:
-    """The records of one group after the event, without copying the whole state."""
+    """The records of one group after the event: changed ones here, all others in ``under``."""
 
     def __init__(self, under: dict[str, Any]) -> None:
         self.under = under
@@ -188,7 +188,7 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
     for event in trace.events:
         try:
             said = sentence(event, state, trace)
-        except (AttributeError, KeyError, TypeError, ValueError):  # a damaged trace: say what is certain and go on
+        except (AttributeError, KeyError, TypeError, ValueError):  # a damaged trace: write only what is certain
             said = T(en=f"{_code(event, trace)} runs.", zh=f"{_code(event, trace)} 运行。")
         yield event, said
         for effect in event.effects:
@@ -217,7 +217,7 @@ def sentence(event: Event, state: State, trace: Trace) -> T:
 def _code(event: Event, trace: Trace) -> str:
     text = excerpt(trace, event.span)
     if text.endswith("]") and event.op.endswith("__setitem__"):
-        text += " = …"  # Python gives an indexed assignment its target's place only
+        text += " = …"  # Python's position of an indexed assignment is that of its target only
     return f"`{text}`" if text else f"`{event.name}`"
 
 
@@ -268,7 +268,7 @@ def _result(label: str, look: _Look, code: str) -> T:
     tensor = look.tensor(label)
     name, storage, counter = look.name(label), tensor.get("storage"), tensor.get("counter")
     if label in look.before.get("tensors", {}):
-        return T(en=f"{code} gives back {name} itself.", zh=f"{code} 返回 {name} 本身。")
+        return T(en=f"{code} returns {name} itself.", zh=f"{code} 返回 {name} 本身。")
     what = _form(tensor)
     if storage is None:
         return T(en=f"{code} makes {name}, {what.en}.", zh=f"{code} 产生 {name}：{what.zh}。")
@@ -292,7 +292,7 @@ def _form(tensor: dict[str, Any]) -> T:
 
 
 def _sharing(label: str, look: _Look, code: str) -> T:
-    """A new tensor over memory that existed: same counter (a view) or another one (the `.data` picture)."""
+    """The sentence for a new tensor on a known storage, with the same version counter (a view) or its own one (``.data``)."""
     tensor = look.tensor(label)
     name, storage, counter, what = look.name(label), tensor["storage"], tensor.get("counter"), _form(tensor)
     place_en = f"stride {shape_text(tensor.get('stride'))}, offset {tensor.get('offset', 0)}"
@@ -313,7 +313,7 @@ def _sharing(label: str, look: _Look, code: str) -> T:
 
 
 def _recorded(event: Event, look: _Look) -> T:
-    """What the graph gained: new nodes and what they saved."""
+    """The sentence for new nodes and what they saved."""
     en, zh = "", ""
     for label in look.new("nodes"):
         record = look.after["nodes"].get(label) or {}
@@ -328,7 +328,7 @@ def _recorded(event: Event, look: _Look) -> T:
 
 
 def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
-    """What a node saved: its tensor; when the trace knows only the memory, this event's own tensor in it; else the storage."""
+    """A saved tensor's name; if only its memory is known, the name of this event's tensor on it, else the storage."""
     if slot.get("tensor"):
         return look.name(slot["tensor"])
     own = (t for t in reversed(_labels(event)) if look.tensor(t).get("counter") == slot["counter"])
@@ -337,7 +337,7 @@ def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
 
 
 def written(event: Event, known: Container[str]) -> list[str]:
-    """Storages that an event wrote: what it says itself, and ``known`` ones whose cells it changed without saying so."""
+    """The storages that an event wrote: those it lists, and ``known`` ones whose cells it changed."""
     changed = [p[1] for e in event.effects if len(p := e.path.split(".")) == 3 and p[0] == "storages" and p[2] == "cells"]
     return list(dict.fromkeys([*event.writes, *(s for s in changed if s in known)]))
 
@@ -367,7 +367,7 @@ def _labels(event: Event) -> list[str]:
 
 
 def _unaware(storages: list[str], look: _Look) -> T:
-    """Who saved the memory that was written without a bump."""
+    """The sentence about nodes that have saved memory which was written without a new version."""
     names = [
         look.node(label)
         for label, node in look.before.get("nodes", {}).items()
@@ -440,7 +440,7 @@ def _harm(look: _Look, harm: Any) -> T:
 
 
 def _kept(failure: Failure, look: _Look) -> str:
-    """The tensor that a failed node had saved; by its counter when the trace knows only that, else its storage."""
+    """The tensor that a failed node had saved; if unknown, a tensor on its counter, else its storage."""
     if failure.tensor:
         return look.name(failure.tensor)
     sharing = (t for t, r in look.before.get("tensors", {}).items() if isinstance(r, dict) and r.get("counter") == failure.counter)

@@ -83,7 +83,7 @@ with torch.autograd._force_original_view_tracking(True):
 """
     result = lockstep.check(text.strip())
     assert len(result.problems) == 1
-    assert "make views anew" in result.problems[0]
+    assert "regenerate views" in result.problems[0]
 
 
 def test_what_a_function_deletes_is_gone_while_its_lines_are_watched() -> None:

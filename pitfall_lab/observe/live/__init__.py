@@ -1,5 +1,5 @@
-"""Looking at a notebook's live objects between its cells, without a recording: what they are, and what would go wrong with them.
+"""Reads a notebook's live objects between its cells, without a recording, and finds backwards that would fail or be wrong.
 
-Nothing here runs code of the program's (no attribute of a foreign class is read), keeps a tensor alive, or gives a view its history anew.
-What is remembered from cell to cell are plain numbers.
+Nothing here runs the program's code (no attribute of a foreign class is read), keeps a tensor alive, or regenerates a view's grad_fn.
+Only plain numbers are kept from cell to cell.
 """

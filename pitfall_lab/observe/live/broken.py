@@ -1,4 +1,4 @@
-"""Backwards that would fail, or go on with other numbers: what was changed after a graph that has a name had saved it."""
+"""Finds backwards that would raise, or would use wrong values, because a saved tensor of their graph was changed since."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from pitfall_lab.observe.live.saved_names import Names
 
 
 class Root(NamedTuple):
-    """A named tensor with a graph, and the node where that begins."""
+    """A named tensor with a graph, and its grad_fn (or its base's)."""
 
     thing: Thing
     node: Any
 
 
 class Broken(NamedTuple):
-    """One backward that would go wrong. ``name`` is what was changed, empty where it has no name; ``others`` were changed with it.
+    """One backward that would go wrong. ``name`` is the name of the changed tensor, empty if it has none; ``others`` counts further ones.
 
-    ``at`` and ``now`` are versions; ``made`` and ``changed`` the numbers of cells, ``line`` the place of the statement that
-    saved it; ``None`` where they are not known. ``refusals`` are torch's own words, one for each saved tensor that it would not take.
+    ``at`` and ``now`` are versions; ``made`` and ``changed`` numbers of cells, ``line`` the line of the statement that saved it; ``None``
+    where unknown. ``silent``: the change did not increment the version, so backward does not raise. ``refusals`` are torch's error
+    messages, one for each saved tensor that fails its version check.
     """
 
     name: str
@@ -45,10 +46,10 @@ class Broken(NamedTuple):
 
 
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: Budget) -> list[Broken]:
-    """What is to be said, each change once: of the first root that it breaks, numbers (losses) before other tensors.
+    """The backwards to warn about; each change is reported once, for the first root that it breaks, scalars (losses) first.
 
-    A tensor that is no single number is rarely what a backward begins with. That a trained leaf has moved since is the ordinary life of an
-    output that was looked at before the training went on: nothing is said of that.
+    A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an output that was
+    looked at before the training continued is a usual thing.
     """
     found: list[Broken] = []
     told: set[int] = set()
@@ -69,14 +70,14 @@ def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: 
 
 
 def _is_leaf(moved: Moved) -> bool:
-    """Whether it is a leaf that collects a gradient, or a view of one (a weight, turned)."""
+    """Whether the saved tensor is a leaf that requires gradients, or a view of one (a transposed weight)."""
     tensor = tensor_facts.base_of(moved.kept.tensor)
     tensor = moved.kept.tensor if tensor is None else tensor
     return bool(tensor.requires_grad and tensor.grad_fn is None)
 
 
 def _broken(root: Root, scalar: bool, met: Sequence[Moved], names: Names) -> Broken:
-    """One sentence for all that a cell has changed: about what a backward would come to first."""
+    """One report for all changes by one cell; it describes the one that backward would reach first."""
     first = max(met, key=lambda each: each.kept.key[0] if type(each.kept.key[0]) is int else -1)
     named = {each.kept.tensor.data_ptr(): names.of(each.kept) for each in met if each.changed == first.changed}
     thing = named.get(first.kept.tensor.data_ptr())

@@ -1,4 +1,4 @@
-"""Processor time that a look may take."""
+"""A limit for the processor time of one look at the namespace."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ _EVERY = 32
 
 
 class Budget:
-    """So much processor time of this thread. The clock is read for every 32nd question only."""
+    """A limit of processor time for this thread. The clock is read only at every 32nd call of :meth:`goes_on`."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.thread_time() + seconds
         self._count = 0
         self.spent = False
-        """Whether it has run out."""
+        """Whether the time is used up."""
 
     def goes_on(self) -> bool:
-        """Whether there is time for one more thing."""
+        """Whether there is time left."""
         self._count += 1
         if not self.spent and self._count % _EVERY == 0:
             self.spent = time.thread_time() > self._end

@@ -1,4 +1,4 @@
-"""What there is in a notebook's namespace: tensors, arrays, modules and optimizers by name, and what lists, dicts and modules hold."""
+"""Finds the tensors, arrays, modules and optimizers in a notebook's namespace, also inside lists, dicts and modules."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.object_kinds import Kind, Kinds, inside, tables
 
 ELEMENTS = 256
-"""So many elements of one list or dict are looked at."""
+"""How many elements of one list or dict are searched."""
 DEPTH = 3
 MANY = 1000
-"""In a namespace with more names than this, those that the last cell has bound come first."""
+"""In a namespace with more names than this, the names that the last cell has bound are searched first."""
 NOT_SHOWN = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
 Path = tuple[str, ...]
 
 
 class Thing(NamedTuple):
-    """Something that a name stands for. ``path`` is the name and the way from there, ``text`` what a program writes for it."""
+    """An object that was found. ``path`` are its name and the keys that lead to it, ``text`` is the expression for it."""
 
     path: Path
     text: str
@@ -30,25 +30,25 @@ class Thing(NamedTuple):
 
 @dataclass(slots=True)
 class Found:
-    """One look at a namespace. It holds what it found, so it must not outlive the look."""
+    """The result of one search. It holds references to what it found, so it must not be kept."""
 
     names: list[Thing] = field(default_factory=list)
-    """What has a row, in the order of the names."""
+    """The values of names that get a row, in the order of the names."""
     tensors: list[Thing] = field(default_factory=list)
-    """Every tensor that can be reached by name; parameters are apart."""
+    """Every tensor that was found, without the parameters and buffers of modules."""
     arrays: list[Thing] = field(default_factory=list)
     modules: list[Thing] = field(default_factory=list)
     optimizers: list[Thing] = field(default_factory=list)
     parameters: list[Thing] = field(default_factory=list)
-    """Parameters and buffers of modules, each once, by the first way that leads to it."""
+    """Parameters and buffers of modules, each once, with the first path that leads to it."""
     more: int = 0
-    """Names that were not looked at."""
+    """How many names were not searched."""
     hidden: bool = False
-    """Whether some object might hold more than was looked at."""
+    """Whether some object may contain more than was searched."""
 
 
 def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> Found:
-    """Look through a namespace; ``first`` are the names to begin with, where there are many."""
+    """Search a namespace; ``first`` are the names to begin with if there are many."""
     search, looked = _Search(budget), set()
     urgent = [each for each in first if each in namespace] if len(namespace) > MANY else []
     for name in [*urgent, *(name for name in list(namespace) if type(name) is str)]:
@@ -64,32 +64,32 @@ def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> 
 
 
 def is_shown(name: str) -> bool:
-    """Whether a name is the notebook's own, and not IPython's or a private one."""
+    """Whether a name is the notebook's own: not private, and not one of IPython's."""
     return not name.startswith("_") and name not in NOT_SHOWN
 
 
 class _Search:
-    """One look, while it lasts."""
+    """A search in progress."""
 
     def __init__(self, budget: Budget) -> None:
         self.found = Found()
         self._budget, self._kinds, self._seen = budget, Kinds(), dict[int, bool]()
 
     def name(self, name: str, value: Any) -> None:
-        """Note what a name stands for."""
+        """Search the value of a name, and add it to the rows if it is, or contains, something that is shown."""
         kind = self._kinds.of(value)
         if kind and self._enter(thing := Thing((name,), name, kind, value), DEPTH) and kind != "object":
             self.found.names.append(thing)
 
     def _enter(self, thing: Thing, depth: int) -> bool:
-        """Note a thing and what it holds; returns whether it is, or holds, something of interest."""
+        """Search an object; return whether it is, or contains, something that is shown."""
         place = {"tensor": self.found.tensors, "array": self.found.arrays, "optimizer": self.found.optimizers}.get(thing.kind)
         if place is not None:
             place.append(thing)
             return True
         if id(thing.value) in self._seen:
             return self._seen[id(thing.value)]
-        self._seen[id(thing.value)] = thing.kind == "module"  # of a list, until it is known what it holds
+        self._seen[id(thing.value)] = thing.kind == "module"  # for a list, until its elements have been searched
         if thing.kind == "module":
             self.found.modules.append(thing)
             self._module(thing)
@@ -107,9 +107,9 @@ class _Search:
         return any_inside
 
     def _module(self, thing: Thing) -> None:
-        """A module's parameters and buffers, those of its parts, and the tensors that it keeps beside them (a hidden state)."""
+        """Search a module for its parameters, buffers and submodules, and tensors among its other attributes (a hidden state)."""
         work = [thing]
-        for module in work:  # grows while it is read
+        for module in work:  # the list grows during the iteration
             if not self._budget.goes_on():
                 self.found.hidden = True
                 return
@@ -127,7 +127,7 @@ class _Search:
 
 
 def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
-    """What a list, a dict or an object of the notebook's own class holds, as far as it is of interest."""
+    """The objects of interest in a list, a dict, or the attributes of an object of the notebook's own classes."""
     value, path, text = thing.value, thing.path, thing.text
     if type(value) is dict:
         items = [(key, each) for key, each in islice(list(value.items()), ELEMENTS)]
@@ -144,5 +144,5 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
 
 
 def _key(key: Any, at: int) -> str:
-    """A key of a dict in a text; keys of foreign classes are counted, for their ``repr`` would be run."""
+    """The text of a dict's key; a key of another class is shown by its position, because its ``repr`` would run the program's code."""
     return repr(key)[:60] if any(type(key) is each for each in (str, int, bool, float)) else f"#{at}"

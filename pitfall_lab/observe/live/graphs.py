@@ -1,7 +1,7 @@
-"""The graphs behind live tensors: their nodes, and what each has saved, read without unpacking.
+"""Reads the graphs behind live tensors: the nodes and their saved tensors, without unpacking them.
 
-Unpacking runs hooks and raises, so it is done only where a saved tensor is first met at a version above 0, and where one has moved: then it
-is torch itself that says whether it would still take it.
+Unpacking runs hooks and may raise. It is done only for a saved tensor whose version is above 0 when it is first seen, and for one whose
+version has changed: torch's own version check then decides whether backward would raise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Key = tuple[Any, ...]
 
 
 class Kept(NamedTuple):
-    """A tensor that a node has saved, as it is now. ``unpack`` is what torch would do in a backward."""
+    """A saved tensor of a node, with its present version."""
 
     node: Any
     key: Key
@@ -33,11 +33,11 @@ class Kept(NamedTuple):
     version: int
 
     def taken(self) -> bool:
-        """Whether torch would still take it."""
+        """Whether it passes torch's version check, so that backward would not raise."""
         return not self.refusal()
 
     def refusal(self) -> str:
-        """What torch would raise in a backward; empty where it would take it."""
+        """The message of the error that backward would raise for it; empty if it would not raise."""
         try:
             self.unpack()
         except RuntimeError as error:
@@ -45,19 +45,19 @@ class Kept(NamedTuple):
         return ""
 
     def unpack(self) -> None:
-        """Do what a backward would do first; raises what it would raise."""
+        """Unpack it as backward would; raises the error that backward would raise."""
         _unpack(self.node, self.slot, self.raw if self.index is not None else None)
 
     def saved_at(self) -> int | None:
-        """The version that torch would take; ``None`` where it cannot be found."""
+        """The version at which it was saved; ``None`` if it cannot be found."""
         return tensor_facts.saved_version(self.tensor, self.unpack)
 
 
 def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
-    """The nodes behind ``roots``, nearest first."""
+    """The nodes behind ``roots``, nearest first, as far as the budget allows."""
     seen: dict[Any, None] = dict.fromkeys(root for root in roots if root is not None)
     found = list(seen)
-    for node in found:  # grows while it is read
+    for node in found:  # the list grows during the iteration
         if not budget.goes_on():
             break
         for following, _ in node.next_functions:
@@ -68,7 +68,7 @@ def walk(roots: Iterable[Any], budget: Budget) -> list[Any]:
 
 
 def kept(node: Any) -> Iterator[Kept]:
-    """What a node still holds; not what a backward has freed or what hooks have packed."""
+    """The tensors that a node has saved, without those that were freed by a backward or packed by hooks."""
     names = _slots(type(node))
     if not names:
         return
@@ -76,7 +76,7 @@ def kept(node: Any) -> Iterator[Kept]:
     for name in names:
         try:
             raw = getattr(node, RAW + name)
-        except RuntimeError:  # a custom Function that has been freed
+        except RuntimeError:  # a custom Function whose saved tensors were freed
             continue
         many = type(raw) is tuple
         for index, saved in enumerate(raw if many else (raw,)):
@@ -94,13 +94,13 @@ def _slots(kind: type) -> tuple[str, ...]:
     known = _SLOTS.get(kind)
     if known is None:
         if issubclass(kind, torch.autograd.function.BackwardCFunction):
-            return ("tensors",)  # each Function of the program's has a class of its own, which must not be kept
+            return ("tensors",)  # each Function of the program has its own class, which must not be kept alive
         known = _SLOTS[kind] = tuple(name.removeprefix(RAW) for name in dir(kind) if name.startswith(RAW)) if private.has_saved else ()
     return known
 
 
 def _unpack(node: Any, slot: str, one: Any) -> None:
-    """Unpack what a slot holds: one of its tensors where torch can (from 2.11 on), else all."""
+    """Unpack the tensor ``one`` of a slot with several, if torch can (from 2.11 on); else the whole slot."""
     if one is not None and hasattr(one, "unpack"):
         one.unpack()
     else:
@@ -108,12 +108,12 @@ def _unpack(node: Any, slot: str, one: Any) -> None:
 
 
 def is_read_in_backward(slot: Kept) -> bool:
-    """Whether backward uses the numbers: batch normalization in training mode saves its running statistics and does not use them."""
+    """Whether backward uses the values: batch normalization in training mode saves its running statistics but does not use them."""
     return not (slot.slot in _RUNNING and getattr(slot.node, "_saved_training", False))
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has been through here and freed what the node had saved."""
+    """Whether a backward has freed the node's saved tensors."""
     for name in _slots(type(node)):
         try:
             raw = getattr(node, RAW + name)
@@ -126,5 +126,5 @@ def is_freed(node: Any) -> bool:
 
 
 def reach(root: Any, among: set[Any], budget: Budget) -> set[Any]:
-    """Those of ``among`` that a backward from ``root`` would come to."""
+    """Those nodes of ``among`` that a backward from ``root`` would reach."""
     return among.intersection(walk([root], budget))

@@ -1,4 +1,4 @@
-"""Graphs that go back through several runs of one cell, and sums that keep the graphs of steps whose backward has been run."""
+"""Finds graphs that span several runs of one cell, and sums that keep alive the graphs of steps whose backward has run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pitfall_lab.observe.tensor_facts import sequence_of
 
 ADDED = "AddBackward0"
 STEPS = 4
-"""A sum that keeps so many used graphs is spoken of."""
+"""A sum that keeps at least so many used graphs alive is reported."""
 
 
 class Growing(NamedTuple):
-    """A tensor with its graph: through which cells it goes back, and how many graphs that a backward has used it keeps by adding."""
+    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by addition."""
 
     name: str
     path: Path
@@ -28,7 +28,7 @@ class Growing(NamedTuple):
 
 
 def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, budget: Budget) -> list[Growing]:
-    """Of tensors that the last cell has bound: those with a graph of more than one cell, and sums of used graphs."""
+    """Of the tensors that the last cell has bound, those whose graph has nodes of several cells, and sums of used graphs."""
     found = []
     for root in roots:
         if root.thing.path[0] not in bound:
@@ -42,7 +42,7 @@ def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, budget: 
 
 
 def _used(node: Any, budget: Budget) -> int:
-    """How many used graphs have been added up, one after the other."""
+    """The number of used graphs among the terms of a chain of additions that ends at ``node``."""
     count = 0
     while node is not None and node.name() == ADDED and budget.goes_on():
         branches = [each for each, _ in node.next_functions if each is not None]

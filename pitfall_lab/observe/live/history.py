@@ -1,7 +1,7 @@
-"""The node behind a live tensor, without giving a view its history anew.
+"""Reads the grad_fn of a live tensor without regenerating a view's stale grad_fn.
 
-Torch makes the node of a view again when it is asked for it and the view's memory has been written since: a program could notice. So a view
-that may be in that state is not asked; what can be gone back through is then the history of its base.
+Torch regenerates the grad_fn of a view if it is read after the view's memory was written, and a program could notice that. So it is not
+read for a view that may be in that state; graph walks then start from the grad_fn of its base.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pitfall_lab.observe.tensor_facts import base_of
 
 
 class History(NamedTuple):
-    """``state`` is ``leaf`` (it collects a gradient), ``graph`` or ``none``; ``node`` its ``grad_fn`` where it could be asked.
+    """``state`` is ``leaf`` (requires gradients, no grad_fn), ``graph`` or ``none``; ``node`` is the ``grad_fn`` if it could be read.
 
-    ``root`` is where a walk begins: the node, or that of the base.
+    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's. ``asked``: the grad_fn could be read.
     """
 
     state: str
@@ -26,7 +26,7 @@ class History(NamedTuple):
 
 
 def history(tensor: torch.Tensor, version: int | None) -> History:
-    """The history of a tensor of torch's own class."""
+    """The history of a tensor of one of torch's own classes, at this version."""
     if not tensor.requires_grad:
         return History("none")
     if not tensor._is_view() or version == 0:

@@ -1,4 +1,4 @@
-"""What a module, an optimizer, a list or a dict unfolds to: parameters with the size of their numbers, gradients and last update."""
+"""The rows inside a module, an optimizer, a list or a dict; for parameters with norms, gradient norms and the last update's size."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pitfall_lab.observe.live.object_kinds import Kinds, inside, is_own, tables
 
 MOST = 500
 NUMBERS = 1 << 20
-"""So many numbers of one tensor are read for its norm."""
+"""The norm of a tensor with more elements than this is not computed."""
 
 
 def held_by(optimizer: Any) -> list[Any]:
-    """The tensors that an optimizer changes."""
+    """The tensors in an optimizer's parameter groups."""
     groups = inside(optimizer, "optimizer").get("param_groups")
     if type(groups) is not list:
         return []
@@ -27,7 +27,7 @@ def held_by(optimizer: Any) -> list[Any]:
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:
-    """What a row's id leads to, if it is still there."""
+    """The object that the path of a row leads to; None if it no longer exists."""
     kinds = Kinds()
     value = namespace.get(path[0]) if is_shown(path[0]) else None
     kind = kinds.of(value)
@@ -38,7 +38,7 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
-    """What a thing unfolds to."""
+    """The objects directly inside a module, an optimizer, a list, a dict or an object."""
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)
         named = [*parameters.items(), *buffers.items(), *children.items()]
@@ -55,7 +55,7 @@ def members(thing: Thing, kinds: Kinds) -> list[Thing]:
 
 
 def children(thing: Thing, found: Found, table: Table, updates: Updates) -> list[Row]:
-    """The rows that a thing unfolds to, with what is special to parameters."""
+    """The rows of the objects inside ``thing``; tensors get the details that are shown for parameters."""
     owners = {id(each): optimizer.text for optimizer in reversed(found.optimizers) for each in held_by(optimizer.value)}
     names = {id(each.value): each.text for each in reversed(found.parameters)}
     made = []
@@ -93,9 +93,9 @@ def _norm(numbers: np.ndarray | None) -> float | None:
 
 
 class Updates:
-    """How far a parameter has moved since the last cell, against its size.
+    """The relative size of a parameter's change since the last cell.
 
-    A few of its numbers are kept of those that were unfolded; the ratio is that of these numbers.
+    For parameters whose rows were unfolded, a sample of the values is kept; the ratio is computed from the sample.
     """
 
     SAMPLED = 256
@@ -106,12 +106,12 @@ class Updates:
         self._cell = 0
 
     def begin(self, cell: int) -> None:
-        """A cell has run: what is now there is what comes after it."""
+        """A cell has run: the values of the last look become the old values."""
         if cell != self._cell:
             self._was, self._is, self._cell = self._is, {}, cell
 
     def ratio(self, at: str, numbers: np.ndarray | None) -> float | None:
-        """The norm of the change through the norm of what it changed; ``None`` where it was not looked at before."""
+        """The norm of the change divided by the norm of the old values; ``None`` if there are no old values."""
         if numbers is None:
             return None
         flat = numbers.reshape(-1)

@@ -1,4 +1,4 @@
-"""What keeps a tensor's memory alive, as far as it can be reached by name: names, lists, modules, and nodes of live graphs."""
+"""Finds what keeps a tensor's memory alive: names, lists, modules and nodes of live graphs, as far as they can be reached by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 0.3
 
 
 def keeping(namespace: Mapping[str, Any], path: Path) -> T:
-    """One sentence for each kind of holder."""
+    """Sentences with the names and graph nodes that hold the memory of a row's tensor."""
     names = [name for name, _ in tied(namespace, path)]
     with unseen():
         thing, budget = resolve(namespace, path), Budget(_SECONDS)
@@ -31,14 +31,14 @@ def keeping(namespace: Mapping[str, Any], path: Path) -> T:
     if nodes:
         said.append(T("Graph nodes that have saved it: {nodes}.", "保存了它的计算图节点：{nodes}。"))
     if cut:
-        said.append(T("Not everything was looked at.", "没有全部查看。"))
-    said.append(T("What holds it without a name in this notebook was not looked for.", "没有查找笔记本中没有名字的持有者。"))
+        said.append(T("Not everything was searched.", "没有全部查看。"))
+    said.append(T("Holders without a name in this notebook were not searched for.", "没有查找笔记本中没有名字的持有者。"))
     words = {"names": ", ".join(names), "nodes": ", ".join(nodes[:MOST])}
     return T(" ".join(each.en.format_map(words) for each in said), "".join(each.zh.format_map(words) for each in said))
 
 
 def _nodes(namespace: Mapping[str, Any], tensor: Any, budget: Budget) -> list[str]:
-    """Nodes by the name of a tensor that leads to them."""
+    """The nodes that have saved the tensor or another one on its storage, each with the name of a tensor that leads to it."""
     found, seen, said = find(namespace, (), budget), set(), []
     for thing in found.tensors:
         if not is_own(thing.value) or not thing.value.requires_grad or thing.value.is_inference():

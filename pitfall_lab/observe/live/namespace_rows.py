@@ -1,4 +1,4 @@
-"""One row for each tensor, array, module and optimizer of a namespace, as plain data."""
+"""Makes one row of plain data for each tensor, array, module and optimizer of a namespace."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _BASE = {name: vars(torch.Tensor.__base__)[name].__get__ for name in ("shape", "
 
 
 def row_id(path: Path) -> str:
-    """The id of a row: the way from its name to it."""
+    """The id of a row: its path, joined."""
     return SEPARATOR.join(path)
 
 
 def blank(thing: Thing) -> Row:
-    """A row that says nothing but what a thing is called and is."""
+    """A row that contains only the name and type of an object."""
     return {
         "id": row_id(thing.path), "name": thing.text[:200], "kind": thing.kind, "type": class_name(thing.value)[:80], "shape": None,
         "dtype": "", "device": "", "bytes": None, "storage": None, "version": None, "grad": "", "grad_fn": "", "has_grad": None,
@@ -40,7 +40,7 @@ def blank(thing: Thing) -> Row:
 
 
 class Table:
-    """Rows of one look. ``before`` is what the last look noted: per id what the object was, its version and its memory."""
+    """Makes the rows of one look. ``before`` is the last look's ``after``: by row id, the object's id, version, memory and so on."""
 
     def __init__(self, before: dict[str, tuple[Any, ...]], bound: Iterable[str], stale: Iterable[str] = ()) -> None:
         self._before, self._bound, self._stale = before, frozenset(bound), frozenset(stale)
@@ -49,7 +49,7 @@ class Table:
         self._by_tensor: dict[int, list[Row]] = {}
 
     def row(self, thing: Thing) -> Row:
-        """The row of one thing."""
+        """The row of one object."""
         row = blank(thing)
         row["stale"] = row["id"] in self._stale
         version = None
@@ -102,7 +102,7 @@ class Table:
             self._memory.append((row, ("numpy", id(owner)), min(low, first), max(high, last)))
 
     def _mark(self, row: Row, thing: Thing, version: int | None) -> None:
-        """What is new, and what has changed, since the last look."""
+        """Mark the row as new or changed since the last look, and store what the next look compares with."""
         memory = self._memory[-1][1] if self._memory and self._memory[-1][0] is row else None
         now = (id(thing.value), version, memory, tuple(row["shape"] or ()), row["children"], row["has_grad"])
         old = self._before.get(row["id"])
@@ -114,9 +114,9 @@ class Table:
         self.after[row["id"]] = now
 
     def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:
-        """Give a number to memory that several rows share; it keeps the number that it had.
+        """Give a number to memory that several rows share; memory that had a number keeps it.
 
-        ``unfolded``: the rows are shown under others, whose numbers stay. What shares memory with one of those has its number.
+        ``unfolded``: the rows are shown inside others, whose numbers do not change; a row on the memory of one of those gets its number.
         """
         taken = set(numbers.values())
         free = (n for n in count(1) if n not in taken)
@@ -133,7 +133,7 @@ class Table:
         numbers.update(kept)
 
     def saved(self, held: Sequence[Held]) -> None:
-        """Say at each tensor which nodes have saved it."""
+        """Add to each tensor's row the nodes that have saved it."""
         for each in held:
             for row in self._by_tensor.get(id(each.kept.tensor), ()):
                 if len(row["saved_by"]) < SAVERS:
@@ -142,7 +142,7 @@ class Table:
 
 
 def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any], list[Row]]]:
-    """Rows of one storage, and rows whose bytes overlap, with the keys of their memory."""
+    """Groups of rows with the same storage or with overlapping bytes, with the keys of their memory."""
     by_key: dict[Any, list[Row]] = {}
     spans: dict[Any, tuple[int, int]] = {}
     for row, key, low, high in memory:
@@ -164,7 +164,7 @@ def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any]
 
 
 def _held(thing: Thing) -> int:
-    """How much a list, a dict or an optimizer unfolds to."""
+    """The number of objects inside a list, a dict or an optimizer."""
     if thing.kind == "group":
         return len(thing.value)
     from pitfall_lab.observe.live.inside import held_by
@@ -173,7 +173,7 @@ def _held(thing: Thing) -> int:
 
 
 def rows(found: Found, table: Table, budget: Budget, first: int, most: int) -> tuple[list[Row], int]:
-    """The rows from ``first`` on, at most ``most`` and as long as there is time; and how many names are left."""
+    """At most ``most`` rows from ``first`` on, as far as the budget allows; and how many names are left."""
     made: list[Row] = []
     for thing in found.names[first : first + most]:
         if not budget.goes_on():

@@ -1,7 +1,7 @@
-"""What an object is, found without running a line of its class: no attribute is read through it, and no class is compared.
+"""Finds out what kind of object something is without running code of its class: no attribute is read through it.
 
-A class may define ``__class__``, ``__getattr__``, a metaclass with an ``__eq__`` of its own: all of that is passed by. The descriptors of
-Python's, torch's and NumPy's own classes are called instead.
+A class may define ``__class__``, ``__getattr__`` or a metaclass with its own ``__eq__``; all of these are avoided by calling the
+descriptors of Python's, torch's and NumPy's own classes.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _PLAIN = (int, float, str, bool, type(None), bytes, complex, set, frozenset, typ
 
 
 class Kinds:
-    """Remembers the kinds of classes for the time of one look."""
+    """Caches the kinds of classes during one look."""
 
     def __init__(self) -> None:
         self._known: dict[int, Kind] = {id(cls): "" for cls in _PLAIN} | dict.fromkeys(map(id, _GROUPS), "group")
 
     def of(self, value: Any) -> Kind:
-        """The kind of an object; empty for what is of no interest."""
+        """The kind of an object; empty if it is of no interest."""
         cls = type(value)
         known = self._known.get(id(cls))
         if known is None:
@@ -50,22 +50,22 @@ def _kind(cls: type) -> Kind:
 
 
 def class_name(value: Any) -> str:
-    """The name of its class."""
+    """The name of the object's class."""
     return str(_class_name(type(value)))
 
 
 def is_own(tensor: Any) -> bool:
-    """Whether it is a tensor of a class of torch's own, all of whose attributes can be read."""
+    """Whether it is exactly a Tensor or Parameter, all of whose attributes can be read."""
     return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
 
 
 def dispatches(tensor: Any) -> bool:
-    """Whether its class answers for itself even to torch's own questions."""
+    """Whether its class defines ``__torch_dispatch__``, so that even torch's own attributes may run its code."""
     return any("__torch_dispatch__" in _class_dict(each) for each in _mro(type(tensor)) if each is not torch.Tensor)
 
 
 def inside(value: Any, kind: Kind) -> dict[str, Any]:
-    """The attributes of a module, an optimizer or an object of the notebook's own class; empty where there is no such table."""
+    """The attributes of a module, an optimizer or an object of the notebook's own class; empty if it has no ``__dict__``."""
     if kind == "module":
         return _module_dict(value) or {}
     if kind == "optimizer":
@@ -78,7 +78,7 @@ def inside(value: Any, kind: Kind) -> dict[str, Any]:
 
 
 def tables(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """A module's parameters, buffers and parts; empty where it has none yet or keeps them in another way."""
+    """A module's parameters, buffers and submodules; empty dicts if it has none yet or stores them in another way."""
     table = inside(module, "module")
     found = [table.get(name) for name in ("_parameters", "_buffers", "_modules")]
     first, second, third = (each if type(each) is dict else {} for each in found)

@@ -1,6 +1,6 @@
-"""What graph nodes have saved, from cell to cell: which have moved since, counted by torch or past its counter.
+"""Compares the saved tensors of live graphs from cell to cell: which have changed, with or without a new version.
 
-Of each saved tensor a few numbers are remembered: the version and the checksum when it was first met, and the cell. No object is.
+For each saved tensor a few numbers are kept: the cell in which it was first seen, and its version and checksum then. No object is kept.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pitfall_lab.observe.live.sums import Sums
 
 REMEMBERED = 20_000
 STALE_LOOKED_AT = 40
-"""So many saved tensors that have moved are examined after one cell."""
+"""How many changed saved tensors are examined after one cell."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """A saved tensor when it was first met: in which cell, at which version, with which numbers; and since which cell it has moved.
+    """A saved tensor as it was first seen: the cell, its version and its checksum then; and ``moved``, the cell that changed it.
 
-    ``version`` is ``None`` where it had moved before it was met and torch did not say from where.
+    ``version`` is ``None`` if it had been changed before it was first seen and the version at which it was saved could not be found.
     """
 
     cell: int
@@ -34,9 +34,9 @@ class Seen:
 
 
 class Moved(NamedTuple):
-    """A saved tensor that is no longer what was saved.
+    """A saved tensor that was changed since it was saved.
 
-    ``made`` and ``changed`` are the numbers of cells, ``line`` that of the statement that made the node, where they are known.
+    ``made`` and ``changed`` are numbers of cells, ``line`` is that of the statement that made the node; ``None`` where unknown.
     """
 
     kept: Kept
@@ -49,7 +49,7 @@ class Moved(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A saved tensor as rows show it."""
+    """A saved tensor, as it is shown in rows."""
 
     kept: Kept
     node: str
@@ -58,13 +58,13 @@ class Held(NamedTuple):
 
 
 class Memory:
-    """Remembers, from cell to cell, what was saved."""
+    """Stores what was saved, from cell to cell."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Key, str, int | None], Seen] = {}
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[Held], list[Moved]]:
-        """What the nodes hold now, and what of it has moved."""
+        """The saved tensors of the nodes now, and those of them that have changed."""
         held: list[Held] = []
         moved: list[Moved] = []
         sums, met = Sums(), {}
@@ -91,14 +91,14 @@ class Memory:
 
 
 def _first(slot: Kept, made: int | None, now: int, sums: Sums) -> Seen:
-    """A saved tensor that is met for the first time: in the cell that made its node, or later."""
+    """The entry of a saved tensor that is seen for the first time, in the cell that made its node or in a later one."""
     if slot.version == 0 or slot.taken():
         return Seen(now, slot.version, sums.of(slot.tensor) if is_read_in_backward(slot) else None)
     return Seen(now, slot.saved_at(), None, now if made == now else None)
 
 
 def _change(slot: Kept, seen: Seen, now: int, sums: Sums) -> str:
-    """``counted``, ``silent``, or nothing."""
+    """``counted`` or ``silent`` (its version did not change) for a saved tensor that has changed; else empty."""
     if slot.version != seen.version:
         if slot.taken():
             return ""
@@ -112,7 +112,7 @@ def _change(slot: Kept, seen: Seen, now: int, sums: Sums) -> str:
 
 
 class Cells:
-    """Which cell of the session made a node, by the numbers that torch gives nodes; nodes of another thread are numbered by that thread."""
+    """Which cell made a node, by its sequence number; nodes made in other threads have numbers of those threads."""
 
     def __init__(self) -> None:
         self._began: list[tuple[int, int, int]] = []
@@ -120,19 +120,19 @@ class Cells:
         self.now = 0
 
     def ran(self, cell: int, first: int, end: int, statements: Iterable[tuple[int, int]] = ()) -> None:
-        """Note which nodes a cell has made: from ``first`` up to ``end``. ``statements``: the first node of each, and its line."""
+        """Store that a cell made the nodes from ``first`` up to ``end``. ``statements``: (first node, line) of each statement."""
         self.now = cell
         if end > first:
             self._began.append((first, end, cell))
             self._statements += statements
 
     def line(self, number: Any) -> int | None:
-        """The line of the statement, in its cell, that made the node of this number."""
+        """The line, in its cell, of the statement that made the node with this number; ``None`` if unknown."""
         at = bisect_right(self._statements, (number, tensor_facts.LAST)) - 1 if self.of(number) is not None else -1
         return self._statements[at][1] if at >= 0 and self.of(self._statements[at][0]) == self.of(number) else None
 
     def of(self, number: Any) -> int | None:
-        """The cell that made the node of this number; ``None`` where that is not known."""
+        """The cell that made the node with this number; ``None`` if unknown."""
         if type(number) is not int:
             return None
         at = bisect_right(self._began, (number, tensor_facts.LAST, 0)) - 1

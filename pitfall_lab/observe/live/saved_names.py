@@ -1,4 +1,4 @@
-"""Which names stand for a tensor that a node has saved."""
+"""Finds the names of a tensor that a node has saved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pitfall_lab.observe.live.object_kinds import is_own
 
 
 class Names:
-    """The tensors of one look, by identity and by the place of their first element."""
+    """The named tensors of one look, searchable by identity and by version counter."""
 
     def __init__(self, found: Found) -> None:
         self._found = found
@@ -28,7 +28,7 @@ class Names:
         return {id(thing.value): thing for thing in reversed(self._things)}
 
     def of(self, kept: Kept) -> Thing | None:
-        """The name of what was saved: of that very tensor, of one with the same elements, or of another one on its version counter."""
+        """The name for a saved tensor: of the tensor itself, else of one with its version counter (preferably the same elements)."""
         return self._by_id.get(id(kept.tensor)) or self._counted_with(kept.tensor, kept.version)
 
     def _counted_with(self, tensor: torch.Tensor, version: int) -> Thing | None:

@@ -1,4 +1,4 @@
-"""The live objects of one notebook, looked at after each of its cells."""
+"""Examines the live objects of one notebook after each of its cells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3
 
 @dataclass(slots=True)
 class Look:
-    """What one look has found, as plain data."""
+    """The result of one look, as plain data."""
 
     broken: list[Broken] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
@@ -36,11 +36,11 @@ class Look:
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
-    """Whether the time did not suffice for everything."""
+    """Whether the time limit was reached before everything was examined."""
 
 
 class Live:
-    """Looks at a namespace after each cell, and remembers plain numbers."""
+    """Examines a namespace after each cell. Keeps only plain numbers in between."""
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
@@ -55,7 +55,7 @@ class Live:
         self._rooted: list[str] = []
 
     def begin(self) -> None:
-        """A cell begins: the nodes that come from now on are its."""
+        """Called before a cell runs: nodes created from now on belong to it."""
         self._first = _next_node()
         self._statements.clear()
 
@@ -64,7 +64,7 @@ class Live:
         self._statements.append((_next_node(), line))
 
     def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool) -> None:
-        """The cell of this number has run, and its text binds these names. ``torch_is_new``: it is the one that has imported torch."""
+        """Called after a cell has run; ``bound`` are the names that its text binds. ``torch_is_new``: this cell has imported torch."""
         end = _next_node()
         first = 0 if torch_is_new else self._first
         self._cells.ran(cell, end if first is None else first, end, self._statements)
@@ -75,9 +75,9 @@ class Live:
         self._after = {}
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
-        """Look at everything now, in so much processor time. ``page``: the first row and the number of rows that are wanted, if any.
+        """Examine the namespace in at most ``seconds`` of processor time. ``page``: first row and number of rows, if rows are wanted.
 
-        Finding, graphs and rows have a part each: in a large namespace none of them is left without.
+        Search, graphs and rows each have a part of the time, so that none of them is skipped in a large namespace.
         """
         with unseen():
             finding = Budget(seconds * FINDING)
@@ -101,7 +101,7 @@ class Live:
             return look
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
-        """The rows that one row unfolds to; ``None`` where it is gone."""
+        """The rows inside one row's object; ``None`` if it no longer exists."""
         with unseen():
             thing = resolve(namespace, path)
             if thing is None:

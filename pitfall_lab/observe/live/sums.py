@@ -1,7 +1,7 @@
-"""Checksums of memory: whether numbers have changed that no version counter has counted.
+"""Checksums of tensor contents, to find changes that no version counter counted.
 
-Only what lies on the processor is read. Up to :data:`WHOLE` bytes are read entirely, of more only :data:`BLOCKS` pieces: what is
-written between them alone is not seen. Nothing is said of tensors with gaps, for the gaps are other tensors'.
+Only CPU memory is read. Up to :data:`WHOLE` bytes are read completely; of a larger tensor only :data:`BLOCKS` pieces, so a write
+between them is not found. Tensors with gaps have no checksum, because other tensors may use the gaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 WHOLE = 1 << 16
 BLOCKS, BLOCK = 16, 512
 MOST = 4 << 20
-"""So many bytes are read after one cell."""
+"""How many bytes are read after one cell."""
 
 
 class Sums:
@@ -31,7 +31,7 @@ class Sums:
         self.left = MOST
 
     def of(self, tensor: torch.Tensor) -> int | None:
-        """The checksum of a tensor's memory; ``None`` where nothing can be said."""
+        """The checksum of a tensor's elements; ``None`` if there is none."""
         if tensor.device.type != "cpu" or is_opaque(tensor):
             return None
         count, item = tensor.numel(), tensor.element_size()
@@ -46,12 +46,12 @@ class Sums:
 
 
 def _extent(tensor: torch.Tensor) -> int:
-    """From its first element to its last, in elements."""
+    """The number of elements from the tensor's first to its last in memory, both included."""
     return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def mark(value: Any) -> Any:
-    """What is equal as long as a tensor or array has the same numbers, and a module or optimizer is the same one; ``None`` for others."""
+    """A value that stays equal while a tensor or array keeps its values, or a name its module or optimizer; ``None`` for others."""
     kind = Kinds().of(value)
     if kind in ("module", "optimizer"):
         return kind, id(value)

@@ -1,4 +1,4 @@
-"""A tensor or array with whatever else has a name and shares its memory."""
+"""Finds the named tensors and arrays that share memory with a given one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECONDS = 0.3
 
 
 def tied(namespace: Mapping[str, Any], path: Path) -> list[tuple[str, Any]]:
-    """The tensor or array that a row stands for, first, and what shares memory with it, by name; empty where there is none."""
+    """The tensor or array of a row, then those that share its memory, as (name, object); empty if there is none."""
     with unseen():
         thing = resolve(namespace, path)
         if thing is None or thing.kind not in ("tensor", "array") or not _readable(thing):

@@ -1,9 +1,9 @@
-"""Parameters that a loss reaches and no optimizer holds: of a module that was made again, of layers added later, or behind trained ones.
+"""Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers behind trained ones.
 
-That an optimizer does not hold a module says nothing by itself: a target network, an average of weights and a frozen part are as they
-should be. So only what a loss leads to, or what has a gradient already, is spoken of, and only in one of three cases. The optimizer holds
-what the same name stood for before; or it holds other parameters of the module, and these came later than it did; or they come after
-parameters that it holds, so that a gradient passes through them to be used in front of them and never in them.
+A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like that. So a parameter
+is reported only if a loss depends on it or it has a gradient, and only in one of three cases. The optimizer holds the parameters of an
+earlier object with the same name; or it holds other parameters of the module, and this one was created after the optimizer; or a gradient
+passes through the operation that uses it to parameters that the optimizer holds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LeftOut(NamedTuple):
 
 
 class Owners:
-    """Remembers, from cell to cell, when parameters and optimizers came, by their identities. An optimizer keeps its own alive."""
+    """Stores when parameters and optimizers first appeared, by their ids. An optimizer keeps its parameters alive."""
 
     def __init__(self) -> None:
         self._came: dict[int, int] = {}
@@ -46,7 +46,7 @@ class Owners:
         self._former: dict[str, frozenset[int]] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
-        """What is left out now; nothing where not everything could be looked at."""
+        """The parameters that are left out now; empty if the search or the time limit cut something off."""
         if budget.spent or found.more or found.hidden:
             return []
         trained = [*found.parameters, *_unregistered(found)]
@@ -97,9 +97,9 @@ class Owners:
 
 
 def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], budget: Budget) -> Thing | None:
-    """The optimizer that holds a parameter in front of the operation that uses this leaf."""
+    """The optimizer that holds a parameter behind the node that uses this leaf; None if there is none."""
     own = {leaf}
-    for node in reversed(nodes):  # nearest to the loss first, so that turns of the weight are met before what uses them
+    for node in reversed(nodes):  # farthest from the loss first, so that a transpose of the weight comes before the node that uses it
         following = {each for each, _ in node.next_functions}
         if following & own and node.name() in _TURNS:
             own.add(node)
@@ -113,7 +113,7 @@ def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], b
 
 
 def _unregistered(found: Found) -> list[Thing]:
-    """Parameters of modules that a module keeps in a plain list or dict: its own ``parameters()`` does not have them."""
+    """Parameters of modules that a module has in a plain list or dict: its own ``parameters()`` does not return them."""
     kinds, known = Kinds(), {id(thing.value) for thing in found.parameters}
     loose: dict[int, Thing] = {}
     for module in found.modules:

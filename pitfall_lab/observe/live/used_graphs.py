@@ -1,4 +1,4 @@
-"""New graphs that lead into one that a backward has used: what that one had saved is freed, so the next backward fails there."""
+"""Finds losses whose new graph leads into one that a backward has freed, so that the next backward would fail there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 
 
 class Used(NamedTuple):
-    """A number with a new graph, the node of a used graph that it leads into, and the cell that made that."""
+    """A scalar with a new graph, the name of the freed node that it leads into, and the cell that made that node."""
 
     name: str
     path: Path
@@ -23,10 +23,10 @@ class Used(NamedTuple):
 
 
 def used(roots: Sequence[Root], live: set[Any], cells: Cells, budget: Budget) -> list[Used]:
-    """Numbers computed anew from parameters, and from a result whose graph has been used. ``live`` nodes are known to hold something.
+    """The scalars computed both from parameters and from a result whose graph was freed. Nodes in ``live`` are known to be not freed.
 
-    A used loss, and what was computed from it alone (a percentage to print), is no new graph: no node of it holds anything on the way to a
-    parameter.
+    A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it and the parameters
+    no node holds saved tensors any more.
     """
     found = [_used(root, live, cells, budget) for root in roots if root.thing.value.numel() == 1]
     return [each for each in found if each is not None] if not budget.spent else []
@@ -34,7 +34,7 @@ def used(roots: Sequence[Root], live: set[Any], cells: Cells, budget: Budget) ->
 
 def _used(root: Root, live: set[Any], cells: Cells, budget: Budget) -> Used | None:
     work, seen, freed, leaf, new = [root.node], {root.node}, None, False, False
-    for node in work:  # grows while it is read
+    for node in work:  # the list grows during the iteration
         if not budget.goes_on():
             return None
         if node not in live and is_freed(node):

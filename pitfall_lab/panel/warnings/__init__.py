@@ -1,1 +1,1 @@
-"""What the panel warns of, one file for each kind: the sentence, why, what to do, and the cells, in both languages."""
+"""The panel's warnings, one file for each kind: the sentence, the explanation, the fix and the cells, in both languages."""

@@ -1,4 +1,4 @@
-"""A cell has changed what a live graph has saved: counted by torch, which will refuse, or past its counter, which nothing notices."""
+"""Warns that a cell has changed a saved tensor of a live graph: backward will raise, or compute a wrong gradient without an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning; ``None`` where the program has run this backward already, keeping the graph. ``failed``: torch has refused it."""
+    """The warning; ``None`` if the program has run this backward already, with ``retain_graph``. ``failed``: it has raised."""
     if _has_been_run(broken, ran):
         return None
     cells = cell(ran, broken.made, "saved", line=broken.line) + cell(ran, broken.changed, "changed", broken.name)
@@ -27,14 +27,14 @@ def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any]
 
 
 def _copy(broken: Broken, ran: Ran) -> dict[str, Any] | None:
-    """Where the changed tensor can be copied first, so that the graph keeps what it saved."""
+    """The place of a statement before which copying the changed tensor would help; None if there is none."""
     run = ran.get(broken.changed)
     line = run.writes(broken.name) if run is not None and not broken.is_parameter else None
     return {"cell": run.id, "line": line, "name": broken.name} if run is not None and line is not None else None
 
 
 def _has_been_run(broken: Broken, ran: Ran) -> bool:
-    """Whether a cell since the graph was made has called this very backward with ``retain_graph``: nothing is to come of it any more."""
+    """Whether a cell that ran since the graph was made calls this backward with ``retain_graph``; then it may not be called again."""
     return any(
         isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
         and ast.unparse(node.func.value) == broken.root and any(each.arg == "retain_graph" for each in node.keywords)
@@ -47,8 +47,8 @@ def _sentence(broken: Broken, *, failed: bool) -> T:
     name, where = f"`{broken.name}`" if broken.name else "", called(broken.changed)
     en = (name or "a tensor without a name") + (f" and {broken.others} more" if broken.others else "")
     zh = (name or "一个没有名字的张量") + (f" 等 {broken.others + 1} 个张量" if broken.others else "")
-    en += " changed" + (f" in {where}" if where else "") + (", past its version counter" if broken.silent else "")
-    zh += (f" 在 {where} 中" if where else "") + ("被绕过版本计数器修改了" if broken.silent else "被修改了")
+    en += " changed" + (f" in {where}" if where else "") + (", without a new version" if broken.silent else "")
+    zh += (f" 在 {where} 中" if where else "") + ("被修改，而版本计数器没有变" if broken.silent else "被修改了")
     held, wrong = _held(broken), _wrong(broken, failed=failed)
     return T(f"{en[0].upper()}{en[1:]}; {held.en}: {wrong.en}.", f"{zh}；{held.zh}：{wrong.zh}。")
 
@@ -57,7 +57,7 @@ def _held(broken: Broken) -> T:
     made = called(broken.made)
     en, zh = (f" from {made}", f" {made} 的") if made else ("", "")
     if broken.silent or broken.at is None:
-        return T(f"{broken.node}{en} needs the numbers that it saved", f"{broken.node} 还需要它保存的数")
+        return T(f"{broken.node}{en} needs the values that it saved", f"{broken.node} 还需要它保存的数")
     return T(f"{broken.node} still holds v{broken.at}{en}", f"{broken.node} 仍持有{zh} v{broken.at}")
 
 
@@ -71,10 +71,10 @@ def _wrong(broken: Broken, *, failed: bool) -> T:
 
 def _counted(broken: Broken) -> tuple[T, T]:
     explanation = T(
-        f"{broken.node} saved the tensor when the result was computed, because backward needs its numbers. It has been changed in place "
-        f"since: its version counter stands at {broken.now}. Torch compares the two in backward and refuses.",
+        f"{broken.node} saved the tensor when the result was computed, because backward needs its values. It has been changed in place "
+        f"since: its version is now {broken.now}. In backward, torch compares the two versions and raises an error.",
         f"{broken.node} 在计算结果时保存了这个张量，因为反向传播需要它的数。之后它被就地修改：版本计数器现在是 {broken.now}。"
-        "torch 在反向传播时比较两者，然后拒绝。",
+        "torch 在反向传播时比较两个版本，然后报错。",
     )
     name, root = f"`{broken.name}`" if broken.name else "", f"`{broken.root}`"
     if broken.is_parameter:

@@ -1,4 +1,4 @@
-"""A graph grows: from run to run of one cell, or by adding up losses whose backward has been run."""
+"""Warns of a growing graph: over several runs of one cell, or by adding losses whose backward has already run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHY = T(
 
 
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` where the graph goes back through different cells, as graphs do, or is to be run backward as a whole."""
+    """The warning; ``None`` if the graph's cells are different ones, which is usual, or if a backward of the whole graph is coming."""
     name, now = graph.name, ran.last
     if now is None:
         return None
@@ -54,7 +54,7 @@ def _same(one: Cell, other: Cell) -> bool:
 
 
 def _goes_backward(name: str, ran: Ran) -> bool:
-    """Whether some cell calls this name's backward, or hands it to something that may."""
+    """Whether some cell calls this name's backward, or passes it to a function that may."""
     return any(
         (isinstance(node, ast.Attribute) and node.attr == "backward" and isinstance(node.value, ast.Name) and node.value.id == name)
         or (isinstance(node, ast.Call) and any(isinstance(each, ast.Name) and each.id == name for each in node.args)

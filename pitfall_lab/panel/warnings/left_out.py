@@ -1,4 +1,4 @@
-"""A loss reaches parameters that no optimizer holds: they will stay as they are, and nothing will fail."""
+"""Warns of parameters that a loss depends on but no optimizer holds: they stay as they are, without an error."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def left_out(left: LeftOut, ran: Ran) -> dict[str, Any]:
         )
         fix = T(f"Run {old} again, which makes `{left.optimizer}`.", f"重新运行创建 `{left.optimizer}` 的 {old}。")
     explanation = T(
-        "An optimizer keeps the tensors that it was given when it was made, not the names of modules. Other tensors get gradients and are "
-        "never updated. Nothing fails.",
+        "An optimizer keeps the tensors that it was given when it was made, not the names of modules. Other tensors get gradients but are "
+        "never updated, and there is no error.",
         "优化器保存的是创建时交给它的张量，而不是模块的名字。其他张量会得到梯度，却从不更新，也不会报错。",
     )
     said = Said(sentence, explanation, fix, left.path, left.optimizer_path)

@@ -1,4 +1,4 @@
-"""A warning as the protocol has it."""
+"""Builds a warning in the form of the protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEPARATOR = "\x1f"
 
 
 class Said(NamedTuple):
-    """What a warning says. ``row`` leads to what it is about, ``root`` to what would go wrong, if that is something else."""
+    """The texts of a warning. ``row`` is the path of the object that it is about, ``root`` of what would fail, if that is another one."""
 
     sentence: T
     explanation: T
@@ -33,7 +33,7 @@ def warning(
     failed: bool = False,
     copy: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A warning as a message has it; its id is that of its kind and of what it is about. ``failed``: it has come true.
+    """A warning as it is sent; its id consists of its kind and the objects that it is about. ``failed``: the error has occurred.
 
     ``copy`` is a name, and the place of the statement before which copying it would help.
     """
@@ -45,11 +45,11 @@ def warning(
 
 
 def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | None = None) -> list[dict[str, Any]]:
-    """A cell that a warning points to, with the line where that is known; nothing where the cell is not known."""
+    """A cell that a warning points to, with the line if known, in a list; an empty list if the cell is unknown."""
     run = ran.get(count)
     return [{"count": run.count, "id": run.id, "line": line or run.line(name), "role": role}] if run is not None else []
 
 
 def called(count: int | None) -> str:
-    """``In [8]``; empty where it is not known."""
+    """``In [8]``; empty if unknown."""
     return f"In [{count}]" if count is not None else ""

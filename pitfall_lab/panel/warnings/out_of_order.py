@@ -1,4 +1,4 @@
-"""A cell has read a name that was computed from what has been made anew since."""
+"""Warns that a cell has read a name whose value was computed from an older value of another name."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ def out_of_order(found: OutOfOrder, ran: Ran) -> dict[str, Any]:
     """The warning."""
     made, again = called(found.made), called(found.again)
     sentence = T(
-        f"`{found.name}` of {made} was computed from the `{found.source}` of before {again}: run in order, the notebook gives another one.",
+        f"`{found.name}` of {made} was computed from the value that `{found.source}` had before {again}: "
+        "run in order, the cells give another one.",
         f"{made} 的 `{found.name}` 是用 {again} 之前的 `{found.source}` 算出的：按顺序运行，笔记本会给出另一个结果。",
     )
     explanation = T(
-        f"{again} has run again and gave `{found.source}` another value. What was computed from the old one has not been computed again.",
+        f"{again} ran again and gave `{found.source}` another value. What was computed from the old value was not computed again.",
         f"{again} 再次运行，给了 `{found.source}` 另一个值。由旧值算出的结果没有重新计算。",
     )
     fix = T(f"Run the cell of {made} again, then this one.", f"重新运行 {made} 的单元格，然后再运行这一个。")

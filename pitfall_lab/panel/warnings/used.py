@@ -1,4 +1,4 @@
-"""A loss was computed anew from a result of the step before, whose graph its backward has used."""
+"""Warns that a loss was computed from a result of the step before, whose graph was freed by a backward."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def used(found: Used, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
-    """The warning; ``None`` where no cell has run a backward from this name: then it may be a sum that is only printed.
+    """The warning; ``None`` if no cell calls backward on this name: then it may be a sum that is only printed.
 
-    ``failed``: torch has refused it.
+    ``failed``: the backward has raised.
     """
     if not _has_backward(found.name, ran):
         return None
