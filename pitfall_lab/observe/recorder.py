@@ -262,7 +262,7 @@ class Recorder(TorchFunctionMode):
             site.alone = None
 
     def start(self) -> Self:
-        """Become the mode of this thread."""
+        """Enter this function mode in the current thread."""
         if private.has_modes:
             torch.overrides.has_torch_function = _unaware_of_us
         undispatched.begin()

@@ -152,7 +152,7 @@ class SourceMap:
         return self.make(source, line + shift, start, (end_line or line) + shift, end)
 
     def _located(self, filename: str, line: int) -> tuple[int, int] | None:
-        """The number of the source that contains a line of a file, and the offset of the line there; None if there is no source."""
+        """The number of the source that contains a line of a file, and how many lines further down it is there; None without a source."""
         if filename in self._main:
             return 0, self._shift
         shift = next((shift for first, last, shift in self._places.get(filename, ()) if first <= line <= last), None)

@@ -96,7 +96,7 @@ def stopped_at(trace: Trace, place: Place = str) -> T | None:
 
 
 def headline(trace: Trace) -> T:
-    """A headline: how the program ended, or, if that comes first, that it was not observed completely.
+    """A headline: where observation stopped; else the error that ended the program; else whether everything was observed.
 
     >>> headline(Trace()).en
     'no call to torch was seen'

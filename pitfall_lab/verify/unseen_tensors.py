@@ -139,7 +139,7 @@ class Unseen:
     # ------------------------------------------------------------------ other processes
 
     def process_started(self, frame: FrameType) -> None:
-        """Add a note, once, that other processes are not recorded; from then on treat memory shared with them as changed at any time."""
+        """Add a note, once, that other processes are not recorded. If they may share memory, all tensors are read again at each call."""
         if self._shares:
             self._world.elsewhere.go_on()
         if self._has_processes:

@@ -189,7 +189,7 @@ class Writer:
         return step
 
     def _recall(self, path: str) -> bool:
-        """Compute the last value at ``path`` from the row that created the object; False if there is no such row."""
+        """Store the value that a row gave to ``path`` as its last value; return whether there is such a row."""
         step = self._row_of(path)
         if step < 0:
             return False

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def left_out(left: LeftOut, ran: Ran) -> dict[str, Any]:
-    """The warning."""
+    """The warning about parameters that no optimizer holds."""
     en = f"`{left.name}`" + (f" and {left.others} more" if left.others else "")
     zh = f"`{left.name}`" + (f" 等 {left.others + 1} 个参数" if left.others else "")
     new, old = called(left.made), called(left.taken)
