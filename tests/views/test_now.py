@@ -177,7 +177,7 @@ BAD = {
 }  # fmt: skip
 BAD["resized"].untyped_storage().resize_(0)
 SAID = {
-    "meta": "no numbers", "sparse": "no strides", "list": "not a tensor", "none": "not a tensor", "conj": "other numbers",
+    "meta": "no numbers", "sparse": "no strides", "list": "not a tensor", "none": "not a tensor", "conj": "the values in its memory differ",
     "lazy": "without a shape", "other width": "reads the same bytes as int16",
 }  # fmt: skip
 
