@@ -44,7 +44,10 @@ def main(words: list[str]) -> int:
     if first is None:
         return step("tests", [python, "-m", "pytest", *words])
     # Each step runs even when an earlier one failed: one red run should tell everything.
-    codes = [step("style", [python, "-m", "ruff", "check", "."])]
+    codes = [
+        step("style", [python, "-m", "ruff", "check", "."]),
+        step("format", [python, "-m", "ruff", "format", "--check", "--quiet", "."]),
+    ]
     # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests for a process
     # that they started: one worker more than cores uses that time, and lets the browser go first.
     beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), Beside("types", [python, "-m", "mypy"])]

@@ -186,7 +186,9 @@ def test_packages_come_from_public_registries_only() -> None:
             urls = re.findall(r'"resolved": "([^"]+)"', text)
             faults += [f"{name}: {url}" for url in urls if not url.startswith("https://registry.npmjs.org/")]
         if name.startswith("binder/") or name in {"pyproject.toml", ".ci/run"}:
-            faults += [f"{name}: {url}" for url in re.findall(r"index-url[ =]+(\S+)", text) if url != "https://download.pytorch.org/whl/cpu"]
+            faults += [
+                f"{name}: {url}" for url in re.findall(r"index-url[ =]+(\S+)", text) if url != "https://download.pytorch.org/whl/cpu"
+            ]
     assert faults == []
 
 

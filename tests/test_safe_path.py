@@ -73,7 +73,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program among planted modules, with one module that it imports itself."""
     folder = tmp_path_factory.mktemp("there")
     plant(folder, [*NAMES, "pitfall_lab"])
-    (folder / "helper.py").write_text("CALLED = \"the program's own\"\n")
+    (folder / "helper.py").write_text('CALLED = "the program\'s own"\n')
     path = folder / "program.py"
     path.write_text(PROGRAM.format(folder=str(folder)))
     return path
@@ -143,7 +143,7 @@ def test_a_page_of_a_notebook_runs_nothing_from_where_the_user_is(tmp_path: Path
 def test_trials_for_a_notebook_run_nothing_that_was_planted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", ".", *filter(None, [os.environ.get("PYTHONPATH")])]))
-    cell = PROGRAM.format(folder=str(here)).replace("import helper", "class helper: CALLED = \"the program's own\"")
+    cell = PROGRAM.format(folder=str(here)).replace("import helper", 'class helper: CALLED = "the program\'s own"')
     with Workshop() as shop:
         trace = shop.trace(Subject(cell, "cell"))
     assert ran(here) == []

@@ -338,4 +338,3 @@ def forgiving(text: str, forgiven: Iterable[tuple[int, int]]) -> ast.Module:
         at = tree.body.index(inside[0])
         tree.body[at : at + len(inside)] = [ast.fix_missing_locations(ast.copy_location(guarded, inside[0]))]
     return tree
-

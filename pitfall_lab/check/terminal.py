@@ -185,10 +185,14 @@ def _note_text(note: Note, name: str, style: Style) -> str:
 def counted(findings: Sequence[Finding], language: Language) -> str:
     """``1 error, 2 warnings``; empty when there is nothing."""
     counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
-    return T(en=", ", zh="，").say(language).join(
-        f"{count} {'' if language == 'en' else '个'}{SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
-        for kind, count in counts.items()
-        if count
+    return (
+        T(en=", ", zh="，")
+        .say(language)
+        .join(
+            f"{count} {'' if language == 'en' else '个'}{SEVERITIES[kind].say(language)}{'s' if language == 'en' and count > 1 else ''}"
+            for kind, count in counts.items()
+            if count
+        )
     )
 
 

@@ -1,7 +1,5 @@
 """``pitfall-lab saves exp``: what an operation saves for backward and which later write breaks it, found out on the torch that is here."""
 
-# ruff: noqa: E501 - sentences in two languages, side by side
-
 from __future__ import annotations
 
 import argparse
@@ -20,8 +18,13 @@ SUMMARY = "print what an operation saves for backward, and which later write bre
 OPERANDS = "a, b: (2, 3); c: (3,); w: (3, 2); s: (3, 3); h = a * 1; p: plain (2, 3); n: integers; i: indices; m: a mask; img: (2, 4, 4, 6)"
 
 _MODELLED = T(en="modelled: the shadow engine agrees with what follows", zh="已建模:影子引擎与以下各项一致")
-_DIFFERS = T(en="modelled, and the shadow engine DIFFERS (a fault of ours): {what}", zh="已建模,但影子引擎与 torch 不一致(我们的错误):{what}")
-_MIRRORED = T(en="mirrored: the shadow engine has no model ({why}); torch's nodes are taken over", zh="镜像:影子引擎没有模型({why}),直接采用 torch 的节点")
+_DIFFERS = T(
+    en="modelled, and the shadow engine DIFFERS (a fault of ours): {what}", zh="已建模,但影子引擎与 torch 不一致(我们的错误):{what}"
+)
+_MIRRORED = T(
+    en="mirrored: the shadow engine has no model ({why}); torch's nodes are taken over",
+    zh="镜像:影子引擎没有模型({why}),直接采用 torch 的节点",
+)
 _GIVES = T(en="gives", zh="结果")
 _SAVES = T(en="saves", zh="保存")
 _NODE = T(en="{name}: {saves}", zh="{name}:{saves}")
@@ -40,7 +43,10 @@ _TRY = T(en="Try it:", zh="试一试:")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab saves``."""
     parser.add_argument(
-        "what", metavar="OPERATION", nargs="+", help=f"a name (exp, mul_, F.layer_norm) or an expression ('torch.cdist(a, b)') over {OPERANDS}"
+        "what",
+        metavar="OPERATION",
+        nargs="+",
+        help=f"a name (exp, mul_, F.layer_norm) or an expression ('torch.cdist(a, b)') over {OPERANDS}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the report")
@@ -72,7 +78,9 @@ def looked_up(word: str) -> list[tuple[str, Study]]:
     operations = catalogue.find(word)
     if not operations:
         if catalogue.is_module(word):
-            raise Refusal(f"{word} is a module: write an expression that makes and calls one, as in: pitfall-lab saves 'torch.nn.Linear(3, 2)(a)'.")
+            raise Refusal(
+                f"{word} is a module: write an expression that makes and calls one, as in: pitfall-lab saves 'torch.nn.Linear(3, 2)(a)'."
+            )
         names = catalogue.near(word)
         hint = f" Did you mean {' or '.join(brief(name) for name in names)}?" if names else ""
         raise Refusal(f"torch has no operation {word!r}.{hint} An expression works too: pitfall-lab saves 'torch.cdist(a, b)'.")
@@ -101,7 +109,9 @@ def text(title: str, study: Study, language: Language = "en") -> str:
     else:
         model = _MODELLED.say(language)
     rows = [(_GIVES, say.result(study))] if study.main.results or study.main.bumps else []
-    rows += [(_SAVES, _NODE.say(language).format(name=name, saves=saves)) for name, saves in say.nodes(study)] or [(_SAVES, _NO_NODE.say(language))]
+    rows += [(_SAVES, _NODE.say(language).format(name=name, saves=saves)) for name, saves in say.nodes(study)] or [
+        (_SAVES, _NO_NODE.say(language))
+    ]
     if alone := study.alone():
         rows.append((_BREAKS, _ALONE.say(language).format(when=say.when(alone[1]), error=alone[0])))
     if breaking := study.breaking():
@@ -118,7 +128,13 @@ def text(title: str, study: Study, language: Language = "en") -> str:
     shown = demonstration(study)
     if shown is not None:
         program, error = shown
-        lines += ["", f"  {_TRY.say(language)}", "", *(f"    {line}".rstrip() for line in program.splitlines()), f"    # RuntimeError: {error.partition(' Hint:')[0]}"]
+        lines += [
+            "",
+            f"  {_TRY.say(language)}",
+            "",
+            *(f"    {line}".rstrip() for line in program.splitlines()),
+            f"    # RuntimeError: {error.partition(' Hint:')[0]}",
+        ]
     return "\n".join(lines) + "\n"
 
 

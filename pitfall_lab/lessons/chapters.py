@@ -80,18 +80,14 @@ CHAPTERS: tuple[Chapter, ...] = (
         "03-tensor-toolbox.ipynb",
         T(en="The tensor toolbox", zh="张量工具箱"),
         ("storage",),
-        (
-            Section("A4 1", "Tensor", "s4-1-"),
-        ),
+        (Section("A4 1", "Tensor", "s4-1-"),),
     ),
     Chapter(
         4,
         "04-squeeze-and-dimensions.ipynb",
         T(en="squeeze and dimensions", zh="squeeze 与维度"),
         ("storage",),
-        (
-            Section("A4 5", "torch.squeeze()", "s4-5-"),
-        ),
+        (Section("A4 5", "torch.squeeze()", "s4-5-"),),
     ),
     Chapter(
         5,
@@ -108,9 +104,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         "06-autograd-overview.ipynb",
         T(en="Autograd overview", zh="自动求导概览"),
         ("graph",),
-        (
-            Section("A2 1", "Overview of the autograd mechanism", "s2-1-"),
-        ),
+        (Section("A2 1", "Overview of the autograd mechanism", "s2-1-"),),
     ),
     Chapter(
         7,
@@ -147,18 +141,14 @@ CHAPTERS: tuple[Chapter, ...] = (
         "09-autograd-in-training.ipynb",
         T(en="Autograd in training", zh="训练中的自动求导"),
         ("graph", "memory"),
-        (
-            Section("A4 2", "Autograd", "s4-2-"),
-        ),
+        (Section("A4 2", "Autograd", "s4-2-"),),
     ),
     Chapter(
         10,
         "10-inplace-operations.ipynb",
         T(en="In-place operations", zh="就地操作"),
         ("graph", "storage", "versions", "memory"),
-        (
-            Section("A1 1", "In-place operations", "s1-1-"),
-        ),
+        (Section("A1 1", "In-place operations", "s1-1-"),),
     ),
     Chapter(
         11,
@@ -177,9 +167,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         "12-inplace-errors.ipynb",
         T(en="Diagnosing in-place errors", zh="诊断就地操作的错误"),
         ("graph", "versions"),
-        (
-            Section("A4 6", "Errors in networks", "s4-6-"),
-        ),
+        (Section("A4 6", "Errors in networks", "s4-6-"),),
     ),
     Chapter(
         13,
@@ -205,9 +193,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         "14-neural-networks.ipynb",
         T(en="Neural networks with torch.nn", zh="用 torch.nn 构建神经网络"),
         ("graph", "broadcast"),
-        (
-            Section("A4 3", "Neural network", "s4-3-"),
-        ),
+        (Section("A4 3", "Neural network", "s4-3-"),),
     ),
     Chapter(
         15,
@@ -274,10 +260,9 @@ CHAPTERS: tuple[Chapter, ...] = (
         "19-multi-gpu.ipynb",
         T(en="Training on several GPUs", zh="多 GPU 训练"),
         (),
-        (
-            Section("A4 4", "Training on several GPUs", "s4-4-"),
-        ),
-    ))
+        (Section("A4 4", "Training on several GPUs", "s4-4-"),),
+    ),
+)
 
 
 def shown(notebook: Any) -> dict[str, str]:

@@ -168,8 +168,7 @@ def clone_cuts_graph(policy: Policy) -> Policy:
         zh="id() 标识的是 Python 对象。视图是同一内存上的另一个对象；说明内存的是 untyped_storage().data_ptr()。",
     ),
     check=(
-        "x = torch.arange(4.)\ny = x[1:]\nassert id(x) != id(y)\n"
-        "assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()"
+        "x = torch.arange(4.)\ny = x[1:]\nassert id(x) != id(y)\nassert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()"
     ),
 )
 def id_tells_memory(policy: Policy) -> Policy:

@@ -201,7 +201,7 @@ class Watcher:
             return
         self._wanted, self._unasked = True, not asks
         try:
-            wanted = options(first[len(MAGIC):] if asks else f"--language {self._language}")
+            wanted = options(first[len(MAGIC) :] if asks else f"--language {self._language}")
         except _Usage as problem:
             self._say(_UNREADABLE, str(problem), "en")
             return

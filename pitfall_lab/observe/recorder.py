@@ -467,7 +467,10 @@ class Recorder(TorchFunctionMode):
         return known[0]
 
 
-def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs) if kwargs else func(*args)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - one line: the code's line table must have no second
+# One line: the code's line table must have no second.
+# fmt: off
+def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs) if kwargs else func(*args)  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+# fmt: on
 
 
 _run = _pitfall_lab_run

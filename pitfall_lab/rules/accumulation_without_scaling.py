@@ -178,6 +178,8 @@ for i in range(8):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html",
+    ),
 )

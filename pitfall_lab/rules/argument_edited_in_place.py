@@ -253,6 +253,8 @@ print(loss.item(), w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.ReLU.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.ReLU.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd",
+    ),
 )

@@ -191,6 +191,8 @@ print(x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors",
+    ),
 )

@@ -233,6 +233,5 @@ print(share.detach().sum(dim=1))
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/broadcasting.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.sum.html"),
+    docs=("https://docs.pytorch.org/docs/stable/notes/broadcasting.html", "https://docs.pytorch.org/docs/stable/generated/torch.sum.html"),
 )

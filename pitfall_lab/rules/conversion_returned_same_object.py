@@ -169,6 +169,8 @@ print(x, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.contiguous.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.contiguous.html",
+    ),
 )

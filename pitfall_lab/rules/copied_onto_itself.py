@@ -93,7 +93,8 @@ def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared
     here, there = at_line(story, story.span(copy.step)), at_line(story, place)
     what = called(story, copy.operands[0].label, None, copy.step)
     cause = T(
-        en=f"{capital(there.en)} made the two one memory: assigning `.data` hands on the memory itself." if shared is not None
+        en=f"{capital(there.en)} made the two one memory: assigning `.data` hands on the memory itself."
+        if shared is not None
         else "Both names lead to one memory.",
         zh=f"{there.zh}使两者成为同一块内存：对 `.data` 赋值交出的是内存本身。" if shared is not None else "两个名字通向同一块内存。",
     )

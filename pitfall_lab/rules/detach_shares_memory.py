@@ -125,6 +125,8 @@ print(f"{moved.item():.4f}")
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.clone.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.clone.html",
+    ),
 )

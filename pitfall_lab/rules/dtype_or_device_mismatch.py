@@ -277,6 +277,8 @@ print(layer.weight.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/tensor_attributes.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.to.html",
+    ),
 )

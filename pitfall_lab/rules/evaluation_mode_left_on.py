@@ -86,8 +86,12 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
         story.related("backward", backward.step, T(en="and this backward trains through it", zh="而这次反向传播穿过它进行训练")),
     ]
     if before is not None:
-        related.insert(0, story.related("made", before.event.step, T(en="in an earlier round it worked as in training", zh="更早的一轮里"
-            "它按训练方式工作")))
+        related.insert(
+            0,
+            story.related(
+                "made", before.event.step, T(en="in an earlier round it worked as in training", zh="更早的一轮里它按训练方式工作")
+            ),
+        )
     return RULE.finding(
         place or span, each.event.step,
         T(en=where.en + since.en if place else capital(since.en), zh=where.zh + since.zh),
@@ -194,6 +198,8 @@ for _ in range(3):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.eval",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.eval",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
+    ),
 )

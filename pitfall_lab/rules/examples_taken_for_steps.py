@@ -181,6 +181,8 @@ print(loss.item())
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",
+    ),
 )

@@ -140,6 +140,8 @@ print(table)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html",
-          "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.expand.html",
+        "https://docs.pytorch.org/docs/stable/tensor_view.html",
+    ),
 )

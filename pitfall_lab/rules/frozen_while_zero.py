@@ -212,6 +212,8 @@ print(loss.item())
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html",
-          "https://docs.pytorch.org/docs/stable/optim.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html",
+        "https://docs.pytorch.org/docs/stable/optim.html",
+    ),
 )

@@ -135,6 +135,8 @@ print(second)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.grad.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.grad.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+    ),
 )

@@ -37,9 +37,7 @@ def _used(later: list[Moment]) -> bool:
 
 def _contains(story: Story, later: Event, earlier: Event) -> bool:
     """Is what the earlier backward started from a part of what the later one went through?"""
-    nodes = [
-        (story.tensor(b.operands[0].label, b.step) or {}).get("grad_fn") if b.operands else None for b in (later, earlier)
-    ]
+    nodes = [(story.tensor(b.operands[0].label, b.step) or {}).get("grad_fn") if b.operands else None for b in (later, earlier)]
     plain = all(sum(o.label is not None for o in backward.operands) == 1 for backward in (later, earlier))
     return nodes[1] is not None and plain and nodes[1] in set(story.behind(nodes[0]))
 

@@ -118,6 +118,8 @@ print(w.detach())
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html#how-autograd-encodes-the-history"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#how-autograd-encodes-the-history",
+    ),
 )

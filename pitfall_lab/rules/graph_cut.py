@@ -117,7 +117,9 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         cut.event.step,
         T(
             en=f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach {first.en}{more.en}: the optimizer's step on "
-            f"{there.en} never changes them." if others else f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach "
+            f"{there.en} never changes them."
+            if others
+            else f"{capital(here.en)} {how.en}, so the loss on {back.en} cannot reach "
             f"{first.en}: the optimizer's step on {there.en} never changes it.",
             zh=f"{here.zh}{how.zh}，{back.zh}的损失因此到不了 {first.zh}{more.zh}：{there.zh}的优化器从未更新它。",
         ),
@@ -420,6 +422,8 @@ for step in range(2):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+    ),
 )

@@ -227,6 +227,5 @@ print(f"{total / 5:.4f}")
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/faq.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
+    docs=("https://docs.pytorch.org/docs/stable/notes/faq.html", "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
 )

@@ -199,6 +199,8 @@ print(h.detach())
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html#how-autograd-encodes-the-history"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#how-autograd-encodes-the-history",
+    ),
 )

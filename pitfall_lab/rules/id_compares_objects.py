@@ -176,6 +176,8 @@ print(x, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.data_ptr.html",
-          "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.data_ptr.html",
+        "https://docs.pytorch.org/docs/stable/tensor_view.html",
+    ),
 )

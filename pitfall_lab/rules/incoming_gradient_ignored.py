@@ -195,6 +195,8 @@ print(x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/extending.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.autograd.Function.backward.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/extending.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.autograd.Function.backward.html",
+    ),
 )

@@ -125,6 +125,8 @@ print(x, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_view.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/tensor_view.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html",
+    ),
 )

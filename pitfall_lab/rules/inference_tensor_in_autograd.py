@@ -156,6 +156,8 @@ print(w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#inference-mode",
+    ),
 )

@@ -146,6 +146,8 @@ print(w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad_.html",
+    ),
 )

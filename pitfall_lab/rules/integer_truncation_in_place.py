@@ -191,6 +191,8 @@ print(weights, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.copy_.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch-dtype",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.copy_.html",
+    ),
 )

@@ -205,6 +205,5 @@ print(change, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.sub.html"),
+    docs=("https://docs.pytorch.org/docs/stable/tensor_attributes.html", "https://docs.pytorch.org/docs/stable/generated/torch.sub.html"),
 )

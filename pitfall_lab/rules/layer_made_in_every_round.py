@@ -149,6 +149,5 @@ for _ in range(3):
             T(en="Its gradient was never the trouble: no update uses it.", zh="问题不在它的梯度：没有更新使用它。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.LazyLinear.html",
-          "https://docs.pytorch.org/docs/stable/optim.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.LazyLinear.html", "https://docs.pytorch.org/docs/stable/optim.html"),
 )

@@ -118,9 +118,7 @@ def _fixes(program: Program, assigned: ast.Assign) -> tuple[Fix, ...]:
     text = program.segment(assigned.value)
     text = f"({text})" if isinstance(assigned.value, ast.Tuple) and not text.startswith("(") else text
     title = T(en=f"Let the model know them: `{wrapper}`", zh=f"让模型知道它们：`{wrapper}`")
-    return unique(
-        program.text, [Fix(title, program.replace((assigned.value, f"{wrapper}({'' if empty else text})")), meaning="recompute")]
-    )
+    return unique(program.text, [Fix(title, program.replace((assigned.value, f"{wrapper}({'' if empty else text})")), meaning="recompute")])
 
 
 RULE = Rule(

@@ -290,6 +290,8 @@ print(w)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd",
-          "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd",
+        "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
+    ),
 )

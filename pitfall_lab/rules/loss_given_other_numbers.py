@@ -270,7 +270,9 @@ print(loss.item(), x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.cross_entropy.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html",
+    ),
 )

@@ -154,6 +154,8 @@ for step in range(2):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.requires_grad.html",
+    ),
 )

@@ -190,6 +190,5 @@ print(total.item(), w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",
-          "https://docs.pytorch.org/docs/stable/type_info.html"),
+    docs=("https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html", "https://docs.pytorch.org/docs/stable/type_info.html"),
 )

@@ -180,6 +180,8 @@ print(shares, scores.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
+    ),
 )

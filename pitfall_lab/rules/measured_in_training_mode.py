@@ -221,7 +221,9 @@ with torch.no_grad():
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.dropout.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#evaluation-mode-nn-module-eval",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.dropout.html",
+    ),
 )

@@ -180,6 +180,8 @@ print(w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+    ),
 )

@@ -174,6 +174,8 @@ for _ in range(4):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+    ),
 )

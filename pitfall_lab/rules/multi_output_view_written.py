@@ -211,6 +211,5 @@ print(x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/tensor_view.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.unbind.html"),
+    docs=("https://docs.pytorch.org/docs/stable/tensor_view.html", "https://docs.pytorch.org/docs/stable/generated/torch.unbind.html"),
 )

@@ -248,6 +248,8 @@ print(loss.item(), x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions",
-          "https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#gradients-for-non-differentiable-functions",
+        "https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection",
+    ),
 )

@@ -119,6 +119,8 @@ for step in range(3):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+    ),
 )

@@ -111,6 +111,8 @@ for step in range(3):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    ),
 )

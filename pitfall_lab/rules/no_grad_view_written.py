@@ -188,6 +188,5 @@ print(x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
-          "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
 )

@@ -219,6 +219,8 @@ print(sample)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.randn_like.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.randn_like.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html",
+    ),
 )

@@ -154,6 +154,5 @@ for step in range(2):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html",
-          "https://docs.pytorch.org/docs/stable/optim.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html", "https://docs.pytorch.org/docs/stable/optim.html"),
 )

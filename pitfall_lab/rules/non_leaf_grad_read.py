@@ -132,6 +132,8 @@ print(h.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.retain_grad.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.retain_grad.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html",
+    ),
 )

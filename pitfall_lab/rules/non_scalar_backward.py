@@ -113,6 +113,8 @@ print(w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.autograd.backward.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.autograd.backward.html",
+    ),
 )

@@ -168,6 +168,8 @@ print(batch)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.from_numpy.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.numpy.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.from_numpy.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.numpy.html",
+    ),
 )

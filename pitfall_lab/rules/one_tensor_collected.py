@@ -184,6 +184,8 @@ print(path, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.clone.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.stack.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.clone.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.stack.html",
+    ),
 )

@@ -149,6 +149,8 @@ for _ in range(2):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/optim.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/optim.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html",
+    ),
 )

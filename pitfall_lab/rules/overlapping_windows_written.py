@@ -153,6 +153,8 @@ print(windows)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.as_strided.html",
+    ),
 )

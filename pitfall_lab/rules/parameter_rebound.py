@@ -158,6 +158,5 @@ for step in range(3):
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html", "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
 )

@@ -125,7 +125,7 @@ def _fixes(story: Story, left: list[str], node: ast.Call | None) -> tuple[Fix, .
     names = [name for label in left if (name := story.name(label))]
     owners = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
     known = {program.segment(t) for n in program.nodes if isinstance(n, ast.Assign) for t in n.targets}
-    owners = list(dict.fromkeys(next((o[: i] for i in _dots(o) if o[: i] in known), o) for o in owners))
+    owners = list(dict.fromkeys(next((o[:i] for i in _dots(o) if o[:i] in known), o) for o in owners))
     added = ", ".join(f"*{owner}.parameters()" if owner else name for owner, name in zip(owners, names, strict=False))
     title = T(en="Give these parameters to the optimizer too", zh="把这些参数也交给优化器")
     return unique(program.text, [Fix(title, program.replace((given, f"[*{program.segment(given)}, {added}]")), meaning="later")])
@@ -195,6 +195,8 @@ print(loss.item(), decoder.weight.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/optim.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.parameters"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/optim.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.parameters",
+    ),
 )

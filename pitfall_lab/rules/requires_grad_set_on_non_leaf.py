@@ -150,6 +150,8 @@ print(w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/notes/autograd.html#setting-requires-grad",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html#setting-requires-grad",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+    ),
 )

@@ -137,6 +137,5 @@ print(x)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.reshape.html",
-          "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.reshape.html", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
 )

@@ -157,6 +157,8 @@ print(len(list(net.parameters())))
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.Sequential.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.ModuleList.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Sequential.html",
+    ),
 )

@@ -188,6 +188,8 @@ print(loss.item())
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.manual_seed.html",
-          "https://docs.pytorch.org/docs/stable/notes/randomness.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.manual_seed.html",
+        "https://docs.pytorch.org/docs/stable/notes/randomness.html",
+    ),
 )

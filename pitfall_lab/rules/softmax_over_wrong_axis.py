@@ -234,6 +234,8 @@ print(loss.item(), x.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.nll_loss.html",
+    ),
 )

@@ -169,6 +169,8 @@ print(again.item() == lowest)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.state_dict",
-          "https://docs.pytorch.org/docs/stable/notes/serialization.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.state_dict",
+        "https://docs.pytorch.org/docs/stable/notes/serialization.html",
+    ),
 )

@@ -307,6 +307,8 @@ opt.step()
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
+    ),
 )

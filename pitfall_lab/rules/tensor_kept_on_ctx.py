@@ -147,8 +147,8 @@ def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[
         edits = merge(fix.edits, saved) if fix is not None and not saves else None
         if fix is not None and edits:
             title = T(
-                en=f"{fix.title.en}, and keep `{value}` with `save_for_backward`, which checks", zh=f"{fix.title.zh}，并用会检查的 "
-                f"`save_for_backward` 留下 `{value}`"
+                en=f"{fix.title.en}, and keep `{value}` with `save_for_backward`, which checks",
+                zh=f"{fix.title.zh}，并用会检查的 `save_for_backward` 留下 `{value}`",
             )
             found.append(Fix(title, edits, reference=reference))
         elif fix is not None:

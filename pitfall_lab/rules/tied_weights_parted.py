@@ -173,6 +173,8 @@ print(embedding.weight is decoder.weight, embedding.weight)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html",
+    ),
 )

@@ -134,6 +134,5 @@ print(w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html",
-          "https://docs.pytorch.org/docs/stable/tensor_view.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.view.html", "https://docs.pytorch.org/docs/stable/tensor_view.html"),
 )

@@ -225,6 +225,8 @@ print(turned, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.permute.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.reshape.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.permute.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.reshape.html",
+    ),
 )

@@ -177,6 +177,5 @@ print(w, w.grad)
             ),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.round.html",
-          "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.round.html", "https://docs.pytorch.org/docs/stable/notes/autograd.html"),
 )

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 
 Arrived = tuple[ShadowTensor, "Gradient"]
 """A tensor that received a gradient in backward (its ``.grad``, or a result of ``autograd.grad``), and that gradient."""
-Record = tuple[
-    list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str], list[Arrived]
-]
+Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRun"], list[Node], list["Harm"], list[str], list[Arrived]]
 
 
 class NodeRun(NamedTuple):

@@ -252,9 +252,7 @@ class Pass:
             return True
         return any(c is not None and id(c) in self.targets for c in node.children)
 
-    def deliver(
-        self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False
-    ) -> None:
+    def deliver(self, queue: ReadyQueue, node: Node | None, index: int, gradient: Gradient | None, *, is_root: bool = False) -> None:
         """Add a gradient to those a node received; queue the node once all have arrived (a root also when only its hooks run)."""
         if node is None:
             return

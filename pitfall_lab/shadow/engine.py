@@ -81,9 +81,7 @@ class Engine:
     ``release``.
     """
 
-    def __init__(
-        self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False, release: Release = NEWEST
-    ) -> None:
+    def __init__(self, policy: Policy = TORCH, value_limit: int = 4096, *, standalone: bool = False, release: Release = NEWEST) -> None:
         self.policy = policy
         self.value_limit = value_limit
         self.standalone = standalone

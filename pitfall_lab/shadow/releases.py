@@ -27,9 +27,7 @@ CLAMP_STOPS_AT_ITS_BOUNDS = Difference((2, 14), "clamp passes no gradient on whe
 FMAX_SHARES = Difference(
     (2, 14), "fmax and fmin share the gradient of equal elements, as maximum does", "torch.fmax(a, a.detach().requires_grad_())"
 )
-FMAX_LOOKS_FOR_NAN = Difference(
-    (2, 15), "fmax and fmin give the gradient to the element that is no NaN", "torch.fmax(a + float('nan'), b)"
-)
+FMAX_LOOKS_FOR_NAN = Difference((2, 15), "fmax and fmin give the gradient to the element that is no NaN", "torch.fmax(a + float('nan'), b)")
 GROUP_NORM_TAKES_ANY_STRIDES = Difference(
     (2, 14), "group_norm saves its input as it lies, not a copy in order", "F.group_norm(img.transpose(2, 3), 2)"
 )

@@ -323,7 +323,6 @@ class Comparison:
             modelled.counter.version = observed._version
         return self._records.find(observed), effects
 
-
     def _lies_alike(self, real: Any, shadow: ShadowTensor) -> bool:
         """Whether both have the same recorded storage, or both a new one."""
         storage = self._records.storage_of(tensor_facts.read(real))

@@ -78,9 +78,7 @@ class Lockstep:
         self._meeting = Meeting(world, describe, memory=self._memory, pairing=pairing, adoption=adoption)
         self._unseen = Unseen(world, describe, self._memory, adoption, self._meeting)
         self._passing = Passing(world, adoption, self._meeting)
-        self._comparison = Comparison(
-            world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting
-        )
+        self._comparison = Comparison(world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting)
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
         self.elsewhere = world.elsewhere

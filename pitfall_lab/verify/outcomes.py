@@ -92,4 +92,3 @@ def is_same_error(predicted: ShadowError | None, error: BaseException, message: 
 
 def _without_hint(message: str) -> str:
     return message.split(" Hint:", maxsplit=1)[0].strip()
-

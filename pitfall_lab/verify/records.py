@@ -496,6 +496,12 @@ def array_facts(array: np.ndarray) -> dict[str, Any]:
     item = max(array.itemsize, 1)
     low, high = byte_bounds(array) if array.size else (0, 0)
     return {
-        "shape": list(array.shape), "stride": [step // item for step in array.strides], "dtype": array.dtype.name, "low": low, "high": high,
-        "pointer": array.__array_interface__["data"][0], "itemsize": item, "numel": math.prod(array.shape),
+        "shape": list(array.shape),
+        "stride": [step // item for step in array.strides],
+        "dtype": array.dtype.name,
+        "low": low,
+        "high": high,
+        "pointer": array.__array_interface__["data"][0],
+        "itemsize": item,
+        "numel": math.prod(array.shape),
     }

@@ -88,9 +88,7 @@ def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) ->
     ]
 
 
-def page(
-    trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "", facts: Facts | None = None
-) -> str:
+def page(trace: Trace, findings: Iterable[Any] = (), language: Language = "en", *, key: str = "", facts: Facts | None = None) -> str:
     """A complete HTML document: code with marks, storyboard, pictures, explanation, a stepper without scripts.
 
     ``key`` sets the prefix of the ids in it (random when empty), so that several pages can be in one notebook.

@@ -116,4 +116,3 @@ def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
     named = (label for label in labels if facts.tensor(label).get("name"))
     label = next(named, labels[0] if labels else None)
     return tensors.get(label, "?") if label else "?"
-

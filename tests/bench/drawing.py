@@ -24,11 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.browser.conftest import Lab
 
-OPERATIONS = [
-    line
-    for n in range(1, 10)
-    for line in (f"h = torch.sigmoid(x * {n})", "x = h + x", f"y = x.sum() * {n}")
-]
+OPERATIONS = [line for n in range(1, 10) for line in (f"h = torch.sigmoid(x * {n})", "x = h + x", f"y = x.sum() * {n}")]
 LAST = ["x = x - 1", "y = y + x.mean()", "h.mul_(2)", "y.backward()"]
 CELL = "\n".join(["x = torch.linspace(0, 1, 6, requires_grad=True)", *OPERATIONS, *LAST])
 

@@ -249,9 +249,7 @@ def test_a_pipe_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "not an ordinary file" in capsys.readouterr().err
 
 
-def test_what_may_not_be_read_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_may_not_be_read_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret.py").write_text(GOOD)
 
     def refuse(self: Path) -> bytes:

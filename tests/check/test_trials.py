@@ -158,7 +158,8 @@ NUMBERS = {
     "a way that no trace tells of": (RIGHT.replace("    loss.backward", "    w.data_ptr()\n    loss.backward"), True),
     "memory of NumPy's without a name": (RIGHT + "\nimport numpy\nw.detach() * [torch.from_numpy(numpy.ones(3, 'f4'))][0]\n", True),
     "a counter kept from counting": (
-        RIGHT.replace("    loss.backward", "    torch.autograd._unsafe_preserve_version_counter(w)\n    loss.backward"), True
+        RIGHT.replace("    loss.backward", "    torch.autograd._unsafe_preserve_version_counter(w)\n    loss.backward"),
+        True,
     ),
     "saved tensors packed": (RIGHT.replace("    loss =", "    torch.autograd.graph.saved_tensors_hooks\n    loss ="), True),
     "a rule that asks": (RIGHT + "\ncounts = torch.zeros(3, dtype=torch.int64)\ncounts.copy_(w.detach())\n", True),

@@ -99,7 +99,13 @@ def test_an_operation_that_is_not_differentiable_in_one_operand_says_so() -> Non
 
 @pytest.mark.parametrize(
     ("code", "result"),
-    [("a.t()", "view a"), ("a.contiguous()", "same a"), ("a.detach()", "memory a"), ("a.data", "memory a, own counter"), ("a.clone()", "new")],
+    [
+        ("a.t()", "view a"),
+        ("a.contiguous()", "same a"),
+        ("a.detach()", "memory a"),
+        ("a.data", "memory a, own counter"),
+        ("a.clone()", "new"),
+    ],
 )
 def test_what_a_result_is(code: str, result: str) -> None:
     assert study(code).main.results == {"result": result}
@@ -113,7 +119,9 @@ def test_a_model_that_saves_something_else_is_noticed_and_no_page_is_written(mon
         operations.table([(catalogue.Operation(("torch.exp",), "pointwise"), [found])])
 
 
-@pytest.mark.parametrize("code", ["torch.exp(a)", "a.max(0)", "h.mul_(b)", "F.mse_loss(a, b)", "torch.fft.fft(a) * s[:2]", "img * img", "h.__setitem__(i, b)"])
+@pytest.mark.parametrize(
+    "code", ["torch.exp(a)", "a.max(0)", "h.mul_(b)", "F.mse_loss(a, b)", "torch.fft.fft(a) * s[:2]", "img * img", "h.__setitem__(i, b)"]
+)
 def test_a_demonstration_is_a_program_that_raises_what_it_says(code: str) -> None:
     shown = demonstration(study(code))
     assert shown is not None

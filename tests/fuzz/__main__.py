@@ -45,7 +45,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--mode", choices=("lockstep", "standalone", "both"), default="both", help="both: the two modes in turn")
-    parser.add_argument("--vocabulary", choices=VOCABULARIES, default="core", help="core: what people write; all: every sample of the registry as well")
+    parser.add_argument(
+        "--vocabulary", choices=VOCABULARIES, default="core", help="core: what people write; all: every sample of the registry as well"
+    )
     parser.add_argument("--state", type=Path, help="a file that remembers finished chunks, to go on with later")
     parser.add_argument("--no-shrink", action="store_true", help="count failures by kind, shrink none")
     parser.add_argument("--chunk", type=int, help=argparse.SUPPRESS)
@@ -53,7 +55,13 @@ def main() -> int:
     if options.chunk is not None:
         from tests.fuzz.search import chunk
 
-        print(json.dumps(chunk(options.seed, options.chunk, options.programs, options.mode, vocabulary=options.vocabulary, shrink=not options.no_shrink)))
+        print(
+            json.dumps(
+                chunk(
+                    options.seed, options.chunk, options.programs, options.mode, vocabulary=options.vocabulary, shrink=not options.no_shrink
+                )
+            )
+        )
         return 0
     return Run(options).all()
 
@@ -107,7 +115,9 @@ class Run:
 
     def summary(self) -> int:
         """What was found."""
-        print(f"\nseed {self.options.seed}, vocabulary {self.options.vocabulary}, mode {self.options.mode}, {time.monotonic() - self.started:,.0f} s, {self.options.jobs} process(es)")
+        print(
+            f"\nseed {self.options.seed}, vocabulary {self.options.vocabulary}, mode {self.options.mode}, {time.monotonic() - self.started:,.0f} s, {self.options.jobs} process(es)"
+        )
         for name in sorted(self.counts):
             print(f"  {name}: {self.counts[name]:,}")
         exceeded = self.exceeded()
@@ -122,7 +132,10 @@ class Run:
         counts = self.counts
         found = {
             "calls mirrored in lockstep": (counts["mirrored"], counts["calls"]),
-            "statements declined stand-alone": (counts["statements declined"], counts["statements declined"] + counts["statements compared"]),
+            "statements declined stand-alone": (
+                counts["statements declined"],
+                counts["statements declined"] + counts["statements compared"],
+            ),
         }
         more = []
         for what, (some, whole) in found.items():
@@ -143,11 +156,27 @@ class Worker:
         self.chunk, self.mode, self.programs = chunk, mode, programs
         self.folder = tempfile.TemporaryDirectory(prefix="pitfall-fuzz-")
         self.last = Path(self.folder.name) / "last.py"
-        command = [sys.executable, "-m", "tests.fuzz", "--chunk", str(chunk), "--seed", str(options.seed), "--programs", str(programs), "--mode", mode, "--vocabulary", options.vocabulary]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz",
+            "--chunk",
+            str(chunk),
+            "--seed",
+            str(options.seed),
+            "--programs",
+            str(programs),
+            "--mode",
+            mode,
+            "--vocabulary",
+            options.vocabulary,
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PITFALL_FUZZ_LAST": str(self.last)}
         self.out, self.err = (Path(self.folder.name) / name for name in ("out", "err"))
         with self.out.open("w") as out, self.err.open("w") as err:
-            self.process = subprocess.Popen([*command, *["--no-shrink"] * options.no_shrink], cwd=ROOT, env=environment, stdout=out, stderr=err)
+            self.process = subprocess.Popen(
+                [*command, *["--no-shrink"] * options.no_shrink], cwd=ROOT, env=environment, stdout=out, stderr=err
+            )
         self.began = time.time()
 
     def ended(self) -> bool:

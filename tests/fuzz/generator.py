@@ -287,7 +287,9 @@ def number(w: Writer) -> str:
 
 def dim(w: Writer, t: torch.Tensor) -> str:
     """A dimension of ``t``; now and then one that it does not have."""
-    return str(t.ndim + 1) if w.chance(3) else str(w.digit(2 * max(t.ndim, 1)) - max(t.ndim, 1) if w.chance(50) else w.digit(max(t.ndim, 1)))
+    return (
+        str(t.ndim + 1) if w.chance(3) else str(w.digit(2 * max(t.ndim, 1)) - max(t.ndim, 1) if w.chance(50) else w.digit(max(t.ndim, 1)))
+    )
 
 
 def index(w: Writer, name: str) -> str:
@@ -299,7 +301,23 @@ def index(w: Writer, name: str) -> str:
     if t.ndim == 0:
         return str(w.one_of("...", "None", f"{name} > 0", "True", "0"))
     rows = t.shape[0]
-    one = ["0", "-1", "1:", ":1", "::2", ":-1", "1:2", "[0, 0]", "[-1]", "2:", "5:", str(rows), "torch.tensor([0, 1])", "[True] + [False] * " + str(max(rows - 1, 0)), *general]
+    one = [
+        "0",
+        "-1",
+        "1:",
+        ":1",
+        "::2",
+        ":-1",
+        "1:2",
+        "[0, 0]",
+        "[-1]",
+        "2:",
+        "5:",
+        str(rows),
+        "torch.tensor([0, 1])",
+        "[True] + [False] * " + str(max(rows - 1, 0)),
+        *general,
+    ]
     if t.ndim == 1:
         return str(w.one_of(*one))
     two = [
@@ -329,12 +347,29 @@ def create(w: Writer) -> None:
     elif way == 7:
         text = f"torch.{w.one_of('arange(6.0', 'linspace(-1, 1, 4', 'eye(3', 'full((2, 3), 0.5', 'arange(4.0', 'full((3,), -2.0')}{flag})"
     elif way == 8:
-        text = f"nn.Parameter({w.floating()}{w.one_of('.detach()', '.data', '.detach()[:1]')})" if w.chance(60) else f"nn.Parameter({literal(w, shape, dtype)})"
+        text = (
+            f"nn.Parameter({w.floating()}{w.one_of('.detach()', '.data', '.detach()[:1]')})"
+            if w.chance(60)
+            else f"nn.Parameter({literal(w, shape, dtype)})"
+        )
     elif way == 9:
         other = w.tensor()
-        text = w.one_of(f"torch.zeros_like({other})", f"torch.ones_like({other})", f"torch.full_like({other}, 2)", f"{other}.new_zeros(3)", f"torch.tensor({other}.tolist())", f"torch.ones_like({other}, requires_grad=True)")
+        text = w.one_of(
+            f"torch.zeros_like({other})",
+            f"torch.ones_like({other})",
+            f"torch.full_like({other}, 2)",
+            f"{other}.new_zeros(3)",
+            f"torch.tensor({other}.tolist())",
+            f"torch.ones_like({other}, requires_grad=True)",
+        )
     elif way == 10 and not w.alone:
-        text = w.one_of("torch.randn(2, 3)", "torch.rand(3, requires_grad=True)", "torch.randn(3, 3, requires_grad=True)", "torch.randint(0, 3, (3,))", "torch.empty(2, 3).fill_(1.5)")
+        text = w.one_of(
+            "torch.randn(2, 3)",
+            "torch.rand(3, requires_grad=True)",
+            "torch.randn(3, 3, requires_grad=True)",
+            "torch.randint(0, 3, (3,))",
+            "torch.empty(2, 3).fill_(1.5)",
+        )
     else:
         text = literal(w, shape, dtype, grad=grad)
     w.make("t", text)
@@ -402,7 +437,17 @@ UNMODELLED = (
     "torch.func.grad(lambda u: u.sin().sum())({x})", "{x}.kthvalue(1)[0]", "torch.cdist({x}, {x})", "torch.quantize_per_tensor({x}, 0.1, 0, torch.quint8).dequantize()", "{x}.digamma_()", "torch.cummax({x}, 0)[0]", "{x}.erfinv_()",
     "torch.nested.nested_tensor([{x}])", "F.dropout({x}, 0.5)", "torch.utils.checkpoint.checkpoint(torch.sin, {x}, use_reentrant=False)", "{x}.bernoulli_(0.5)", "{x}.renorm_(2, 0, 1.0)", "torch.searchsorted({x}, {x})", "{x}.igamma({x}.abs())",
 )  # fmt: skip
-MODES = ("torch.no_grad()", "torch.no_grad()", "torch.inference_mode()", "torch.enable_grad()", "torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "torch.inference_mode(False)", "torch.autograd.set_grad_enabled(False)", "torch.autograd.detect_anomaly()")
+MODES = (
+    "torch.no_grad()",
+    "torch.no_grad()",
+    "torch.inference_mode()",
+    "torch.enable_grad()",
+    "torch.set_grad_enabled(False)",
+    "torch.set_grad_enabled(True)",
+    "torch.inference_mode(False)",
+    "torch.autograd.set_grad_enabled(False)",
+    "torch.autograd.detect_anomaly()",
+)
 PLACES = re.compile(r"\{([xyikdb])\}")
 
 
@@ -505,11 +550,21 @@ def arrays(w: Writer) -> None:
     if way == 0:
         w.make("a", f"{name}.detach().numpy()")
     elif way == 1:
-        array = w.make("a", w.one_of("np.arange(6.0).reshape(2, 3)", "np.ones(3, dtype=np.float32)", "np.array([1, 2, 3])", "np.zeros((2, 2))"))
+        array = w.make(
+            "a", w.one_of("np.arange(6.0).reshape(2, 3)", "np.ones(3, dtype=np.float32)", "np.array([1, 2, 3])", "np.zeros((2, 2))")
+        )
         w.make("t", f"torch.{w.one_of('from_numpy', 'as_tensor', 'tensor')}({array})")
     elif held:
         array = held[w.digit(len(held))]
-        w.write(w.one_of(f"{array} *= 2", f"{array}[...] = 0.5", f"{array}.reshape(-1)[:1] = 3", f"{array}[0] = -1.0", f"np.add({array}, 1, out={array})"))
+        w.write(
+            w.one_of(
+                f"{array} *= 2",
+                f"{array}[...] = 0.5",
+                f"{array}.reshape(-1)[:1] = 3",
+                f"{array}[0] = -1.0",
+                f"np.add({array}, 1, out={array})",
+            )
+        )
     else:
         w.make("a", f"{name}.numpy()")
 
@@ -623,7 +678,13 @@ def waves(w: Writer) -> None:
 def operand(w: Writer, letter: str, *, free: bool) -> str:
     """A tensor of the program for one operand of a sample; one of the right shape and type, unless the choice is ``free``."""
     wanted = operands()[letter]
-    found = w.kinds_of(torch.Tensor, lambda t: (t.shape == wanted.shape or (free and t.ndim == wanted.ndim)) and (t.dtype == wanted.dtype or (free and t.is_floating_point() == wanted.is_floating_point())))
+    found = w.kinds_of(
+        torch.Tensor,
+        lambda t: (
+            (t.shape == wanted.shape or (free and t.ndim == wanted.ndim))
+            and (t.dtype == wanted.dtype or (free and t.is_floating_point() == wanted.is_floating_point()))
+        ),
+    )
     if found:
         return found[w.digit(len(found))]
     if letter in MORE:
@@ -675,7 +736,9 @@ def forward(w: Writer) -> None:
     call = {torch.nn.GRU: "{n}({x})[0]", torch.nn.MultiheadAttention: "{n}({x}, {x}, {x})[0]"}.get(type(module), "{n}({x})")
     way = w.digit(5)
     if way == 3:
-        w.write(f"{name}.{w.one_of('zero_grad()', 'eval()', 'train()', 'zero_grad(set_to_none=False)', 'double()', 'requires_grad_(False)', 'requires_grad_()', f'load_state_dict({name}.state_dict())')}")
+        w.write(
+            f"{name}.{w.one_of('zero_grad()', 'eval()', 'train()', 'zero_grad(set_to_none=False)', 'double()', 'requires_grad_(False)', 'requires_grad_()', f'load_state_dict({name}.state_dict())')}"
+        )
     elif way == 4:
         w.write(f"{call.format(n=name, x=x)}.pow(2).mean().backward()")
     else:
@@ -693,7 +756,11 @@ def optimizer(w: Writer) -> None:
     nets = w.kinds_of(torch.nn.Module)
     if not opts or w.chance(25):
         leaves = w.kinds_of(torch.Tensor, lambda t: t.requires_grad and t.is_floating_point())
-        params = f"{nets[w.digit(len(nets))]}.parameters()" if nets and w.chance(70) else f"[{leaves[w.digit(len(leaves))] if leaves else w.make('t', literal(w, (3,), grad=True))}]"
+        params = (
+            f"{nets[w.digit(len(nets))]}.parameters()"
+            if nets and w.chance(70)
+            else f"[{leaves[w.digit(len(leaves))] if leaves else w.make('t', literal(w, (3,), grad=True))}]"
+        )
         name = w.fresh("opt")
         w.write(f"{name} = torch.optim.{OPTIMIZERS[w.digit(len(OPTIMIZERS))].format(p=params)}")
         return
@@ -705,7 +772,9 @@ def optimizer(w: Writer) -> None:
         w.write(f"{name}.zero_grad({w.one_of('', 'set_to_none=False')})")
     elif nets:
         model = nets[w.digit(len(nets))]
-        w.write(f"for _ in range(2):\n    {name}.zero_grad()\n    loss = {model}(torch.ones(2, 3)).pow(2).mean()\n    loss.backward()\n    {name}.step()")
+        w.write(
+            f"for _ in range(2):\n    {name}.zero_grad()\n    loss = {model}(torch.ones(2, 3)).pow(2).mean()\n    loss.backward()\n    {name}.step()"
+        )
     else:
         x = w.floating()
         w.write(f"for _ in range(2):\n    {name}.zero_grad()\n    loss = {x}.pow(2).sum()\n    loss.backward()\n    {name}.step()")

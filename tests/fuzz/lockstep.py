@@ -160,7 +160,13 @@ def gradient_of(tensor: torch.Tensor) -> Any:
         # Asked whether it is a leaf, a view whose base has got a history since would get its own; left alone it passes for a leaf with torch
         # (2.13), which then refuses to write it. So nobody asks; of a tensor that is none, the gradient is None, with a warning.
         gradient = tensor.grad
-        if gradient is not None and not gradient.is_nested and gradient.layout is torch.strided and gradient.dtype is not torch.bfloat16 and not gradient.is_meta:
+        if (
+            gradient is not None
+            and not gradient.is_nested
+            and gradient.layout is torch.strided
+            and gradient.dtype is not torch.bfloat16
+            and not gradient.is_meta
+        ):
             return gradient.detach().resolve_conj().numpy().reshape(-1).copy()
     return None
 
@@ -263,7 +269,11 @@ def audit_errors(trace: Trace, plain: Plain, counts: Counter[str]) -> list[str]:
     counts["errors declined"] += declined
     counts["errors missed"] += len(failed) - predicted - declined
     counts["errors of Python's own"] += max(len(lines) + bool(plain.error) - len(failed), 0)
-    found = [f"{where(event)}: {event.op} raised {event.error}, which was neither predicted nor mirrored" for event in failed if event.by != "agreed" and not event.reason]
+    found = [
+        f"{where(event)}: {event.op} raised {event.error}, which was neither predicted nor mirrored"
+        for event in failed
+        if event.by != "agreed" and not event.reason
+    ]
     for event in failed:
         failure = event.error
         if failure is None or failure.kind != "saved-tensor-modified" or event.by != "agreed":
@@ -296,7 +306,11 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
         return []
     meant = run(text, cloned=True)
     on_leaves = [h for h in trace.harms if trace.events[h.step].op != "torch.autograd.grad"]  # that hands its gradients out: no ``.grad``
-    harms = {(trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h for h in on_leaves for name in names_of(trace, h.leaf, h.step)}
+    harms = {
+        (trace.events[h.step].span.line if trace.events[h.step].span else 0, name): h
+        for h in on_leaves
+        for name in names_of(trace, h.leaf, h.step)
+    }
     counts["silent harms"] += len(trace.harms)
     last = 0
     for (line, given, caught), (other, wanted, errors) in zip(plain.gradients, meant.gradients, strict=False):
@@ -320,7 +334,11 @@ def audit_silence(text: str, trace: Trace, plain: Plain, counts: Counter[str]) -
             counts["silent harms compared"] += 1
             # What adds up in a gradient may cancel: its rounding is relative to what flowed in the backward.
             scale = flowed(trace, told.step)
-            found = [f"line {line}: the harm says torch gives {name} {told.torch}, it gives {cells(value)}"] if not close(told.torch, value, scale) else []
+            found = (
+                [f"line {line}: the harm says torch gives {name} {told.torch}, it gives {cells(value)}"]
+                if not close(told.torch, value, scale)
+                else []
+            )
             if not close(told.meant, right, scale):
                 found.append(f"line {line}: the harm says that {told.meant} was meant for {name}, torch with clones says {cells(right)}")
             return found  # what follows a harm is another story: gradients add up
@@ -358,7 +376,9 @@ def same(one: Any, other: Any) -> bool:
 
 def flowed(trace: Trace, step: int) -> float:
     """The largest number among the gradients that the nodes of a backward received."""
-    received = [effect.value for event in trace.events if event.parent == step for effect in event.effects if effect.path.endswith(".gradient")]
+    received = [
+        effect.value for event in trace.events if event.parent == step for effect in event.effects if effect.path.endswith(".gradient")
+    ]
     cells_of = [[cell for _, cell in v["shown"]] if isinstance(v, dict) else v if isinstance(v, list) else [] for v in received]
     sizes = np.abs(numbers([cell for found in cells_of for cell in found]))
     return float(sizes[np.isfinite(sizes)].max(initial=0))
@@ -371,7 +391,11 @@ def close(told: Any, value: Any, scale: float) -> bool:
     mine = cells(value)
     if isinstance(told, dict):
         return isinstance(mine, dict) and told["count"] == mine["count"]
-    return isinstance(mine, list) and len(mine) == len(told) and equal(numbers(mine), numbers(told), value.dtype.name, max(scale, float(np.nan_to_num(np.abs(value), posinf=0).max(initial=0))))
+    return (
+        isinstance(mine, list)
+        and len(mine) == len(told)
+        and equal(numbers(mine), numbers(told), value.dtype.name, max(scale, float(np.nan_to_num(np.abs(value), posinf=0).max(initial=0))))
+    )
 
 
 def numbers(values: list[Any]) -> np.ndarray:

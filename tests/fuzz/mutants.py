@@ -101,6 +101,7 @@ def sites(file: str) -> Iterator[Fault]:
         if old != "\n".join(within):
             yield Fault(f"{file}:{node.lineno}: {line.strip()} -> {new.strip()}", file, old, "\n".join(within), type(node).__name__)
 
+
 def changed(node: Any) -> str | None:
     """The text of a node with one thing changed."""
     match node:
@@ -112,7 +113,9 @@ def changed(node: Any) -> str | None:
             return f"bool({ast.unparse(operand)})"
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() as op, left=left, right=right):
             return f"(({ast.unparse(left)}) {OTHER[type(op)]} ({ast.unparse(right)}))"
-        case ast.Call(func=func, args=[one, two, *rest], keywords=given) if not isinstance(one, ast.Starred) and not isinstance(two, ast.Starred):
+        case ast.Call(func=func, args=[one, two, *rest], keywords=given) if not isinstance(one, ast.Starred) and not isinstance(
+            two, ast.Starred
+        ):
             return ast.unparse(ast.Call(func, [two, one, *rest], given))
         case ast.Constant(value=bool() as value):
             return str(not value)
@@ -170,7 +173,9 @@ def judge(folder: Path, texts: dict[str, list[str]], *, each_way: bool, tests: b
     except Exception as error:
         found["nothing"] = f"it cannot be imported: {error!r}"
     else:
-        for k, (mode, text) in enumerate((mode, pair) for both in zip(*texts.values(), strict=True) for mode, pair in zip(texts, both, strict=True)):
+        for k, (mode, text) in enumerate(
+            (mode, pair) for both in zip(*texts.values(), strict=True) for mode, pair in zip(texts, both, strict=True)
+        ):
             if mode in found:
                 continue
             (folder / "verdict").write_text(json.dumps(found | {mode: [k // len(texts) + 1, "the process ended, or hung"]}))
@@ -255,7 +260,11 @@ def main() -> int:
     parser.add_argument("--each-way", action="store_true", help="go on until both ways have found the fault")
     parser.add_argument("--no-tests", action="store_true", help="random programs only")
     options = parser.parse_args()
-    faults = blind(options.seed, options.blind) if options.blind else [f for f in known(options.file) if not options.names or any(n in f.name for n in options.names)]
+    faults = (
+        blind(options.seed, options.blind)
+        if options.blind
+        else [f for f in known(options.file) if not options.names or any(n in f.name for n in options.names)]
+    )
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     import hypothesis  # noqa: F401 - before the fork, so that each process has it
     import torch  # noqa: F401 - the same
@@ -275,7 +284,9 @@ def main() -> int:
     return int(bool(survivors or (void and not options.blind)))
 
 
-def judged(faults: list[Fault | None], texts: dict[str, list[str]], *, jobs: int, each_way: bool, tests: bool) -> Iterator[tuple[Fault | None, dict[str, Any]]]:
+def judged(
+    faults: list[Fault | None], texts: dict[str, list[str]], *, jobs: int, each_way: bool, tests: bool
+) -> Iterator[tuple[Fault | None, dict[str, Any]]]:
     """Every fault with what found it, printed as they come."""
     todo, running = list(reversed(faults)), list[Trial]()
     while todo or running:

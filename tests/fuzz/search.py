@@ -1,7 +1,5 @@
 """Hypothesis at work: generate the programs of one chunk, and shrink what fails."""
 
-# ruff: noqa: E501 - programs and tables in one row each
-
 from __future__ import annotations
 
 import contextlib
@@ -22,7 +20,9 @@ from tests.fuzz.generator import Step, render, steps, written
 
 CHECKS = {"lockstep": lockstep.check, "standalone": standalone.check}
 MOST_SHRUNK, FEWEST = 3, 5
-QUIET = settings(max_examples=500, database=None, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False)
+QUIET = settings(
+    max_examples=500, database=None, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False, print_blob=False
+)
 
 
 class Enough(BaseException):

@@ -37,7 +37,9 @@ from tests.fuzz.lockstep import ADDRESS, Result
 from tests.shadow.twins import saved_names, short, state
 
 MULTIPLIES = re.compile(rf"@|\b({'|'.join(PRODUCTS)})\b")
-LEFT_OUT = re.compile(r"^the shadow engine has no |^module 'pitfall_lab\.shadow\.nn' has no attribute '(GRU|LSTM|RNN|MultiheadAttention)'$|^'_Memory' object has no attribute|object has no attribute 'register_prehook'$")
+LEFT_OUT = re.compile(
+    r"^the shadow engine has no |^module 'pitfall_lab\.shadow\.nn' has no attribute '(GRU|LSTM|RNN|MultiheadAttention)'$|^'_Memory' object has no attribute|object has no attribute 'register_prehook'$"
+)
 """What the stand-alone shadow says itself that it has no model of, and what it does not have: layers with flat weights, a storage that can be written, hooks that run before a node. Anything else that it lacks is a difference."""
 
 
@@ -110,7 +112,9 @@ class Pair:
         text = ast.unparse(statement)
         code = compile(ast.Module([statement], []), "program.py", "exec")
         before = self.largest(statement)
-        if re.search(r"\.sum\(\)(?!$|\.backward)", text):  # a sum inside the statement is rounded relative to all that it adds up, which may cancel
+        if re.search(
+            r"\.sum\(\)(?!$|\.backward)", text
+        ):  # a sum inside the statement is rounded relative to all that it adds up, which may cancel
             before *= max(1.0, self.total(statement))
         if MULTIPLIES.search(text):  # so is what a product of matrices adds up
             before *= max(1.0, self.total(statement))
@@ -141,7 +145,14 @@ class Pair:
         named = [self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name)]
         values = [tensor for value in named for tensor in held_by(value)]
         # What an optimizer keeps of its steps stays as it is when the parameters become doubles.
-        kept = [t for value in named if isinstance(value, torch.optim.Optimizer) for p in value.state.values() for key, t in p.items() if key != "step"]
+        kept = [
+            t
+            for value in named
+            if isinstance(value, torch.optim.Optimizer)
+            for p in value.state.values()
+            for key, t in p.items()
+            if key != "step"
+        ]
         types = {t.dtype for t in (*values, *kept) if isinstance(t, torch.Tensor)}
         self.coarsest = next((name for name in ("bfloat16", "float16", "float32") if getattr(torch, name) in types), "float64")
         floats = [t.detach() for t in values if isinstance(t, torch.Tensor) and t.is_floating_point()]
@@ -150,7 +161,11 @@ class Pair:
 
     def total(self, statement: ast.stmt) -> float:
         """The sum of the sizes of the tensors that a statement names."""
-        named = {self.torch.get(node.id) for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(self.torch.get(node.id), torch.Tensor)}
+        named = {
+            self.torch.get(node.id)
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Name) and isinstance(self.torch.get(node.id), torch.Tensor)
+        }
         sizes = [t.detach().double().abs().nan_to_num(posinf=0).sum().item() for t in named if t is not None and t.is_floating_point()]
         return max(sizes, default=0.0)
 
@@ -198,7 +213,9 @@ class Pair:
                 seen = u.detach().resolve_conj().resolve_neg()
                 # Memory that an array looks at may not be resized any more: an empty result of out= would feel our look.
                 # So may zeros without memory of their own not be turned into an array.
-                self.compare_numbers(what, (seen if seen.numel() and not seen._is_zerotensor() else seen.clone()).numpy(), mine.window(), mine, self.scale)
+                self.compare_numbers(
+                    what, (seen if seen.numel() and not seen._is_zerotensor() else seen.clone()).numpy(), mine.window(), mine, self.scale
+                )
         if isinstance(one["is_leaf"], bool) and (u.is_leaf or u.retains_grad):
             theirs, gradient = u.grad, mine.gradient
             if (theirs is None) != (gradient is None):
@@ -206,7 +223,9 @@ class Pair:
             if theirs is not None and gradient is not None and theirs is not u:
                 self.compare_tensor(what + ".grad", theirs, shadow_torch.Tensor.of(gradient), homes)
 
-    def compare_numbers(self, what: str, theirs: np.ndarray, mine: np.ndarray | None, shadow: ShadowTensor | None, scale: float = 0) -> None:
+    def compare_numbers(
+        self, what: str, theirs: np.ndarray, mine: np.ndarray | None, shadow: ShadowTensor | None, scale: float = 0
+    ) -> None:
         """Equal up to rounding, relative to the largest number involved; then the shadow takes torch's."""
         if mine is None:
             return
@@ -262,7 +281,9 @@ class Pair:
             known[node] = len(known)
             edges = node.next if side else node.next_functions
             name = node.name if side else node.name()
-            rows.append((short(name), [(None if c is None else short(c.name if side else c.name()), k) for c, k in edges], kept(node, side)))
+            rows.append(
+                (short(name), [(None if c is None else short(c.name if side else c.name()), k) for c, k in edges], kept(node, side))
+            )
             stack.extend(c for c, _ in reversed(edges) if c is not None)
         return known[fn], rows[first:]
 

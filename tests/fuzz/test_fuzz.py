@@ -78,7 +78,25 @@ def test_the_programs_are_various() -> None:
     finally:
         search.CHECKS["standalone"] = original
     whole = "\n".join(texts)
-    for word in ("no_grad", "inference_mode", ".data", "numpy()", ".backward(", "autograd.grad", "optim.", "nn.", "[", "expand", "detach", "register_hook", "try:", "for _ in", "def f", "dtype=torch.", "deepcopy"):
+    for word in (
+        "no_grad",
+        "inference_mode",
+        ".data",
+        "numpy()",
+        ".backward(",
+        "autograd.grad",
+        "optim.",
+        "nn.",
+        "[",
+        "expand",
+        "detach",
+        "register_hook",
+        "try:",
+        "for _ in",
+        "def f",
+        "dtype=torch.",
+        "deepcopy",
+    ):
         assert word in whole, word
     assert all(compile(text, "program", "exec") for text in texts)
     lengths = [text.count("\n") for text in texts]
@@ -98,7 +116,9 @@ def test_the_core_holds_the_operations_whose_saved_tensors_are_listed() -> None:
     rows = (ROOT / "tests" / "shadow" / "saved_table.md").read_text(encoding="utf-8")
     for name in CORE:
         assert registered(name) in ENTRIES, name
-    listed = set(re.findall(r"`(?:h = )?((?:F|torch)\.[a-z0-9_.]+)\(", rows)) | {f".{m}" for m in re.findall(r"`[ah]\.([a-z0-9_]+)\(", rows)}
+    listed = set(re.findall(r"`(?:h = )?((?:F|torch)\.[a-z0-9_.]+)\(", rows)) | {
+        f".{m}" for m in re.findall(r"`[ah]\.([a-z0-9_]+)\(", rows)
+    }
     assert len(listed) > 50
     names = {spelled for name in CORE for spelled in ENTRIES[registered(name)].names}
     missing = [w for w in sorted(listed) if names.isdisjoint({registered(w), w.replace("torch.", "torch.functional."), f"torch{w}"})]
@@ -121,7 +141,9 @@ def test_a_wrong_prediction_and_a_harm_that_is_not_told_are_found(monkeypatch: p
     from pitfall_lab.shadow import errors
     from pitfall_lab.shadow.ops import autograd
 
-    leaf = HEAD + "t = torch.ones(3, requires_grad=True)\ntry:\n    t.add_(1)\nexcept Exception as error:\n    print(type(error).__name__)\n"
+    leaf = (
+        HEAD + "t = torch.ones(3, requires_grad=True)\ntry:\n    t.add_(1)\nexcept Exception as error:\n    print(type(error).__name__)\n"
+    )
     silent = HEAD + "t = torch.ones(3, requires_grad=True)\nu = t * 2\nv = u * u\nu.data.mul_(2)\nv.sum().backward()\n"
     assert lockstep.check(leaf).problems == []
     found = lockstep.check(silent)
@@ -144,7 +166,9 @@ def test_a_wrong_prediction_and_a_harm_that_is_not_told_are_found(monkeypatch: p
     "observed, net is": lambda names: setattr(names["net"].weight, "grad", None),
     "observed, opt is": lambda names: names["opt"].state[names["net"].weight]["momentum_buffer"].mul_(2),
 }.items())  # fmt: skip
-def test_what_a_recorder_might_change_is_seen(what: str, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_recorder_might_change_is_seen(
+    what: str, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = HEAD + (
         "t = torch.ones(3, requires_grad=True)\nu = t * 2\nu.retain_grad()\nu.sum().backward()\nnet = nn.Linear(3, 1)\nnet(u.detach()).sum().backward()\n"
         "opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)\nopt.step()\nt.data.resize_(3)\n"
@@ -164,7 +188,20 @@ def test_what_a_recorder_might_change_is_seen(what: str, change: Callable[[dict[
 
 def test_the_command_counts_and_can_be_resumed(tmp_path: Path) -> None:
     state = tmp_path / "state.jsonl"
-    command = [sys.executable, "-m", "tests.fuzz", "--programs", "20", "--seed", "5", "--mode", "standalone", "--state", str(state), "--no-shrink"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.fuzz",
+        "--programs",
+        "20",
+        "--seed",
+        "5",
+        "--mode",
+        "standalone",
+        "--state",
+        str(state),
+        "--no-shrink",
+    ]
     first = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert "programs: 20" in first.stdout, first.stdout + first.stderr
     [line] = state.read_text().splitlines()
@@ -180,13 +217,21 @@ def test_the_report_holds_what_a_bug_tracker_needs() -> None:
     trace = Trace((Source("program.py", text),), (event,), agreement=Agreement(1, 0, 0, 1), environment=(("torch", "2.13.0"),),
                   disagreements=(Disagreement(0, "tensors.t1.version", 0, 1),))  # fmt: skip
     report = disagreement_report(trace)
-    for part in ("torch 2.13.0", "line 2: `x = torch.ones(2)`", "`tensors.t1.version` is 0 in torch, 1 in the shadow", "```python\nimport torch", "platform"):
+    for part in (
+        "torch 2.13.0",
+        "line 2: `x = torch.ones(2)`",
+        "`tensors.t1.version` is 0 in torch, 1 in the shadow",
+        "```python\nimport torch",
+        "platform",
+    ):
         assert part in report
     assert not disagreement_report(Trace())
 
 
 def test_problems_of_one_kind_have_one_name() -> None:
-    assert kind_of("line 3 (torch.add): tensors.t4.version: torch 1, shadow 2") == kind_of("line 7 (torch.add): tensors.t12.version: torch 4, shadow 0")
+    assert kind_of("line 3 (torch.add): tensors.t4.version: torch 1, shadow 2") == kind_of(
+        "line 7 (torch.add): tensors.t12.version: torch 4, shadow 0"
+    )
 
 
 def test_rendering_is_repeatable_and_deleting_a_step_leaves_a_program() -> None:

@@ -73,9 +73,14 @@ def observe(mode: str, path: Path) -> dict[str, Any]:
         "values": {name: describe(tensor) for name, tensor in held(scope)},
         "names": sorted(name for name in scope if not name.startswith("__")),
         "state": {
-            "grad": torch.is_grad_enabled(), "dtype": str(torch.get_default_dtype()), "warning filters kept": same_filters,
-            "function modes": torch._C._len_torch_function_stack(), "dispatch modes": _len_torch_dispatch_stack(),
-            "anomaly": torch.is_anomaly_enabled(), "trace function": sys.gettrace() is None, "profiler": sys.getprofile() is None,
+            "grad": torch.is_grad_enabled(),
+            "dtype": str(torch.get_default_dtype()),
+            "warning filters kept": same_filters,
+            "function modes": torch._C._len_torch_function_stack(),
+            "dispatch modes": _len_torch_dispatch_stack(),
+            "anomaly": torch.is_anomaly_enabled(),
+            "trace function": sys.gettrace() is None,
+            "profiler": sys.getprofile() is None,
             "patched": [name for name, value in fingerprint().items() if name in patches and patches[name] != value],
         },
     }
@@ -147,9 +152,15 @@ def held(scope: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
 def describe(tensor: torch.Tensor) -> list[str]:
     """All that can be asked of a tensor, as text; what torch refuses to say is said as its refusal."""
     asked = {
-        "shape": lambda: tuple(tensor.shape), "stride": tensor.stride, "dtype": lambda: tensor.dtype, "device": lambda: tensor.device,
-        "version": lambda: tensor._version, "leaf": lambda: tensor.is_leaf, "requires_grad": lambda: tensor.requires_grad,
-        "grad_fn": lambda: tensor.grad_fn.name() if tensor.grad_fn else None, "values": lambda: values(tensor),
+        "shape": lambda: tuple(tensor.shape),
+        "stride": tensor.stride,
+        "dtype": lambda: tensor.dtype,
+        "device": lambda: tensor.device,
+        "version": lambda: tensor._version,
+        "leaf": lambda: tensor.is_leaf,
+        "requires_grad": lambda: tensor.requires_grad,
+        "grad_fn": lambda: tensor.grad_fn.name() if tensor.grad_fn else None,
+        "values": lambda: values(tensor),
         "grad": lambda: of_gradient(tensor.grad) if (tensor.is_leaf or tensor.retains_grad) and tensor.grad is not None else None,
     }
     out = []

@@ -9,7 +9,10 @@ TRAIN = (
     "train",
     "losses = []\nfor epoch in range(3):\n    opt.zero_grad()\n    loss = fit(net(X), Y)\n    loss.backward()\n    opt.step()\n    losses.append(loss.item())",
 )
-EVAL = ("eval", "net.eval()\nwith torch.no_grad():\n    logits = net(X)\n    accuracy = (logits.argmax(1) == Y).float().mean()\nnet.train()\naccuracy")
+EVAL = (
+    "eval",
+    "net.eval()\nwith torch.no_grad():\n    logits = net(X)\n    accuracy = (logits.argmax(1) == Y).float().mean()\nnet.train()\naccuracy",
+)
 
 RIGHT = {
     "a training loop, run twice": [DATA, NET, OPT, TRAIN, EVAL, "train", "eval"],

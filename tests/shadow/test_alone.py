@@ -72,7 +72,15 @@ for cell in CELLS:
 
 def alone(programs: dict[str, str], torchs: str) -> dict[str, list[Any]]:
     """The error and the output of each program as with a version of torch, from a process without torch."""
-    done = subprocess.run([sys.executable, "-c", f"RELEASE = {numbers(torchs)}{ALONE}"], input=json.dumps(programs), cwd=ROOT, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", f"RELEASE = {numbers(torchs)}{ALONE}"],
+        input=json.dumps(programs),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 

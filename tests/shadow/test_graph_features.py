@@ -155,7 +155,9 @@ def play(kind: str, program: str) -> dict[str, Any]:
 @pytest.mark.parametrize("title", PROGRAMS)
 def test_both_worlds_end_alike(title: str) -> None:
     theirs, mine = play("torch", PROGRAMS[title]), play("shadow", PROGRAMS[title])
-    for name in [name for name, value in theirs.items() if not name.startswith("_") and name not in ("torch", "F", "np") and not callable(value)]:
+    for name in [
+        name for name, value in theirs.items() if not name.startswith("_") and name not in ("torch", "F", "np") and not callable(value)
+    ]:
         u, v = theirs[name], mine[name]
         for one, two in zip(u, v, strict=True) if isinstance(u, tuple | list) else [(u, v)]:
             if isinstance(one, torch.Tensor):

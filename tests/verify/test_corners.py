@@ -8,7 +8,8 @@ from tests.fuzz import lockstep
 
 # Each: what it shows, the program, and a part of the reason why a call is mirrored ("": none is, what happens is predicted).
 CORNERS: dict[str, tuple[str, str]] = {
-    "anomaly mode finds NaN that a custom Function returns": ("""
+    "anomaly mode finds NaN that a custom Function returns": (
+        """
 import torch
 class Bad(torch.autograd.Function):
     @staticmethod
@@ -25,22 +26,31 @@ try:
 except RuntimeError as error:
     print(error)
 torch.autograd.set_detect_anomaly(False)
-""", "a call of torch.autograd.Function.apply cannot be observed"),
-    "what a hook after accumulation returns": ("""
+""",
+        "a call of torch.autograd.Function.apply cannot be observed",
+    ),
+    "what a hook after accumulation returns": (
+        """
 import torch
 x = torch.ones(2, requires_grad=True)
 x.register_post_accumulate_grad_hook(lambda p: 1)
 x.sum().backward()
-""", "the error came from the program's own code"),
-    "a hook on a node of which the gradient is retained": ("""
+""",
+        "the error came from the program's own code",
+    ),
+    "a hook on a node of which the gradient is retained": (
+        """
 import torch
 x = torch.ones(2, requires_grad=True)
 y = x.clone()
 y.grad_fn.register_prehook(lambda g: (g[0] * 2,))
 (y * 2).sum().backward(inputs=(y,))
 print(y.grad)
-""", "hooks on nodes"),
-    "a sparse gradient, and a dense one": ("""
+""",
+        "hooks on nodes",
+    ),
+    "a sparse gradient, and a dense one": (
+        """
 import torch
 p = torch.ones(3, requires_grad=True)
 p.grad = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (3,))
@@ -48,8 +58,11 @@ p.grad = torch.sparse_coo_tensor([[0, 2]], [1.0, 2.0], (3,))
 print(p.grad, p.grad._version)
 (p * 2).sum().backward()
 print(p.grad, p.grad._version)
-""", "sparse_coo"),
-    "a checkpoint that keeps what it is told to": ("""
+""",
+        "sparse_coo",
+    ),
+    "a checkpoint that keeps what it is told to": (
+        """
 import functools
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
@@ -59,7 +72,9 @@ x = torch.ones(2, 2, requires_grad=True)
 keeping = functools.partial(create_selective_checkpoint_contexts, keep)
 y = checkpoint(lambda x: (x.sin() @ x).exp(), x, use_reentrant=False, context_fn=keeping)
 y.sum().backward()
-""", "a dispatch mode of the program may"),
+""",
+        "a dispatch mode of the program may",
+    ),
 }
 
 

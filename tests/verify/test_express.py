@@ -173,7 +173,9 @@ def test_windows_of_a_loop_and_turns_of_no_grad_take_the_express_lane(values: bo
     assert rows > len(calls) * 0.8
     assert {event.by for event in calls if event.op == "torch.Tensor.item"} == {"agreed" if values else "observed"}
     begins = {
-        effect.value["offset"] for event in calls for effect in event.effects
+        effect.value["offset"]
+        for event in calls
+        for effect in event.effects
         if event.op == "torch.Tensor.__getitem__" and isinstance(effect.value, dict) and "offset" in effect.value
     }
     assert len(begins) > 10

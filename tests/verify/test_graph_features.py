@@ -825,7 +825,11 @@ def state(tensor: torch.Tensor) -> list[Any]:
     """All that the program can see of a tensor, of its gradient, and of the history of both."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        seen = [(t._version, t.stride(), t.requires_grad, t.grad_fn and t.grad_fn.name(), t.detach().tolist()) for t in (tensor, tensor.grad) if t is not None]
+        seen = [
+            (t._version, t.stride(), t.requires_grad, t.grad_fn and t.grad_fn.name(), t.detach().tolist())
+            for t in (tensor, tensor.grad)
+            if t is not None
+        ]
     return [*seen, tensor._backward_hooks is None]
 
 
@@ -852,16 +856,25 @@ REASONS = {
     "gradient edge": {"an argument of type GradientEdge"},
     "hook raises": {"the error came from the program's own code or from a node without a model"},
     "hook inplace": {"the error came from the program's own code or from a node without a model"},
-    "pack raises": {"a saved-tensor hook of the program raised the error", "the error came from the program's own code or from a node without a model"},
+    "pack raises": {
+        "a saved-tensor hook of the program raised the error",
+        "the error came from the program's own code or from a node without a model",
+    },
     "allow mutation": {"a dispatch mode of the program may handle operations itself"},  # torch makes it one
-    "third": {"create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled", "create_graph=True through a hook, or a node whose backward is not modelled"},
+    "third": {
+        "create_graph: the second derivative of SigmoidBackwardBackward0 is not modelled",
+        "create_graph=True through a hook, or a node whose backward is not modelled",
+    },
     "lstm": {"no entry for torch.lstm"},
     "gradcheck": {"backward went through a node without a model"},
     "fn once": {"create_graph=True through a hook, or a node whose backward is not modelled"},
     "fn double": {"create_graph=True through a hook, or a node whose backward is not modelled"},
 }
 PASSES_UNSEEN = "a call of torch.autograd.Function.apply cannot be observed; its result was read after the line"
-FROM_HOOKS = {"torch stopped the recomputation here, because all saved tensors have been recomputed", "the error came from the program's own code or from a node without a model"}
+FROM_HOOKS = {
+    "torch stopped the recomputation here, because all saved tensors have been recomputed",
+    "the error came from the program's own code or from a node without a model",
+}
 
 
 @pytest.mark.parametrize("title", PROGRAMS)
@@ -900,7 +913,10 @@ def test_hooks_that_keep_copies_do_no_harm(title: str) -> None:
     assert traced(title).harms == ()
 
 
-@pytest.mark.parametrize(("title", "op"), [("ckpt True", "tanh"), ("ckpt False", "tanh"), ("hook inplace shared", "mul_"), ("post acc step", "sub_"), ("fn square", "mul")])
+@pytest.mark.parametrize(
+    ("title", "op"),
+    [("ckpt True", "tanh"), ("ckpt False", "tanh"), ("hook inplace shared", "mul_"), ("post acc step", "sub_"), ("fn square", "mul")],
+)
 def test_what_runs_inside_a_backward_is_a_part_of_it(title: str, op: str) -> None:
     trace = traced(title)
     [backward, *_] = [event for event in trace.events if event.name == "backward"]
@@ -942,6 +958,11 @@ with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
 
 def test_a_tensor_without_strides_is_born_in_the_step_that_makes_it() -> None:
     trace = trace_program("import torch\ns = torch.eye(2).to_sparse()\nu = s + s\n")
-    born = {e.path: (event.step, e.value["born"]) for event in trace.events for e in event.effects if isinstance(e.value, dict) and "born" in e.value}
+    born = {
+        e.path: (event.step, e.value["born"])
+        for event in trace.events
+        for e in event.effects
+        if isinstance(e.value, dict) and "born" in e.value
+    }
     assert set(born) >= {"tensors.t1", "tensors.t2", "tensors.t3"}
     assert all(step == said for step, said in born.values())

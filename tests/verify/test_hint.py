@@ -98,7 +98,6 @@ def test_the_page_gets_both_languages_and_the_cell_and_other_front_ends_the_text
     assert "反向传播" in under["text"]["zh"]
 
 
-
 @pytest.mark.parametrize(
     ("cell", "names"),
     [

@@ -93,11 +93,14 @@ def test_a_comprehension_beside_an_array_that_is_watched_brings_no_warning_of_py
 
 def test_a_warning_keeps_the_learners_file_line_and_registry():
     source = "import torch\nfor _ in range(3):\n    torch.ones(2, requires_grad=True).mul(2).grad\n"
+
     def plain():
         exec(compile(source, "<w>", "exec"), {"__name__": "w"})
+
     def watched():
         with Session("<w>", "w.py", source):
             plain()
+
     results = []
     for way in (plain, watched):
         with warnings.catch_warnings(record=True) as caught:

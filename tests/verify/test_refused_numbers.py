@@ -110,7 +110,12 @@ def test_an_error_in_other_words_is_a_disagreement_all_the_same(monkeypatch: pyt
 
 @pytest.mark.parametrize("what", GOES_ON)
 def test_what_the_shadow_did_and_torch_did_not_leaves_nothing_behind(what: str) -> None:
-    text = re.sub(r"^B (.*(?:\n    .*)*)$", lambda m: "try:\n" + textwrap.indent(textwrap.dedent(m[1]).strip(), "    ") + "\nexcept Exception as error: print(error)", GOES_ON[what], flags=re.MULTILINE)
+    text = re.sub(
+        r"^B (.*(?:\n    .*)*)$",
+        lambda m: "try:\n" + textwrap.indent(textwrap.dedent(m[1]).strip(), "    ") + "\nexcept Exception as error: print(error)",
+        GOES_ON[what],
+        flags=re.MULTILINE,
+    )
     trace = traced(text)
     assert told(trace) == []
     assert trace.outcome.failure is None
@@ -130,7 +135,13 @@ def test_no_sample_disagrees_whatever_its_numbers_are(fill: int) -> None:
     for start in range(0, len(chosen), 100):
         lines = [WAVES.strip()]
         for k, sample in enumerate(chosen[start : start + 100]):
-            body = [*definitions(sample).removeprefix(WAVES.strip()).strip().splitlines(), f"filled({', '.join(named(sample))})", "try:", f"    {sample}", "except Exception: pass"]
+            body = [
+                *definitions(sample).removeprefix(WAVES.strip()).strip().splitlines(),
+                f"filled({', '.join(named(sample))})",
+                "try:",
+                f"    {sample}",
+                "except Exception: pass",
+            ]
             lines += [f"def sample{k}():", *("    " + line for line in body), f"sample{k}()"]
         trace = traced("\n".join(lines), names={"__name__": "__main__", "filled": filled})
         assert not any(note.kind == "stopped" for note in trace.notes)

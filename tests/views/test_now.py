@@ -56,9 +56,7 @@ def test_every_cell_says_exactly_the_indices_that_read_it(name):
     (one,) = storage.project(snapshot([("base", BASE), (name, value)]))["storages"]
     cover, cells = one["brushes"][1]["history"][-1]["cover"], one["values"][-1]["cells"]
     told = {(index, cell) for names, cell in zip(cover, cells, strict=True) for index in names if index != "…"}
-    true = {
-        (",".join(map(str, index)) or "()", float(value[index])) for index in itertools.product(*map(range, value.shape))
-    }
+    true = {(",".join(map(str, index)) or "()", float(value[index])) for index in itertools.product(*map(range, value.shape))}
     shown = {cell for cell in cells if cell is not None}
     assert told <= true
     assert {index for index, cell in true if cell in shown} - {index for index, _ in told} == set() or any("…" in names for names in cover)

@@ -27,7 +27,9 @@ def _three_backwards(attempt: Attempt) -> bool | T:
 def _window(expression: str) -> Property:
     """Return the property that the learner wrote the window of an expression."""
     truth = f"(tuple(({expression}).shape), ({expression}).stride(), ({expression}).storage_offset())"
-    return Property(T(en=f"the window of {expression}", zh=f"{expression} 的窗口"), equal(f"answers[{expression!r}]", truth, tell=False, inputs=GRID))
+    return Property(
+        T(en=f"the window of {expression}", zh=f"{expression} 的窗口"), equal(f"answers[{expression!r}]", truth, tell=False, inputs=GRID)
+    )
 
 
 WINDOWS = Exercise(
@@ -216,12 +218,18 @@ def train(x, y, w, rate, steps):
         ),
     ),
     hints=(
-        T(en="Three steps: a loss of one number, `loss.backward()`, and a subtraction.", zh="三步：一个数的损失，`loss.backward()`，再做减法。"),
+        T(
+            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction.",
+            zh="三步：一个数的损失，`loss.backward()`，再做减法。",
+        ),
         T(
             en="The subtraction writes into `w`, so it belongs under `torch.no_grad()`.",
             zh="减法会写入 `w`，所以要放在 `torch.no_grad()` 里。",
         ),
-        T(en="Set `w.grad = None` before the next backward; otherwise gradients add up.", zh="下一次 backward 之前令 `w.grad = None`，否则梯度会累加。"),
+        T(
+            en="Set `w.grad = None` before the next backward; otherwise gradients add up.",
+            zh="下一次 backward 之前令 `w.grad = None`，否则梯度会累加。",
+        ),
     ),
     right=(
         """\

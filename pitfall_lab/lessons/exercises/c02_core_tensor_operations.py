@@ -122,7 +122,10 @@ def standardise(rows):
         Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("rows")),
     ),
     hints=(
-        T(en="Which shape does `rows.mean(dim=1)` have, and with which dimension is it lined up?", zh="`rows.mean(dim=1)` 是什么形状？它与哪个维度对齐？"),
+        T(
+            en="Which shape does `rows.mean(dim=1)` have, and with which dimension is it lined up?",
+            zh="`rows.mean(dim=1)` 是什么形状？它与哪个维度对齐？",
+        ),
         T(en="The means must become a column.", zh="均值应当成为一列。"),
         T(en="`keepdim=True` keeps the dimension with size 1.", zh="`keepdim=True` 会把该维保留为长度 1。"),
     ),
@@ -236,7 +239,9 @@ def features(raw):
     drive="batch = features(raw)",
     properties=(
         Property(T(en="the batch is scaled", zh="数据已缩放"), as_solved("batch")),
-        Property(T(en="it is 32-bit", zh="它是 32 位的"), true("batch.dtype == torch.float32", T(en="it is not float32", zh="它不是 float32"))),
+        Property(
+            T(en="it is 32-bit", zh="它是 32 位的"), true("batch.dtype == torch.float32", T(en="it is not float32", zh="它不是 float32"))
+        ),
         Property(T(en="64-bit arrays are left alone", zh="64 位数组保持不变"), unchanged("raw")),
         Property(
             T(en="32-bit arrays too", zh="32 位数组也是"),
@@ -253,7 +258,10 @@ def features(raw):
             en="`.float()` copies a 64-bit tensor, but returns a 32-bit one as it is.",
             zh="`.float()` 会复制 64 位张量，但对 32 位张量原样返回。",
         ),
-        T(en="`batch / 255` makes new memory; `torch.tensor(raw, dtype=...)` copies at once.", zh="`batch / 255` 产生新内存；`torch.tensor(raw, dtype=...)` 直接复制。"),
+        T(
+            en="`batch / 255` makes new memory; `torch.tensor(raw, dtype=...)` copies at once.",
+            zh="`batch / 255` 产生新内存；`torch.tensor(raw, dtype=...)` 直接复制。",
+        ),
     ),
     right=(
         "def features(raw):\n    return torch.tensor(raw, dtype=torch.float32) / 255\n",

@@ -43,11 +43,17 @@ SHAPES = Exercise(
     key="3.1",
     kind="predict",
     title=T(en="Joined, multiplied, stretched", zh="拼接、相乘、加维"),
-    task=T(en='`a` and `b` have shape (2, 3). Write the shape of each result, or "error".', zh='`a` 和 `b` 的形状是 (2, 3)。写出每个结果的形状，或 "error"。'),
+    task=T(
+        en='`a` and `b` have shape (2, 3). Write the shape of each result, or "error".',
+        zh='`a` 和 `b` 的形状是 (2, 3)。写出每个结果的形状，或 "error"。',
+    ),
     given=_table(*[None] * len(JOINED)),
     properties=tuple(map(_shape, JOINED)),
     hints=(
-        T(en="`cat` extends a dimension that exists; `stack` puts a new one at `dim`.", zh="`cat` 延长已有的维度；`stack` 在 `dim` 处增加新的维度。"),
+        T(
+            en="`cat` extends a dimension that exists; `stack` puts a new one at `dim`.",
+            zh="`cat` 延长已有的维度；`stack` 在 `dim` 处增加新的维度。",
+        ),
         T(en="`@` needs equal inner sizes. In `a @ b` these are 3 and 2.", zh="`@` 要求内侧大小相等。`a @ b` 的内侧是 3 和 2。"),
         T(en="Each `None` in brackets is a dimension of size 1 at its place.", zh="方括号中的每个 `None` 就是该处一个长度为 1 的维度。"),
     ),
@@ -94,8 +100,14 @@ def collate(samples):
     ),
     hints=(
         T(en="Each sample becomes one row: is there already a dimension for the rows?", zh="每个样本成为一行：行的维度已经存在了吗？"),
-        T(en="`torch.stack` makes the new dimension; `torch.tensor` makes a tensor from Python integers.", zh="`torch.stack` 会新建维度；`torch.tensor` 用 Python 整数做张量。"),
-        T(en="`features = torch.stack([vector for vector, label in samples])`", zh="`features = torch.stack([vector for vector, label in samples])`"),
+        T(
+            en="`torch.stack` makes the new dimension; `torch.tensor` makes a tensor from Python integers.",
+            zh="`torch.stack` 会新建维度；`torch.tensor` 用 Python 整数做张量。",
+        ),
+        T(
+            en="`features = torch.stack([vector for vector, label in samples])`",
+            zh="`features = torch.stack([vector for vector, label in samples])`",
+        ),
     ),
     right=(
         """\
@@ -142,7 +154,10 @@ CHANNELS = Exercise(
     key="3.3",
     kind="repair",
     title=T(en="Confetti", zh="彩色纸屑"),
-    task=T(en="Turn (height, width, channel) into (channel, height, width) without mixing the pixels.", zh="把 (高, 宽, 通道) 变为 (通道, 高, 宽)，不打乱像素。"),
+    task=T(
+        en="Turn (height, width, channel) into (channel, height, width) without mixing the pixels.",
+        zh="把 (高, 宽, 通道) 变为 (通道, 高, 宽)，不打乱像素。",
+    ),
     given="""\
 def channels_first(photo):
     height, width, channels = photo.shape
@@ -206,7 +221,10 @@ def running_totals(numbers):
     hints=(
         T(en="How many tensors does the loop make?", zh="循环一共产生几个张量？"),
         T(en="`total += number` writes into the tensor that is already in the list.", zh="`total += number` 会写入已经在列表里的张量。"),
-        T(en="`total = total + number` makes a new one, and so does `total.clone()`.", zh="`total = total + number` 产生新的张量，`total.clone()` 也是。"),
+        T(
+            en="`total = total + number` makes a new one, and so does `total.clone()`.",
+            zh="`total = total + number` 产生新的张量，`total.clone()` 也是。",
+        ),
     ),
     right=(
         """\
@@ -258,7 +276,10 @@ UNLIKE = Exercise(
     key="3.5",
     kind="make-it-fail",
     title=T(en="What rand_like refuses", zh="rand_like 拒绝什么"),
-    task=T(en="Return a tensor for which `torch.ones_like` works and `torch.rand_like` does not.", zh="返回一个张量，使 `torch.ones_like` 可用而 `torch.rand_like` 不可用。"),
+    task=T(
+        en="Return a tensor for which `torch.ones_like` works and `torch.rand_like` does not.",
+        zh="返回一个张量，使 `torch.ones_like` 可用而 `torch.rand_like` 不可用。",
+    ),
     given="def counterexample():\n    return torch.zeros(2, 3)\n",
     drive="""\
 t = counterexample()
@@ -275,7 +296,10 @@ except (NotImplementedError, RuntimeError) as error:
             T(en="`rand_like` raises", zh="`rand_like` 报错"),
             true("raised != ''", T(en="`rand_like` works", zh="`rand_like` 可用")),
         ),
-        Property(T(en="with `dtype=torch.float32` it works again", zh="加上 `dtype=torch.float32` 又可用"), as_solved("torch.rand_like(t, dtype=torch.float32).dtype")),
+        Property(
+            T(en="with `dtype=torch.float32` it works again", zh="加上 `dtype=torch.float32` 又可用"),
+            as_solved("torch.rand_like(t, dtype=torch.float32).dtype"),
+        ),
     ),
     hints=(
         T(en="The two functions take over shape, device, and what else?", zh="这两个函数沿用形状、设备，还有什么？"),

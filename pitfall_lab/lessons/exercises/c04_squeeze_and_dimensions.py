@@ -43,13 +43,25 @@ SHAPES = Exercise(
     key="4.1",
     kind="predict",
     title=T(en="Which dimensions go?", zh="哪些维度会消失？"),
-    task=T(en='`t` has shape (1, 3, 1, 2). Write the shape of each result, or "error".', zh='`t` 的形状是 (1, 3, 1, 2)。写出每个结果的形状，或 "error"。'),
+    task=T(
+        en='`t` has shape (1, 3, 1, 2). Write the shape of each result, or "error".',
+        zh='`t` 的形状是 (1, 3, 1, 2)。写出每个结果的形状，或 "error"。',
+    ),
     given=_table(*[None] * len(FORMS)),
     properties=tuple(map(_shape, FORMS)),
     hints=(
-        T(en="Without an argument all dimensions of size 1 go, with one only that one.", zh="不带参数时，所有长度为 1 的维度都会消失；带参数时只有那一个。"),
-        T(en="A dimension of another size stays; a dimension that does not exist is an error.", zh="长度不为 1 的维度会保留；不存在的维度是错误。"),
-        T(en="Integers in brackets remove their dimensions; `flatten(1)` merges all from the second on.", zh="方括号中的整数会去掉该维；`flatten(1)` 合并第二维及之后的所有维。"),
+        T(
+            en="Without an argument all dimensions of size 1 go, with one only that one.",
+            zh="不带参数时，所有长度为 1 的维度都会消失；带参数时只有那一个。",
+        ),
+        T(
+            en="A dimension of another size stays; a dimension that does not exist is an error.",
+            zh="长度不为 1 的维度会保留；不存在的维度是错误。",
+        ),
+        T(
+            en="Integers in brackets remove their dimensions; `flatten(1)` merges all from the second on.",
+            zh="方括号中的整数会去掉该维；`flatten(1)` 合并第二维及之后的所有维。",
+        ),
     ),
     right=(
         _table((3, 2), (3, 1, 2), (1, 3, 1, 2), (3, 2), "error", (1, 3, 1, 2, 1), (3, 2), (1, 6)),
@@ -155,7 +167,11 @@ except ValueError as error:
         Property(T(en="the result is a window on `t`", zh="结果是 `t` 上的窗口"), shared("result", "t")),
         Property(
             T(en="another size is an error that names the shape", zh="其他长度会报错并写明形状"),
-            true("'4' in told and '3' in told", T(en="no ValueError with the shape", zh="没有写明形状的 ValueError"), inputs="t = torch.randn(4, 3)"),
+            true(
+                "'4' in told and '3' in told",
+                T(en="no ValueError with the shape", zh="没有写明形状的 ValueError"),
+                inputs="t = torch.randn(4, 3)",
+            ),
         ),
     ),
     hints=(

@@ -78,8 +78,13 @@ EXERCISES = (
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="a product and a sum: 2", zh="积与和：2"), true("counts[0] == 2", T(en="another number", zh="数目不对"))),
-            Property(T(en="one factor is a constant: 1", zh="一个因子是常量：1"), true("counts[1] == 1", T(en="another number", zh="数目不对"))),
-            Property(T(en="behind detach there is nothing: 1", zh="detach 之后没有路：1"), true("counts[2] == 1", T(en="another number", zh="数目不对"))),
+            Property(
+                T(en="one factor is a constant: 1", zh="一个因子是常量：1"), true("counts[1] == 1", T(en="another number", zh="数目不对"))
+            ),
+            Property(
+                T(en="behind detach there is nothing: 1", zh="detach 之后没有路：1"),
+                true("counts[2] == 1", T(en="another number", zh="数目不对")),
+            ),
             Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3", T(en="another number", zh="数目不对"))),
             Property(
                 T(en="a chain of thirty operations", zh="三十个操作的链"),
@@ -87,8 +92,14 @@ EXERCISES = (
             ),
         ),
         hints=(
-            T(en="Start at `result.grad_fn` and follow `next_functions`; some entries are `None`.", zh="从 `result.grad_fn` 出发，沿 `next_functions` 走；有些项是 `None`。"),
-            T(en="Only the nodes at the ends, *AccumulateGrad*, have an attribute `variable`: their leaf.", zh="只有末端的 *AccumulateGrad* 节点有 `variable` 属性，即它的叶子。"),
+            T(
+                en="Start at `result.grad_fn` and follow `next_functions`; some entries are `None`.",
+                zh="从 `result.grad_fn` 出发，沿 `next_functions` 走；有些项是 `None`。",
+            ),
+            T(
+                en="Only the nodes at the ends, *AccumulateGrad*, have an attribute `variable`: their leaf.",
+                zh="只有末端的 *AccumulateGrad* 节点有 `variable` 属性，即它的叶子。",
+            ),
             T(
                 en="Keep a set of the nodes that you have seen, and do not visit one twice: in a graph the ways meet again, and their number explodes.",
                 zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，否则路的数目会爆炸。",
@@ -129,7 +140,10 @@ EXERCISES = (
         ),
         hints=(
             T(en="Which of the values is a number and not a tensor?", zh="哪个值是数而不是张量？"),
-            T(en="Section 5: what is taken out by `item()` is a constant for backward.", zh="第 5 节：用 `item()` 取出的值对 backward 来说是常量。"),
+            T(
+                en="Section 5: what is taken out by `item()` is a constant for backward.",
+                zh="第 5 节：用 `item()` 取出的值对 backward 来说是常量。",
+            ),
             T(en="Leave `.item()` out; a 0-dim tensor divides as well.", zh="去掉 `.item()`；零维张量同样可以做除数。"),
         ),
         right=(
@@ -137,7 +151,8 @@ EXERCISES = (
             _WEIGHTED + "    return F.mse_loss(predicted, y) * predicted.numel() / predicted.abs().sum()\n",
         ),
         wrong=(
-            _WEIGHTED + "    size = torch.tensor(predicted.abs().mean().item(), requires_grad=True)\n    return (predicted - y).square().mean() / size\n",
+            _WEIGHTED
+            + "    size = torch.tensor(predicted.abs().mean().item(), requires_grad=True)\n    return (predicted - y).square().mean() / size\n",
             _WEIGHTED + "    size = predicted.abs().mean().detach()\n    return (predicted - y).square().mean() / size\n",
             _WEIGHTED + "    return (predicted - y).square().mean()\n",
             "def weighted_loss(model, x, y):\n    predicted = model(x).detach()\n    return (predicted - y).square().mean() / predicted.abs().mean()\n",

@@ -82,7 +82,10 @@ EXERCISES = (
         drive="loss, report = soften(x, target)\nloss.backward()",
         properties=(
             Property(T(en="the weights get the gradient of the squared differences", zh="权重得到平方差的梯度"), gradient_as_solved("w")),
-            Property(T(en="the loss is that of the values, not of the whole numbers", zh="损失来自原值，而不是取整后的值"), as_solved("loss.item()")),
+            Property(
+                T(en="the loss is that of the values, not of the whole numbers", zh="损失来自原值，而不是取整后的值"),
+                as_solved("loss.item()"),
+            ),
             Property(
                 T(en="the report is the values cut towards zero", zh="报告是向零截断的值"),
                 true("report == [int(v) for v in x.tolist()] and all(type(v) is int for v in report)"),
@@ -91,7 +94,10 @@ EXERCISES = (
         hints=(
             T(en="Where does the graph end: look at `requires_grad` after each line.", zh="计算图在哪里断开：逐行查看 `requires_grad`。"),
             T(en="The loss does not need the whole numbers; only the report does.", zh="损失并不需要整数，只有报告需要。"),
-            T(en="Compute the loss from `x`, and the report from `x.to(torch.int64)`.", zh="用 `x` 计算损失，用 `x.to(torch.int64)` 生成报告。"),
+            T(
+                en="Compute the loss from `x`, and the report from `x.to(torch.int64)`.",
+                zh="用 `x` 计算损失，用 `x.to(torch.int64)` 生成报告。",
+            ),
         ),
         right=(
             _SOFTENED,
@@ -121,10 +127,17 @@ for p in model.parameters():
 """,
         drive="norm = step(model, optimizer, loss, 0.5)",
         properties=(
-            Property(T(en="the weights moved as they should", zh="权重的变化正确"), as_solved("model.weight.detach()", "model.bias.detach()")),
-            Property(T(en="the norm before clipping is returned, as a number", zh="返回裁剪前的范数（数值）"), true("isinstance(norm, float) and norm > 0.5")),
+            Property(
+                T(en="the weights moved as they should", zh="权重的变化正确"), as_solved("model.weight.detach()", "model.bias.detach()")
+            ),
+            Property(
+                T(en="the norm before clipping is returned, as a number", zh="返回裁剪前的范数（数值）"),
+                true("isinstance(norm, float) and norm > 0.5"),
+            ),
             Property(T(en="it is the norm of this loss alone", zh="它只属于这个损失"), as_solved("float(norm)")),
-            Property(T(en="no gradient is left", zh="没有留下梯度"), true("all(p.grad is None or not p.grad.any() for p in model.parameters())")),
+            Property(
+                T(en="no gradient is left", zh="没有留下梯度"), true("all(p.grad is None or not p.grad.any() for p in model.parameters())")
+            ),
             Property(T(en="each parameter is written once", zh="每个参数只写入一次"), updated_once(None, 1)),
         ),
         hints=(
@@ -138,7 +151,10 @@ for p in model.parameters():
         ),
         wrong=(
             _STEPPED.replace("    optimizer.zero_grad()\n    loss", "    loss"),
-            _STEPPED.replace("norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n    optimizer.step()", "optimizer.step()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)"),
+            _STEPPED.replace(
+                "norm = nn.utils.clip_grad_norm_(model.parameters(), limit)\n    optimizer.step()",
+                "optimizer.step()\n    norm = nn.utils.clip_grad_norm_(model.parameters(), limit)",
+            ),
             _STEPPED.replace("clip_grad_norm_(model.parameters(), limit)", "clip_grad_norm_(model.parameters(), 1e9)"),
             _STEPPED.replace("norm.item()", "limit"),
         ),
@@ -169,7 +185,10 @@ k = int(torch.randint(3, ()))
         ),
         hints=(
             T(en="`f(x)` is a vector. Which number do you want the derivative of?", zh="`f(x)` 是向量。你要的是哪个数的导数？"),
-            T(en="One of the three ways of section 5 returns derivatives and fills nothing.", zh="第 5 节的三种方法中，有一种只返回导数而不写入。"),
+            T(
+                en="One of the three ways of section 5 returns derivatives and fills nothing.",
+                zh="第 5 节的三种方法中，有一种只返回导数而不写入。",
+            ),
             T(en="`torch.autograd.grad(f(x)[k], x)` returns a tuple.", zh="`torch.autograd.grad(f(x)[k], x)` 返回一个元组。"),
         ),
         right=(
@@ -195,9 +214,18 @@ k = int(torch.randint(3, ()))
         inputs=_LISTING,  # its last line keeps torch from warning where the gradient of a result is read
         properties=tuple(Property(T(en=f"`{what}`", zh=f"`{what}`"), equal(f"expected[{what!r}]", what, tell=False)) for what in _SEEN),
         hints=(
-            T(en="d = 12 · a. A gradient has the dtype of the tensor that it belongs to.", zh="d = 12 · a。梯度的 dtype 与它所属的张量相同。"),
-            T(en="Only leaves that require a gradient keep one; `b` is a result, and `c` requires none.", zh="只有需要梯度的叶子会保留梯度；`b` 是计算结果，`c` 不需要梯度。"),
-            T(en="A cast between float types is an operation with a derivative; a cast to integers ends the graph.", zh="浮点类型之间的转换是可导的运算；转换为整数则使计算图终止。"),
+            T(
+                en="d = 12 · a. A gradient has the dtype of the tensor that it belongs to.",
+                zh="d = 12 · a。梯度的 dtype 与它所属的张量相同。",
+            ),
+            T(
+                en="Only leaves that require a gradient keep one; `b` is a result, and `c` requires none.",
+                zh="只有需要梯度的叶子会保留梯度；`b` 是计算结果，`c` 不需要梯度。",
+            ),
+            T(
+                en="A cast between float types is an operation with a derivative; a cast to integers ends the graph.",
+                zh="浮点类型之间的转换是可导的运算；转换为整数则使计算图终止。",
+            ),
         ),
         right=(
             _filled(_SEEN),

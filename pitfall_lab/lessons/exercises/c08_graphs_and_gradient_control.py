@@ -75,8 +75,14 @@ EXERCISES = (
         properties=tuple(Property(T(en=m, zh=m), equal(f"expected[{m!r}]", f"seen[{m!r}]", tell=False)) for m in _SEEN),
         hints=(
             T(en="x·w + b − 14 is −5. Outer derivative times inner derivative.", zh="x·w + b − 14 等于 −5。外层导数乘以内层导数。"),
-            T(en="Each backward adds the same number; nothing is reset before the fourth line.", zh="每次 backward 加上同一个数；在第四行之前没有任何重置。"),
-            T(en="2 · (−5) · 2 = −20 each time. zero_grad() takes the gradient away; with set_to_none=False it fills it with zeros.", zh="每次是 2 · (−5) · 2 = −20。zero_grad() 移除梯度；set_to_none=False 时则填零。"),
+            T(
+                en="Each backward adds the same number; nothing is reset before the fourth line.",
+                zh="每次 backward 加上同一个数；在第四行之前没有任何重置。",
+            ),
+            T(
+                en="2 · (−5) · 2 = −20 each time. zero_grad() takes the gradient away; with set_to_none=False it fills it with zeros.",
+                zh="每次是 2 · (−5) · 2 = −20。zero_grad() 移除梯度；set_to_none=False 时则填零。",
+            ),
         ),
         right=(_filled(dict(_SEEN)), f"expected = dict({list(_SEEN.items())!r})\n"),
         wrong=(
@@ -103,12 +109,17 @@ EXERCISES = (
             Property(T(en="the gradient is right", zh="梯度正确"), as_solved("x.grad")),
             Property(
                 T(en="for another function too", zh="换一个函数也正确"),
-                as_solved("x.grad", inputs="x = torch.rand(2, 2, requires_grad=True)", drive="penalised(lambda t: t.sin().prod(), x).backward()"),
+                as_solved(
+                    "x.grad", inputs="x = torch.rand(2, 2, requires_grad=True)", drive="penalised(lambda t: t.sin().prod(), x).backward()"
+                ),
             ),
         ),
         hints=(
             T(en="What type does `torch.autograd.grad` return?", zh="`torch.autograd.grad` 返回什么类型？"),
-            T(en="And afterwards: backward has to go through the slope itself, so computing it must be recorded.", zh="然后：backward 要穿过斜率本身，所以求斜率的过程必须被记录。"),
+            T(
+                en="And afterwards: backward has to go through the slope itself, so computing it must be recorded.",
+                zh="然后：backward 要穿过斜率本身，所以求斜率的过程必须被记录。",
+            ),
             T(
                 en="`slopes, = torch.autograd.grad(loss, x, create_graph=True)`.",
                 zh="`slopes, = torch.autograd.grad(loss, x, create_graph=True)`。",
@@ -159,8 +170,14 @@ EXERCISES = (
             Property(T(en="the layer before it goes on learning", zh="前面的层继续学习"), as_solved("net[0].weight")),
         ),
         hints=(
-            T(en="Which parameters does an optimizer skip? It is not the flag that decides.", zh="优化器会跳过哪些参数？起决定作用的不是那个标志。"),
-            T(en="It skips those whose gradient is `None`. A gradient of zero is not enough.", zh="它跳过梯度为 `None` 的参数。梯度为零还不够。"),
+            T(
+                en="Which parameters does an optimizer skip? It is not the flag that decides.",
+                zh="优化器会跳过哪些参数？起决定作用的不是那个标志。",
+            ),
+            T(
+                en="It skips those whose gradient is `None`. A gradient of zero is not enough.",
+                zh="它跳过梯度为 `None` 的参数。梯度为零还不够。",
+            ),
             T(
                 en="For each parameter: `p.requires_grad_(False)` and `p.grad = None`.",
                 zh="对每个参数：`p.requires_grad_(False)`，并且 `p.grad = None`。",
@@ -191,7 +208,10 @@ EXERCISES = (
         inputs="x = torch.rand(()) + 0.5",
         drive="exp, cube = slope(torch.exp, x), slope(lambda t: t ** 3, x)",
         properties=(
-            Property(T(en="exp, to eight digits, from a float32 input", zh="exp：float32 输入，精确到八位"), true("abs(exp - math.exp(x.item())) < 1e-8")),
+            Property(
+                T(en="exp, to eight digits, from a float32 input", zh="exp：float32 输入，精确到八位"),
+                true("abs(exp - math.exp(x.item())) < 1e-8"),
+            ),
             Property(T(en="a cube", zh="立方"), true("abs(cube - 3 * x.item() ** 2) < 1e-8")),
             Property(
                 T(en="a float64 input", zh="float64 输入"),

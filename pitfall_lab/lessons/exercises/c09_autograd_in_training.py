@@ -92,8 +92,14 @@ EXERCISES = (
         ),
         hints=(
             T(en="What is in `.grad` when the second backward begins?", zh="第二次 backward 开始时，`.grad` 里有什么？"),
-            T(en="backward() adds. Somebody has to take the old gradient away, once per round.", zh="backward() 是累加。每一轮都要有人把旧梯度清掉一次。"),
-            T(en="`optimizer.zero_grad()` before backward, or after the step; not between the two.", zh="在 backward 之前或 step 之后调用 `optimizer.zero_grad()`；不要放在两者之间。"),
+            T(
+                en="backward() adds. Somebody has to take the old gradient away, once per round.",
+                zh="backward() 是累加。每一轮都要有人把旧梯度清掉一次。",
+            ),
+            T(
+                en="`optimizer.zero_grad()` before backward, or after the step; not between the two.",
+                zh="在 backward 之前或 step 之后调用 `optimizer.zero_grad()`；不要放在两者之间。",
+            ),
         ),
         right=(
             _LOOP.replace("        loss.backward()", "        optimizer.zero_grad()\n        loss.backward()"),
@@ -144,8 +150,14 @@ bias_before = body.bias.detach().clone()
             ),
         ),
         hints=(
-            T(en="The optimizer does not ask whether a parameter requires a gradient. What does it look at?", zh="优化器不会查看参数是否需要梯度。它看的是什么？"),
-            T(en="The parameters have been through one backward: `.grad` is still there.", zh="这些参数已经历过一次 backward：`.grad` 还在。"),
+            T(
+                en="The optimizer does not ask whether a parameter requires a gradient. What does it look at?",
+                zh="优化器不会查看参数是否需要梯度。它看的是什么？",
+            ),
+            T(
+                en="The parameters have been through one backward: `.grad` is still there.",
+                zh="这些参数已经历过一次 backward：`.grad` 还在。",
+            ),
             T(en="A parameter whose `.grad` is None is skipped, momentum or not.", zh="`.grad` 为 None 的参数会被跳过，有没有动量都一样。"),
         ),
         right=(
@@ -231,9 +243,15 @@ finally:
         inputs=_run(),
         properties=tuple(Property(T(en=what, zh=what), equal(f"expected[{what!r}]", f"seen[{what!r}]", tell=False)) for what in _SEEN),
         hints=(
-            T(en="The loss has the same slope everywhere; a step goes 0.5 times what is in `w.grad`.", zh="损失处处斜率相同；一步走 `w.grad` 的 0.5 倍。"),
+            T(
+                en="The loss has the same slope everywhere; a step goes 0.5 times what is in `w.grad`.",
+                zh="损失处处斜率相同；一步走 `w.grad` 的 0.5 倍。",
+            ),
             T(en="Nothing is reset between lines 3 and 5.", zh="第 3 行与第 5 行之间没有重置。"),
-            T(en="After line 7 there is no gradient, and an optimizer skips what has none.", zh="第 7 行之后没有梯度，优化器会跳过没有梯度的参数。"),
+            T(
+                en="After line 7 there is no gradient, and an optimizer skips what has none.",
+                zh="第 7 行之后没有梯度，优化器会跳过没有梯度的参数。",
+            ),
         ),
         right=(
             _filled({**_SEEN}),

@@ -164,8 +164,14 @@ EXERCISES = (
         ),
         hints=(
             T(en="The layer did not save `h`. Who else could?", zh="线性层没有保存 `h`。还有谁会保存它？"),
-            T(en="Use `h` in an operation that saves its input (`**`, `*`, `log`), and write afterwards.", zh="先把 `h` 用在会保存输入的操作里（`**`、`*`、`log`），然后再写入。"),
-            T(en="`squares = h ** 2`, then `h.add_(1)`, then return `squares.sum()`.", zh="`squares = h ** 2`，然后 `h.add_(1)`，再返回 `squares.sum()`。"),
+            T(
+                en="Use `h` in an operation that saves its input (`**`, `*`, `log`), and write afterwards.",
+                zh="先把 `h` 用在会保存输入的操作里（`**`、`*`、`log`），然后再写入。",
+            ),
+            T(
+                en="`squares = h ** 2`, then `h.add_(1)`, then return `squares.sum()`.",
+                zh="`squares = h ** 2`，然后 `h.add_(1)`，再返回 `squares.sum()`。",
+            ),
         ),
         right=(
             "def counterexample(layer, x):\n    h = layer(x)\n    squares = h ** 2\n    h.add_(1)\n    return squares.sum()\n",
@@ -201,13 +207,22 @@ EXERCISES = (
                 T(en="each parameter was written once, and the write was counted", zh="每个参数写入一次，且被计数"),
                 true("(w._version, b._version) == (1, 1)", T(en="a version counter does not stand at 1", zh="有版本计数器不等于 1")),
             ),
-            Property(T(en="both are leaves that require grad", zh="两者仍是需要梯度的叶子"), true("all(p.is_leaf and p.requires_grad for p in (w, b))")),
+            Property(
+                T(en="both are leaves that require grad", zh="两者仍是需要梯度的叶子"),
+                true("all(p.is_leaf and p.requires_grad for p in (w, b))"),
+            ),
             Property(T(en="the gradients are reset", zh="梯度已重置"), true("all(p.grad is None or not p.grad.any() for p in (w, b))")),
             Property(T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")),
         ),
         hints=(
-            T(en="`p = ...` gives the name `p` to a new tensor. Which method writes instead?", zh="`p = ...` 只是让名字 `p` 指向新张量。哪个方法才是写入？"),
-            T(en="A leaf may be written under `torch.no_grad()`; the write is counted there too.", zh="在 `torch.no_grad()` 下可以写入叶子，写入照样计数。"),
+            T(
+                en="`p = ...` gives the name `p` to a new tensor. Which method writes instead?",
+                zh="`p = ...` 只是让名字 `p` 指向新张量。哪个方法才是写入？",
+            ),
+            T(
+                en="A leaf may be written under `torch.no_grad()`; the write is counted there too.",
+                zh="在 `torch.no_grad()` 下可以写入叶子，写入照样计数。",
+            ),
             T(
                 en="`if p.grad is not None:` then `p.sub_(rate * p.grad)` under `no_grad`, then `p.grad = None`.",
                 zh="先判断 `if p.grad is not None:`，在 `no_grad` 下 `p.sub_(rate * p.grad)`，然后 `p.grad = None`。",

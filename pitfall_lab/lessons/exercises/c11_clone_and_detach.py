@@ -68,7 +68,10 @@ EXERCISES = (
         ),
         hints=(
             T(en="The table of section 1 holds the first three.", zh="前三个就在第 1 节的表里。"),
-            T(en="A view shares memory and stays in the graph; arithmetic always makes new memory.", zh="视图共享内存并留在图中；算术运算总是产生新内存。"),
+            T(
+                en="A view shares memory and stays in the graph; arithmetic always makes new memory.",
+                zh="视图共享内存并留在图中；算术运算总是产生新内存。",
+            ),
             T(
                 en="After `detach()` or `.data` nothing flows back, whatever is done with the result. A slice of a shared tensor is still shared.",
                 zh="在 `detach()` 或 `.data` 之后，无论再做什么，梯度都不会流回。共享张量的切片仍然共享。",
@@ -107,7 +110,10 @@ EXERCISES = (
         ),
         hints=(
             T(en="What does `lerp_` write into, and who else reads that memory?", zh="`lerp_` 写入了哪里？还有谁在读那块内存？"),
-            T(en="There are two faults: the memory is shared, and the weight brings its graph into the average.", zh="有两处错误：内存共享，而且权重把计算图带进了平均值。"),
+            T(
+                en="There are two faults: the memory is shared, and the weight brings its graph into the average.",
+                zh="有两处错误：内存共享，而且权重把计算图带进了平均值。",
+            ),
             T(
                 en="Start with `weight.detach().clone()`, and hand `weight.detach()` to `lerp_`.",
                 zh="从 `weight.detach().clone()` 开始，并把 `weight.detach()` 交给 `lerp_`。",
@@ -143,7 +149,10 @@ EXERCISES = (
         properties=(
             Property(T(en="the value is right", zh="数值正确"), as_solved("loss")),
             Property(T(en="the student learns", zh="学生在学习"), as_solved("a.grad")),
-            Property(T(en="the teacher does not", zh="教师不学习"), true("b.grad is None", T(en="the teacher got a gradient", zh="教师得到了梯度"))),
+            Property(
+                T(en="the teacher does not", zh="教师不学习"),
+                true("b.grad is None", T(en="the teacher got a gradient", zh="教师得到了梯度")),
+            ),
             Property(
                 T(en="the teacher's output still has its own way back", zh="教师的输出仍有自己的回传路径"),
                 as_solved("b.grad", drive="loss = consistency(student, teacher)\n(loss + teacher.sum()).backward()"),
@@ -151,9 +160,15 @@ EXERCISES = (
             Property(T(en="the teacher's output is unchanged", zh="教师的输出没有改变"), unchanged("teacher")),
         ),
         hints=(
-            T(en="Which of the four ways of section 1 keeps the value and cuts the graph?", zh="第 1 节的四种方式中，哪一种保留数值而切断计算图？"),
+            T(
+                en="Which of the four ways of section 1 keeps the value and cuts the graph?",
+                zh="第 1 节的四种方式中，哪一种保留数值而切断计算图？",
+            ),
             T(en="Nothing is written here, so nothing has to be copied.", zh="这里没有写入，所以不需要复制。"),
-            T(en="`teacher.detach()` for this one use; the name `teacher` outside keeps its graph.", zh="只在这一处用 `teacher.detach()`；外面的 `teacher` 仍保留计算图。"),
+            T(
+                en="`teacher.detach()` for this one use; the name `teacher` outside keeps its graph.",
+                zh="只在这一处用 `teacher.detach()`；外面的 `teacher` 仍保留计算图。",
+            ),
         ),
         right=(
             "def consistency(student, teacher):\n    return (student - teacher.detach()).square().mean()\n",
@@ -188,8 +203,14 @@ EXERCISES = (
             ),
         ),
         hints=(
-            T(en="`kept = kept * 0` makes a new tensor and moves a name. Which spelling writes?", zh="`kept = kept * 0` 产生新张量并移动名字。哪种写法才是写入？"),
-            T(en="`detach()` shares memory *and* version counter with `h`, and `exp` has saved `h`.", zh="`detach()` 与 `h` 共享内存*和*版本计数器，而 `exp` 保存了 `h`。"),
+            T(
+                en="`kept = kept * 0` makes a new tensor and moves a name. Which spelling writes?",
+                zh="`kept = kept * 0` 产生新张量并移动名字。哪种写法才是写入？",
+            ),
+            T(
+                en="`detach()` shares memory *and* version counter with `h`, and `exp` has saved `h`.",
+                zh="`detach()` 与 `h` 共享内存*和*版本计数器，而 `exp` 保存了 `h`。",
+            ),
             T(en="`kept.zero_()`, or `kept[0] = 1`.", zh="`kept.zero_()`，或 `kept[0] = 1`。"),
         ),
         right=(

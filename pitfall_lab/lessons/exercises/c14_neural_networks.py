@@ -66,12 +66,17 @@ EXERCISES = (
                 T(en="every layer's weight and bias are found", zh="找到每一层的权重和偏置"),
                 true("sum(p.numel() for p in model.parameters()) == depth * (width * width + width)"),
             ),
-            Property(T(en="each of them gets a gradient", zh="每个参数都得到梯度"), true("all(p.grad is not None for p in model.parameters())")),
+            Property(
+                T(en="each of them gets a gradient", zh="每个参数都得到梯度"), true("all(p.grad is not None for p in model.parameters())")
+            ),
             Property(
                 T(en="they are saved and loaded with the model", zh="它们随模型保存和加载"),
                 true("len(model.state_dict()) == 2 * depth and not Deep(depth, width).load_state_dict(model.state_dict()).missing_keys"),
             ),
-            Property(T(en="it still computes something of the right shape", zh="输出形状仍然正确"), true("out.shape == (4, width) and out.abs().max() <= 1")),
+            Property(
+                T(en="it still computes something of the right shape", zh="输出形状仍然正确"),
+                true("out.shape == (4, width) and out.abs().max() <= 1"),
+            ),
         ),
         hints=(
             T(en="What does a module see of an attribute that is a Python list?", zh="如果属性是 Python 列表，模块能看到什么？"),
@@ -79,7 +84,9 @@ EXERCISES = (
             T(en="`nn.ModuleList([...])` is walked like a list.", zh="`nn.ModuleList([...])` 可以像列表一样遍历。"),
         ),
         right=(
-            _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(depth)])"),
+            _DEEP.replace(
+                "[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(depth)])"
+            ),
             _DEEP.replace(
                 "        self.layers = [nn.Linear(width, width) for _ in range(depth)]\n",
                 "        self.layers = [nn.Linear(width, width) for _ in range(depth)]\n"
@@ -111,12 +118,18 @@ column = flat[:, None].clone()
         properties=(
             Property(T(en="a vector of targets gives the right loss", zh="向量目标的损失正确"), as_solved("of_flat")),
             Property(T(en="a column of targets gives the right loss", zh="列目标的损失正确"), as_solved("of_column")),
-            Property(T(en="the weights get the gradient that is meant", zh="权重得到应有的梯度"), gradient_as_solved("model.weight", "model.bias")),
+            Property(
+                T(en="the weights get the gradient that is meant", zh="权重得到应有的梯度"),
+                gradient_as_solved("model.weight", "model.bias"),
+            ),
             Property(T(en="no broadcast loss is found", zh="没有发现广播的损失"), finds_nothing("loss-broadcast")),
         ),
         hints=(
             T(en="Which two shapes meet in the subtraction?", zh="相减的两个形状是什么？"),
-            T(en="Make them the same before you subtract; `reshape` and `view_as` are enough.", zh="相减之前先把它们变成相同的形状；`reshape` 或 `view_as` 就够了。"),
+            T(
+                en="Make them the same before you subtract; `reshape` and `view_as` are enough.",
+                zh="相减之前先把它们变成相同的形状；`reshape` 或 `view_as` 就够了。",
+            ),
             T(en="`targets.reshape(-1, 1)` is a column in either case.", zh="`targets.reshape(-1, 1)` 在两种情况下都是一列。"),
         ),
         right=(
@@ -143,7 +156,10 @@ column = flat[:, None].clone()
         drive="model = Silent()\nout = model(x)\nout.sum().backward()",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
-            Property(T(en="the weight has a gradient, and it is zero", zh="权重有梯度，而且为零"), true("model.weight.grad is not None and not model.weight.grad.any().item()")),
+            Property(
+                T(en="the weight has a gradient, and it is zero", zh="权重有梯度，而且为零"),
+                true("model.weight.grad is not None and not model.weight.grad.any().item()"),
+            ),
             Property(
                 T(en="the output does depend on the weight", zh="输出确实依赖权重"),
                 true("[model.weight.data.add_(3.0), not torch.equal(model(x), out)][1]"),
@@ -168,14 +184,26 @@ column = flat[:, None].clone()
         key="14.4",
         kind="predict",
         title=T(en="How many parameters?", zh="有多少参数？"),
-        task=T(en="How many numbers does the optimizer get from `parameters()` of each module?", zh="优化器从每个模块的 `parameters()` 得到多少个数？"),
+        task=T(
+            en="How many numbers does the optimizer get from `parameters()` of each module?",
+            zh="优化器从每个模块的 `parameters()` 得到多少个数？",
+        ),
         given=_counts(dict.fromkeys(_COUNTS)),
         setup=_COUNT,
         properties=tuple(Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False)) for text in _COUNTS),
         hints=(
-            T(en="`nn.Linear(a, b)` has a weight of a · b numbers and a bias of b.", zh="`nn.Linear(a, b)` 的权重有 a · b 个数，偏置有 b 个。"),
-            T(en="Running statistics are buffers: saved, but not given to the optimizer.", zh="滑动统计量是缓冲区：会保存，但不交给优化器。"),
-            T(en="The last list holds one and the same layer twice, and `parameters()` gives each parameter once.", zh="最后的列表里是同一个层两次，而 `parameters()` 每个参数只给一次。"),
+            T(
+                en="`nn.Linear(a, b)` has a weight of a · b numbers and a bias of b.",
+                zh="`nn.Linear(a, b)` 的权重有 a · b 个数，偏置有 b 个。",
+            ),
+            T(
+                en="Running statistics are buffers: saved, but not given to the optimizer.",
+                zh="滑动统计量是缓冲区：会保存，但不交给优化器。",
+            ),
+            T(
+                en="The last list holds one and the same layer twice, and `parameters()` gives each parameter once.",
+                zh="最后的列表里是同一个层两次，而 `parameters()` 每个参数只给一次。",
+            ),
         ),
         right=(
             _counts(_COUNTS),

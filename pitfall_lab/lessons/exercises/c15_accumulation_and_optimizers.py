@@ -82,17 +82,29 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
         properties=(
             Property(T(en="three steps: 3, 3 and 1 pieces", zh="三步：3、3 和 1 个小批"), true("len(steps) == 3")),
             Property(T(en="the first step is that of the large batch", zh="第一步等于大批量的一步"), as_solved("steps[0]")),
-            Property(T(en="so is the last one, with what is left", zh="最后一步用剩余的小批，也相等"), as_solved("model.weight.detach()", "model.bias.detach()")),
-            Property(T(en="each piece has a backward of its own, which frees its graph", zh="每个小批单独反向传播并释放其计算图"), true("len(backwards) == 7")),
+            Property(
+                T(en="so is the last one, with what is left", zh="最后一步用剩余的小批，也相等"),
+                as_solved("model.weight.detach()", "model.bias.detach()"),
+            ),
+            Property(
+                T(en="each piece has a backward of its own, which frees its graph", zh="每个小批单独反向传播并释放其计算图"),
+                true("len(backwards) == 7"),
+            ),
             Property(
                 T(en="no gradient leaks into the next epoch", zh="没有梯度漏到下一轮"),
                 true("all(p.grad is None or not p.grad.any() for p in model.parameters())"),
             ),
-            Property(T(en="no rule finds a reset at the wrong place", zh="没有规则发现位置错误的清零"), finds_nothing("zero-grad-inside-accumulation")),
+            Property(
+                T(en="no rule finds a reset at the wrong place", zh="没有规则发现位置错误的清零"),
+                finds_nothing("zero-grad-inside-accumulation"),
+            ),
         ),
         hints=(
             T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
-            T(en="Seven pieces by three: how many are in the last group, and by what is its loss divided?", zh="七个小批按三个一组：最后一组有几个，它的损失除以几？"),
+            T(
+                en="Seven pieces by three: how many are in the last group, and by what is its loss divided?",
+                zh="七个小批按三个一组：最后一组有几个，它的损失除以几？",
+            ),
             T(en="Go through the pieces in groups: `pieces[first : first + every]`.", zh="按组遍历：`pieces[first : first + every]`。"),
         ),
         right=(
@@ -116,7 +128,10 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
         key="15.2",
         kind="write",
         title=T(en="Nesterov by hand", zh="手写 Nesterov"),
-        task=T(en="SGD with Nesterov momentum, as torch does it, without torch.optim.", zh="不用 torch.optim，实现 torch 的 Nesterov 动量 SGD。"),
+        task=T(
+            en="SGD with Nesterov momentum, as torch does it, without torch.optim.",
+            zh="不用 torch.optim，实现 torch 的 Nesterov 动量 SGD。",
+        ),
         given=_NESTEROV,
         inputs="""\
 start = torch.randn(3)
@@ -151,19 +166,33 @@ finally:
     torch.optim, rules.sgd = torch_optim, torch_rule
 """,
         properties=(
-            Property(T(en="six steps end where torch's end", zh="六步之后与 torch 的结果一致"), true("torch.allclose(found.detach(), theirs.detach(), atol=1e-6)")),
+            Property(
+                T(en="six steps end where torch's end", zh="六步之后与 torch 的结果一致"),
+                true("torch.allclose(found.detach(), theirs.detach(), atol=1e-6)"),
+            ),
             Property(T(en="the gradient is asked for once per step", zh="每步只求一次梯度"), true("len(asked) == 6")),
             Property(T(en="the start is not changed", zh="起点未被改动"), true("torch.equal(start, before['start'].value)")),
             Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),
             Property(
                 T(en="nothing is imported from torch.optim", zh="没有从 torch.optim 导入任何东西"),
-                true("not {n for n, v in globals().items() if str(getattr(v, '__module__', '')).startswith('torch.optim')} - {'reference', 'torch_rule'}"),
+                true(
+                    "not {n for n, v in globals().items() if str(getattr(v, '__module__', '')).startswith('torch.optim')} - {'reference', 'torch_rule'}"
+                ),
             ),
         ),
         hints=(
-            T(en="Nesterov looks one step ahead: the velocity is used once more, on top of the gradient.", zh="Nesterov 会向前看一步：在梯度之上再用一次速度。"),
-            T(en="torch computes the velocity as usual, and then steps along `g + mu * velocity`.", zh="torch 照常计算速度，然后沿 `g + mu * velocity` 走。"),
-            T(en="Only the last line of the loop changes: `w = w - lr * (g + mu * velocity)`.", zh="只需改循环的最后一行：`w = w - lr * (g + mu * velocity)`。"),
+            T(
+                en="Nesterov looks one step ahead: the velocity is used once more, on top of the gradient.",
+                zh="Nesterov 会向前看一步：在梯度之上再用一次速度。",
+            ),
+            T(
+                en="torch computes the velocity as usual, and then steps along `g + mu * velocity`.",
+                zh="torch 照常计算速度，然后沿 `g + mu * velocity` 走。",
+            ),
+            T(
+                en="Only the last line of the loop changes: `w = w - lr * (g + mu * velocity)`.",
+                zh="只需改循环的最后一行：`w = w - lr * (g + mu * velocity)`。",
+            ),
         ),
         right=(
             _NESTEROV.replace("lr * velocity", "lr * (g + mu * velocity)"),
@@ -172,7 +201,9 @@ finally:
         ),
         wrong=(
             _NESTEROV.replace("g = grad_of(w)", "g = grad_of(w - lr * mu * velocity)"),
-            _NESTEROV.replace("velocity = mu * velocity + g", "velocity = mu * velocity + (1 - mu) * g").replace("lr * velocity", "lr * (g + mu * velocity)"),
+            _NESTEROV.replace("velocity = mu * velocity + g", "velocity = mu * velocity + (1 - mu) * g").replace(
+                "lr * velocity", "lr * (g + mu * velocity)"
+            ),
             _NESTEROV.replace("range(steps)", "range(steps - 1)").replace("lr * velocity", "lr * (g + mu * velocity)"),
         ),
     ),
@@ -208,7 +239,10 @@ steps(model, optimizer, 3)
 """,
         drive="again, its_optimizer = resume(make, saved)\nsteps(again, its_optimizer, 3)",
         properties=(
-            Property(T(en="three more steps end where the first run ended", zh="再走三步，结果与原来的运行一致"), true("torch.allclose(again.weight, model.weight, atol=1e-6)")),
+            Property(
+                T(en="three more steps end where the first run ended", zh="再走三步，结果与原来的运行一致"),
+                true("torch.allclose(again.weight, model.weight, atol=1e-6)"),
+            ),
             Property(
                 T(en="the optimizer moves the new model", zh="优化器更新的是新模型"),
                 true("its_optimizer.param_groups[0]['params'][0] is again.weight"),
@@ -219,7 +253,10 @@ steps(model, optimizer, 3)
         hints=(
             T(en="What does Adam need besides the weights to take its next step?", zh="除了权重，Adam 走下一步还需要什么？"),
             T(en="An optimizer has a `load_state_dict` as well.", zh="优化器也有 `load_state_dict`。"),
-            T(en='`optimizer.load_state_dict(saved["optimizer"])`, before returning.', zh='返回之前调用 `optimizer.load_state_dict(saved["optimizer"])`。'),
+            T(
+                en='`optimizer.load_state_dict(saved["optimizer"])`, before returning.',
+                zh='返回之前调用 `optimizer.load_state_dict(saved["optimizer"])`。',
+            ),
         ),
         right=(
             _RESUME.replace("    return", '    optimizer.load_state_dict(saved["optimizer"])\n    return'),
@@ -229,7 +266,9 @@ steps(model, optimizer, 3)
         wrong=(
             "def resume(make, saved):\n    return model, optimizer\n",
             'def resume(make, saved):\n    again, its_optimizer = make()\n    its_optimizer.load_state_dict(saved["optimizer"])\n    return again, its_optimizer\n',
-            _RESUME.replace("    return", '    optimizer.load_state_dict(saved["optimizer"])\n    optimizer.param_groups[0]["lr"] = 0.001\n    return'),
+            _RESUME.replace(
+                "    return", '    optimizer.load_state_dict(saved["optimizer"])\n    optimizer.param_groups[0]["lr"] = 0.001\n    return'
+            ),
         ),
     ),
     Exercise(
@@ -260,7 +299,7 @@ steps(model, optimizer, 3)
         right=(
             _fates(_FATES),
             f"fates = dict({list(_FATES.items())!r})\n",
-            'fates = {}\nfor rate in (0.0001, 0.02, 0.24, 0.26, 0.9):\n'
+            "fates = {}\nfor rate in (0.0001, 0.02, 0.24, 0.26, 0.9):\n"
             '    fates[rate] = "runs away" if rate > 2 / 8 else "arrives" if (1 - 2 * rate) ** 200 < 0.05 else "crawls"\n',
             'fates = dict.fromkeys((0.02, 0.24), "arrives") | dict.fromkeys((0.26, 0.9), "runs away") | {1e-4: "crawls"}\n',
         ),

@@ -87,15 +87,33 @@ points, labels = torch.randn(12, 3), torch.randint(3, (12,))
 """,
         drive="losses = fit(model, points, labels, 4)",
         properties=(
-            Property(T(en="the losses are those of plain gradient descent on the scores", zh="损失与对得分做普通梯度下降时一致"), as_solved("[float(x) for x in losses]")),
-            Property(T(en="so are the weights at the end", zh="最后的权重也一致"), as_solved("model[0].weight.detach()", "model[2].bias.detach()")),
+            Property(
+                T(en="the losses are those of plain gradient descent on the scores", zh="损失与对得分做普通梯度下降时一致"),
+                as_solved("[float(x) for x in losses]"),
+            ),
+            Property(
+                T(en="so are the weights at the end", zh="最后的权重也一致"),
+                as_solved("model[0].weight.detach()", "model[2].bias.detach()"),
+            ),
             Property(T(en="each parameter is written once per epoch", zh="每轮每个参数只写入一次"), updated_once(None, 4)),
-            Property(T(en="the list keeps no graphs", zh="列表里没有保存计算图"), true("len(losses) == 4 and not any(getattr(x, 'requires_grad', False) for x in losses)")),
+            Property(
+                T(en="the list keeps no graphs", zh="列表里没有保存计算图"),
+                true("len(losses) == 4 and not any(getattr(x, 'requires_grad', False) for x in losses)"),
+            ),
         ),
         hints=(
-            T(en="One mistake is in the scores, one between two rounds, one in what is kept.", zh="一个错误在得分里，一个在两轮之间，一个在保存的内容里。"),
-            T(en="What does F.cross_entropy apply itself? What does backward do with the old gradient?", zh="F.cross_entropy 自己会做什么？backward 怎样处理旧梯度？"),
-            T(en="No softmax, `optimizer.zero_grad()` before backward, `loss.item()` in the list.", zh="去掉 softmax，在 backward 之前调用 `optimizer.zero_grad()`，列表里放 `loss.item()`。"),
+            T(
+                en="One mistake is in the scores, one between two rounds, one in what is kept.",
+                zh="一个错误在得分里，一个在两轮之间，一个在保存的内容里。",
+            ),
+            T(
+                en="What does F.cross_entropy apply itself? What does backward do with the old gradient?",
+                zh="F.cross_entropy 自己会做什么？backward 怎样处理旧梯度？",
+            ),
+            T(
+                en="No softmax, `optimizer.zero_grad()` before backward, `loss.item()` in the list.",
+                zh="去掉 softmax，在 backward 之前调用 `optimizer.zero_grad()`，列表里放 `loss.item()`。",
+            ),
         ),
         right=(
             _FIXED,
@@ -132,7 +150,10 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
             Property(T(en="it is a Python number", zh="它是 Python 数值"), true("isinstance(share, float)")),
             Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
             Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
-            Property(T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"), true("model.training and model[2].training")),
+            Property(
+                T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"),
+                true("model.training and model[2].training"),
+            ),
             Property(
                 T(en="a model in eval mode stays in eval mode", zh="评估模式的模型保持评估模式"),
                 true("not model.training", drive="model.eval()\nshare = evaluate(model, points, labels)"),
@@ -140,8 +161,14 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         ),
         hints=(
             T(en="Two switches are needed: one for layers, one for recording.", zh="需要两个开关：一个针对层，一个针对记录。"),
-            T(en="Note the mode before you change it; `model.train(mode)` takes a truth value.", zh="在改变之前记下模式；`model.train(mode)` 接受布尔值。"),
-            T(en="`model.eval()`, `with torch.no_grad():`, `.item()`, and the mode put back at the end.", zh="`model.eval()`、`with torch.no_grad():`、`.item()`，最后恢复模式。"),
+            T(
+                en="Note the mode before you change it; `model.train(mode)` takes a truth value.",
+                zh="在改变之前记下模式；`model.train(mode)` 接受布尔值。",
+            ),
+            T(
+                en="`model.eval()`, `with torch.no_grad():`, `.item()`, and the mode put back at the end.",
+                zh="`model.eval()`、`with torch.no_grad():`、`.item()`，最后恢复模式。",
+            ),
         ),
         right=(
             _EVALUATED,
@@ -179,7 +206,10 @@ words = torch.cat([torch.randint(1, 10, (length,)), torch.zeros(5 - length, dtyp
         ),
         hints=(
             T(en="Word 0 stands for “nothing”. Who reads it?", zh="词 0 表示“无”。谁读取了它？"),
-            T(en="Leave the padding out before the lookup, or give it weight 0 after it; then divide by `length`.", zh="查表之前去掉填充，或之后给它权重 0；然后除以 `length`。"),
+            T(
+                en="Leave the padding out before the lookup, or give it weight 0 after it; then divide by `length`.",
+                zh="查表之前去掉填充，或之后给它权重 0；然后除以 `length`。",
+            ),
             T(en="`words[:length]` is all you need.", zh="只需要 `words[:length]`。"),
         ),
         right=(
@@ -223,17 +253,25 @@ def measure():
         drive="result = fit_with_patience(model, step, measure, 3)",
         properties=(
             Property(T(en="it stops after three epochs without a better one", zh="连续三轮没有变好就停止"), true("len(seen) == 10")),
-            Property(T(en="the model has the weights of the best epoch", zh="模型的权重是最好那一轮的"), true("torch.equal(model.weight, weights[6])")),
+            Property(
+                T(en="the model has the weights of the best epoch", zh="模型的权重是最好那一轮的"),
+                true("torch.equal(model.weight, weights[6])"),
+            ),
             Property(T(en="the best loss is returned", zh="返回最好的损失"), true("result == 1.0")),
             Property(
                 T(en="with a patience of 2 it stops earlier", zh="耐心为 2 时更早停止"),
-                true("len(seen) == 6 and torch.equal(model.weight, weights[3])", drive="result = fit_with_patience(model, step, measure, 2)"),
+                true(
+                    "len(seen) == 6 and torch.equal(model.weight, weights[3])", drive="result = fit_with_patience(model, step, measure, 2)"
+                ),
             ),
         ),
         hints=(
             T(en="What does `state_dict()` share with the model? (Chapter 11.)", zh="`state_dict()` 与模型共享什么？（第 11 章）"),
             T(en="After a better epoch, is `waited` 0 or 1 when the loop goes on?", zh="变好的一轮之后，循环继续时 `waited` 是 0 还是 1？"),
-            T(en="Clone each tensor of the state dict, count only epochs that were not better, and return `best`.", zh="克隆 state dict 的每个张量，只数没有变好的轮次，并返回 `best`。"),
+            T(
+                en="Clone each tensor of the state dict, count only epochs that were not better, and return `best`.",
+                zh="克隆 state dict 的每个张量，只数没有变好的轮次，并返回 `best`。",
+            ),
         ),
         right=(
             _PATIENT,

@@ -102,9 +102,15 @@ EXERCISES = (
             Property(T(en="it is one node", zh="它是一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")),
         ),
         hints=(
-            T(en="How many inputs does forward have, and how many gradients does backward return?", zh="forward 有几个输入？backward 返回几个梯度？"),
+            T(
+                en="How many inputs does forward have, and how many gradients does backward return?",
+                zh="forward 有几个输入？backward 返回几个梯度？",
+            ),
             T(en="Numbers may stay attributes of ctx. Tensors have a better place.", zh="数字可以作为 ctx 的属性。张量有更好的去处。"),
-            T(en="`ctx.save_for_backward(t)`, and `, None, None` at the end.", zh="使用 `ctx.save_for_backward(t)`，并在末尾加上 `, None, None`。"),
+            T(
+                en="`ctx.save_for_backward(t)`, and `, None, None` at the end.",
+                zh="使用 `ctx.save_for_backward(t)`，并在末尾加上 `, None, None`。",
+            ),
         ),
         right=(
             _SCALED,
@@ -133,14 +139,25 @@ EXERCISES = (
         inputs="t = (5 * torch.randn(6)).requires_grad_()\nweights = torch.randn(6)",
         drive="out = rounded(t)\n(out * weights).sum().backward()",
         properties=(
-            Property(T(en="the values are rounded", zh="值已取整"), true("torch.allclose(out.detach(), torch.round(before['t'].value.detach()), atol=1e-5)")),
-            Property(T(en="the gradient passes unchanged", zh="梯度原样通过"), true("t.grad is not None and torch.allclose(t.grad, weights)")),
+            Property(
+                T(en="the values are rounded", zh="值已取整"),
+                true("torch.allclose(out.detach(), torch.round(before['t'].value.detach()), atol=1e-5)"),
+            ),
+            Property(
+                T(en="the gradient passes unchanged", zh="梯度原样通过"), true("t.grad is not None and torch.allclose(t.grad, weights)")
+            ),
             Property(T(en="the argument is unchanged", zh="参数未被改动"), unchanged("t")),
         ),
         hints=(
             T(en="The derivative of round is 0. You want another one.", zh="round 的导数是 0。你想要另一个。"),
-            T(en="A Function whose backward returns its gradient, or a trick with detach.", zh="写一个 backward 直接返回梯度的 Function，或者借助 detach。"),
-            T(en="`t + (torch.round(t) - t).detach()` has the value of one and the gradient of the other.", zh="`t + (torch.round(t) - t).detach()` 取一个的值、另一个的梯度。"),
+            T(
+                en="A Function whose backward returns its gradient, or a trick with detach.",
+                zh="写一个 backward 直接返回梯度的 Function，或者借助 detach。",
+            ),
+            T(
+                en="`t + (torch.round(t) - t).detach()` has the value of one and the gradient of the other.",
+                zh="`t + (torch.round(t) - t).detach()` 取一个的值、另一个的梯度。",
+            ),
         ),
         right=(
             "class Rounded(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, t):\n        return torch.round(t)\n\n"
@@ -167,7 +184,10 @@ EXERCISES = (
         inputs="t = (torch.rand(3) + 1.5).requires_grad_()\none = torch.ones(2, requires_grad=True)",
         drive="Fake.apply(one).sum().backward()\nout = Fake.apply(t)\nout.sum().backward()",
         properties=(
-            Property(T(en="the weak test passes", zh="薄弱的测试通过"), true("one.grad is not None and torch.allclose(one.grad, torch.full((2,), 3.0))")),
+            Property(
+                T(en="the weak test passes", zh="薄弱的测试通过"),
+                true("one.grad is not None and torch.allclose(one.grad, torch.full((2,), 3.0))"),
+            ),
             Property(T(en="forward is the cube", zh="前向是立方"), true("torch.allclose(out.detach(), t.detach() ** 3)")),
             Property(
                 T(en="the gradient is wrong at other points", zh="在其他点梯度错误"),
@@ -177,22 +197,37 @@ EXERCISES = (
         hints=(
             T(en="Which powers of 1 are 1?", zh="1 的哪些次幂等于 1？"),
             T(en="A test at one point cannot tell t from t².", zh="只在一点测试，分不清 t 和 t²。"),
-            T(en="Return `3 * t * gradient`. gradcheck on random points would notice.", zh="返回 `3 * t * gradient`。在随机点上 gradcheck 会发现。"),
+            T(
+                en="Return `3 * t * gradient`. gradcheck on random points would notice.",
+                zh="返回 `3 * t * gradient`。在随机点上 gradcheck 会发现。",
+            ),
         ),
         right=(_FAKE.replace("t**2", "t"), _FAKE.replace("3 * t**2", "(2 + t**2)")),
-        wrong=(_FAKE.replace("3 * t**2", "2 * t**2"), _FAKE.replace("return t**3", "return t**2").replace("3 * t**2", "3 * t"), _FAKE.replace("t**2 * gradient", "t.square() * gradient")),
+        wrong=(
+            _FAKE.replace("3 * t**2", "2 * t**2"),
+            _FAKE.replace("return t**3", "return t**2").replace("3 * t**2", "3 * t"),
+            _FAKE.replace("t**2 * gradient", "t.square() * gradient"),
+        ),
     ),
     Exercise(
         key="17.4",
         kind="predict",
         title=T(en="Which slope at the kink?", zh="拐点处的斜率是多少？"),
-        task=T(en="What does backward give exactly at `x = 0`, for each of these?", zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？"),
+        task=T(
+            en="What does backward give exactly at `x = 0`, for each of these?", zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？"
+        ),
         given=_slopes(dict.fromkeys(_SLOPES)),
         setup=_SLOPE,
         properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
         hints=(
-            T(en="A dot in the picture of section 6 shows the value at 0 for the first three.", zh="第 6 节图中的点给出前三个在 0 处的值。"),
-            T(en="`where` passes the gradient on to the branch that was chosen, element by element.", zh="`where` 逐元素地把梯度传给被选中的分支。"),
+            T(
+                en="A dot in the picture of section 6 shows the value at 0 for the first three.",
+                zh="第 6 节图中的点给出前三个在 0 处的值。",
+            ),
+            T(
+                en="`where` passes the gradient on to the branch that was chosen, element by element.",
+                zh="`where` 逐元素地把梯度传给被选中的分支。",
+            ),
             T(
                 en="At 0, `x >= 0` is true and `x > 0` is false. What is the slope of the branch that is chosen?",
                 zh="在 0 处 `x >= 0` 为真，`x > 0` 为假。被选中的分支斜率是多少？",

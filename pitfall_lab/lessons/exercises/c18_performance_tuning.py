@@ -110,14 +110,20 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         drive="found = predict(model, batches)",
         properties=(
             Property(T(en="the class numbers are right", zh="类别编号正确"), as_solved("found")),
-            Property(T(en="one for each row, as a list", zh="每行一个，是列表"), true("type(found) is list and len(found) == 9 and all(type(k) is int for k in found)")),
+            Property(
+                T(en="one for each row, as a list", zh="每行一个，是列表"),
+                true("type(found) is list and len(found) == 9 and all(type(k) is int for k in found)"),
+            ),
             Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
             Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
             Property(T(en="the model is in train mode again", zh="模型回到训练模式"), true("model.training and model[2].training")),
         ),
         hints=(
             T(en="Two switches, and the way back of one of them.", zh="两个开关，以及其中一个的复位。"),
-            T(en="`eval()` for the layers, `no_grad()` or `inference_mode()` for the recording.", zh="`eval()` 管层，`no_grad()` 或 `inference_mode()` 管记录。"),
+            T(
+                en="`eval()` for the layers, `no_grad()` or `inference_mode()` for the recording.",
+                zh="`eval()` 管层，`no_grad()` 或 `inference_mode()` 管记录。",
+            ),
             T(en="Note `model.training` first; `model.train(mode)` at the end.", zh="先记下 `model.training`；最后 `model.train(mode)`。"),
         ),
         right=(_PREDICTED, _PREDICTED.replace("torch.inference_mode()", "torch.no_grad()").replace("model.eval()", "model.train(False)")),
@@ -144,27 +150,43 @@ loss_of = lambda w: (w * tiny * tiny * 2).sum()
         drive="found = scaled_gradient(w, loss_of, 2.0**14)",
         properties=(
             Property(T(en="the gradient has not vanished", zh="梯度没有消失"), true("bool(found.abs().min() > 1e-9)")),
-            Property(T(en="it is the gradient of the loss itself", zh="它是损失本身的梯度"), true("torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)")),
+            Property(
+                T(en="it is the gradient of the loss itself", zh="它是损失本身的梯度"),
+                true("torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)"),
+            ),
             Property(T(en="it comes in float32", zh="以 float32 返回"), true("found.dtype == torch.float32")),
             Property(T(en="`w.grad` is untouched", zh="`w.grad` 未被改动"), true("w.grad is None")),
             Property(
                 T(en="another scale gives the same gradient", zh="换一个倍数，梯度相同"),
-                true("torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)", drive="found = scaled_gradient(w, loss_of, 2.0**12)"),
+                true(
+                    "torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)",
+                    drive="found = scaled_gradient(w, loss_of, 2.0**12)",
+                ),
             ),
         ),
         hints=(
-            T(en="Where does the small number become zero: in the loss, or on the way back?", zh="小的数在哪里变成零：在损失里，还是在返回的路上？"),
+            T(
+                en="Where does the small number become zero: in the loss, or on the way back?",
+                zh="小的数在哪里变成零：在损失里，还是在返回的路上？",
+            ),
             T(en="Backward starts with a 1. Let it start with something larger.", zh="backward 从 1 开始。让它从更大的数开始。"),
-            T(en="Differentiate `loss * scale`; convert to float32 *before* you divide.", zh="对 `loss * scale` 求导；*先*转成 float32 再除。"),
+            T(
+                en="Differentiate `loss * scale`; convert to float32 *before* you divide.",
+                zh="对 `loss * scale` 求导；*先*转成 float32 再除。",
+            ),
         ),
         right=(
-            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace("gradient.float()", "gradient.float() / scale"),
+            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace(
+                "gradient.float()", "gradient.float() / scale"
+            ),
             "def scaled_gradient(w, loss_of, scale):\n    loss = loss_of(w)\n    start = torch.full_like(loss, scale)\n"
             "    return torch.autograd.grad(loss, w, start)[0].to(torch.float32).div(scale)\n",
         ),
         wrong=(
             _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)"),
-            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace("gradient.float()", "(gradient / scale).float()"),
+            _SCALED.replace("torch.autograd.grad(loss, w)", "torch.autograd.grad(loss * scale, w)").replace(
+                "gradient.float()", "(gradient / scale).float()"
+            ),
             _SCALED.replace("return gradient.float()", "return torch.full((4,), 2.5e-8)"),
         ),
     ),
@@ -181,8 +203,14 @@ loss_of = lambda w: (w * tiny * tiny * 2).sum()
         properties=tuple(Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False)) for text in _NUMBERS),
         hints=(
             T(en="float16 reaches from about 6e-8 to 65504.", zh="float16 的范围大约从 6e-8 到 65504。"),
-            T(en="It has 11 binary digits: every integer up to 2048, then every second one.", zh="它有 11 位二进制数字：2048 以内的每个整数，之后隔一个。"),
-            T(en="Powers of two inside the range are exact; 0.1 is exact in no binary type.", zh="范围内的 2 的幂是精确的；0.1 在任何二进制类型中都不精确。"),
+            T(
+                en="It has 11 binary digits: every integer up to 2048, then every second one.",
+                zh="它有 11 位二进制数字：2048 以内的每个整数，之后隔一个。",
+            ),
+            T(
+                en="Powers of two inside the range are exact; 0.1 is exact in no binary type.",
+                zh="范围内的 2 的幂是精确的；0.1 在任何二进制类型中都不精确。",
+            ),
         ),
         right=(
             _numbers(_NUMBERS),

@@ -171,8 +171,13 @@ EXERCISES = (
         inputs="samples = torch.randperm(10) + 1.0\nworld = 4",
         drive="parts = [shard(samples, rank, world) for rank in range(world)]",
         properties=(
-            Property(T(en="ten samples for four: three each", zh="十个样本分给四个：每个三个"), true("[len(p) for p in parts] == [3, 3, 3, 3]")),
-            Property(T(en="every sample is in a share, and no others are", zh="每个样本都在某一份中，且没有别的"), true("set(torch.cat(parts).tolist()) == set(samples.tolist())")),
+            Property(
+                T(en="ten samples for four: three each", zh="十个样本分给四个：每个三个"), true("[len(p) for p in parts] == [3, 3, 3, 3]")
+            ),
+            Property(
+                T(en="every sample is in a share, and no others are", zh="每个样本都在某一份中，且没有别的"),
+                true("set(torch.cat(parts).tolist()) == set(samples.tolist())"),
+            ),
             Property(
                 T(en="five samples for four: two each", zh="五个样本分给四个：每个两个"),
                 true(
@@ -182,7 +187,9 @@ EXERCISES = (
             ),
             Property(
                 T(en="eight for four: nothing is repeated", zh="八个分给四个：没有重复"),
-                true("sorted(torch.cat(parts).tolist()) == sorted(samples.tolist())", inputs="samples = torch.randperm(8) + 1.0\nworld = 4"),
+                true(
+                    "sorted(torch.cat(parts).tolist()) == sorted(samples.tolist())", inputs="samples = torch.randperm(8) + 1.0\nworld = 4"
+                ),
             ),
             Property(
                 T(en="one sample for three: each gets it", zh="一个样本分给三个：每个都得到它"),
@@ -191,8 +198,14 @@ EXERCISES = (
         ),
         hints=(
             T(en="How long is a share? N divided by world, rounded up.", zh="一份有多长？N 除以 world，向上取整。"),
-            T(en="Lengthen the samples to share · world first, by repeating them from the beginning.", zh="先从头重复样本，把它补到 份长 · world。"),
-            T(en="Index with `torch.arange(share * world) % N`, and take every `world`-th from `rank` on.", zh="用 `torch.arange(share * world) % N` 索引，再从 `rank` 起每隔 `world` 个取一个。"),
+            T(
+                en="Lengthen the samples to share · world first, by repeating them from the beginning.",
+                zh="先从头重复样本，把它补到 份长 · world。",
+            ),
+            T(
+                en="Index with `torch.arange(share * world) % N`, and take every `world`-th from `rank` on.",
+                zh="用 `torch.arange(share * world) % N` 索引，再从 `rank` 起每隔 `world` 个取一个。",
+            ),
         ),
         right=(
             "def shard(samples, rank, world):\n    share = -(-len(samples) // world)\n"

@@ -77,9 +77,7 @@ class Owners:
                 self._former[name] = self._former.get(name, frozenset()) | (was - ids)
             self._was[name] = frozenset(ids)
 
-    def _of(
-        self, thing: Thing, holders: dict[int, Thing], losses: Sequence[Any], leads: dict[int, Any], budget: Budget
-    ) -> LeftOut | None:
+    def _of(self, thing: Thing, holders: dict[int, Thing], losses: Sequence[Any], leads: dict[int, Any], budget: Budget) -> LeftOut | None:
         name, came = thing.path[0], self._came[id(thing.value)]
         former = next((o for at, o in holders.items() if at in self._former.get(name, ())), None)
         of_module = next((holders[at] for at in self._was[name] if at in holders), None)

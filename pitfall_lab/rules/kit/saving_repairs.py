@@ -59,9 +59,7 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
             to_tensor = called(node) in {"from_numpy", "as_tensor", "frombuffer", "from_dlpack"}
             bridges.append((node, ".clone()" if to_tensor else ".copy()"))
     here = program.statement_at(span)
-    bridges = [
-        bridge for bridge in bridges if program.statement(bridge[0]) is not here
-    ]  # a copy that is written at once would be lost
+    bridges = [bridge for bridge in bridges if program.statement(bridge[0]) is not here]  # a copy that is written at once would be lost
     near = _names_at(program, span)
 
     def distance(item: tuple[ast.Call, str]) -> tuple[bool, int]:

@@ -152,9 +152,7 @@ FAMILIES = (
                 ),
                 "input|data|#1|@1",
                 T(
-                    en=(
-                        "{Line} wants gradients of {wrong}, whose numbers are whole; a gradient is a rate of change and needs fractions."
-                    ),
+                    en=("{Line} wants gradients of {wrong}, whose numbers are whole; a gradient is a rate of change and needs fractions."),
                     zh="{Line}要求 {wrong} 有梯度，而它的数是整数；梯度是变化率，需要小数。",
                 ),
                 T(en="floating-point numbers (`1.0`, `.float()`)", zh="浮点数（`1.0`、`.float()`）"),

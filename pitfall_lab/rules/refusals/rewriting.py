@@ -16,9 +16,7 @@ GRADIENTS = "!gradients"
 """A form that is about no argument: what the ``backward`` of a custom Function returns."""
 
 
-def rewritings(
-    refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]
-) -> tuple[Fix, ...]:
+def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]) -> tuple[Fix, ...]:
     """The argument in each of the ``forms``, at the line that was refused; none where the line does not show the argument."""
     program = refused.story.program
     if GRADIENTS in forms:

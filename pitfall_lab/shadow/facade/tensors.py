@@ -32,7 +32,14 @@ from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage
 
-_ERRORS = {"RuntimeError": RuntimeError, "AssertionError": AssertionError, "IndexError": IndexError, "ValueError": ValueError, "TypeError": TypeError, "NotImplementedError": NotImplementedError}
+_ERRORS = {
+    "RuntimeError": RuntimeError,
+    "AssertionError": AssertionError,
+    "IndexError": IndexError,
+    "ValueError": ValueError,
+    "TypeError": TypeError,
+    "NotImplementedError": NotImplementedError,
+}
 _engine = Engine(TORCH, value_limit=1 << 20, standalone=True)
 
 
@@ -61,6 +68,8 @@ REVERSED = (
     "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated and it will throw an error in a future release. "
     "Consider `x.mT` to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions of a tensor."
 )
+
+
 class Size(tuple[int, ...]):
     """The shape of a tensor, ``torch.Size``."""
 

@@ -61,7 +61,12 @@ def _selu_rules() -> tuple[Rule, Rule]:
 SELU = _selu_rules()
 
 
-@op("F.selu", "torch.selu", saves="self; result when in place", samples=("F.selu(a)", "F.selu(h, inplace=True)", "torch.selu(a.t())", "F.selu(a[0])"))
+@op(
+    "F.selu",
+    "torch.selu",
+    saves="self; result when in place",
+    samples=("F.selu(a)", "F.selu(h, inplace=True)", "torch.selu(a.t())", "F.selu(a[0])"),
+)
 def selu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return activate(e, SELU[0], input, SELU[1], inplace=inplace)
 
@@ -96,7 +101,13 @@ def _kernel(name: str, title: str, forward: Callable[[Any], Any], backward: Call
     def run(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
         return activate(e, rule, input, inplace=inplace)
 
-    add(f"F.{name}", run, "pure", "self; a clone of self when in place", (f"F.{name}(a * 3)", f"F.{name}(h, inplace=True)", f"F.{name}(a.t())"))
+    add(
+        f"F.{name}",
+        run,
+        "pure",
+        "self; a clone of self when in place",
+        (f"F.{name}(a * 3)", f"F.{name}(h, inplace=True)", f"F.{name}(a.t())"),
+    )
 
 
 def _mish_slope(x: Any) -> Any:
@@ -108,8 +119,15 @@ _kernel("mish", "Mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), lambda g, x:
 SIXTH = float(np.float32(1) / np.float32(6))
 """In torch: a float32 number, also for float64."""
 
-_kernel("hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where((x > -3) & (x < 3), g * g.dtype.type(SIXTH), 0))
-_kernel("hardswish", "Hardswish", lambda x: x * np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where(x <= -3, 0, np.where(x < 3, g * (x / 3 + 0.5), g)))
+_kernel(
+    "hardsigmoid", "Hardsigmoid", lambda x: np.clip(x + 3, 0, 6) / 6, lambda g, x: np.where((x > -3) & (x < 3), g * g.dtype.type(SIXTH), 0)
+)
+_kernel(
+    "hardswish",
+    "Hardswish",
+    lambda x: x * np.clip(x + 3, 0, 6) / 6,
+    lambda g, x: np.where(x <= -3, 0, np.where(x < 3, g * (x / 3 + 0.5), g)),
+)
 
 
 @op("F.hardtanh_", kind="inplace", saves="a clone of self", samples=("F.hardtanh_(h)",))
@@ -117,10 +135,16 @@ def hardtanh_in_place(e: Engine, input: Any, min_val: float = -1.0, max_val: flo
     return pointwise.hardtanh(e, input, min_val, max_val, inplace=True)
 
 
-@op("F.threshold", "torch.threshold", saves="self; a clone of self when in place", samples=("F.threshold(a, 0.1, 2.0)", "F.threshold(h, 0.1, 0.0, inplace=True)"))
+@op(
+    "F.threshold",
+    "torch.threshold",
+    saves="self; a clone of self when in place",
+    samples=("F.threshold(a, 0.1, 2.0)", "F.threshold(h, 0.1, 0.0, inplace=True)"),
+)
 def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bool = False) -> ShadowTensor:
     rule, twin = (
-        Rule(f"ThresholdBackward{k}", lambda x: np.where(x > threshold, x, value), SELF, lambda g, s: (np.where(s.self > threshold, g, 0),)) for k in (0, 1)
+        Rule(f"ThresholdBackward{k}", lambda x: np.where(x > threshold, x, value), SELF, lambda g, s: (np.where(s.self > threshold, g, 0),))
+        for k in (0, 1)
     )
     return activate(e, rule, input, twin, inplace=inplace)
 
@@ -132,7 +156,9 @@ def threshold_in_place(e: Engine, input: Any, threshold_: float, value: float) -
 
 @op("F.hardshrink", ".hardshrink", saves="self", samples=("F.hardshrink(a)", "F.hardshrink(a, 1.2)"))
 def hardshrink(e: Engine, input: Any, lambd: float = 0.5) -> ShadowTensor:
-    rule = Rule("HardshrinkBackward0", lambda x: np.where(np.abs(x) <= lambd, 0, x), SELF, lambda g, s: (np.where(np.abs(s.self) <= lambd, 0, g),))
+    rule = Rule(
+        "HardshrinkBackward0", lambda x: np.where(np.abs(x) <= lambd, 0, x), SELF, lambda g, s: (np.where(np.abs(s.self) <= lambd, 0, g),)
+    )
     return activate(e, rule, input)
 
 
@@ -193,7 +219,12 @@ PRELU = Rule(
 )  # fmt: skip
 
 
-@op("F.prelu", ".prelu", saves="self, weight (a view of it)", samples=("F.prelu(a, c[:1])", "F.prelu(a, c)", "F.prelu(a, torch.tensor([0.25]))", "F.prelu(a, i * 0.5)"))
+@op(
+    "F.prelu",
+    ".prelu",
+    saves="self, weight (a view of it)",
+    samples=("F.prelu(a, c[:1])", "F.prelu(a, c)", "F.prelu(a, torch.tensor([0.25]))", "F.prelu(a, i * 0.5)"),
+)
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     """``F.prelu``: one weight for all, or one for each channel (dimension 1)."""
     tensor_only(input, weight)
@@ -205,7 +236,9 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
     if weight.numel != 1 and not input.ndim:
         raise runtime("Not allow zero-dim input tensor.", "shape")
     if weight.numel not in {1, channels}:
-        text = f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and channel size = {channels}."
+        text = (
+            f"Mismatch of parameter numbers and input channel size. Found parameter numbers = {weight.numel} and channel size = {channels}."
+        )
         raise runtime(text, "shape")
     if weight.ndim > 1:
         raise runtime(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}", "shape")
@@ -255,7 +288,9 @@ def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, tra
 
 def _slopes(e: Engine, input: ShadowTensor, lower: float, upper: float) -> ShadowTensor:
     seen = input.window()
-    return drawn(e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape)))
+    return drawn(
+        e, input.shape, input.dtype, lambda r: np.where(np.zeros(()) if seen is None else seen > 0, 1, r.uniform(lower, upper, input.shape))
+    )
 
 
 @op("F.rrelu_", kind="inplace", saves="result, the slopes drawn (private)", samples=("F.rrelu_(h)",))

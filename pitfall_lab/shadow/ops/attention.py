@@ -38,7 +38,12 @@ def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, at
     tensor_only(query, key, value, *(() if attn_mask is None else (attn_mask,)))
     if enable_gqa or not query.dtype == key.dtype == value.dtype or query.dtype not in ("float32", "float64"):
         raise Unmodelled("attention with enable_gqa, of several dtypes, or of a dtype other than float32 and float64")
-    if min(x.ndim for x in (query, key, value)) < 2 or query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2] or 0 in (*query.shape, *key.shape, *value.shape):
+    if (
+        min(x.ndim for x in (query, key, value)) < 2
+        or query.shape[-1] != key.shape[-1]
+        or key.shape[-2] != value.shape[-2]
+        or 0 in (*query.shape, *key.shape, *value.shape)
+    ):
         raise Unmodelled("attention with operands of incompatible shapes, or with empty ones")
     if attn_mask is not None and attn_mask.dtype not in (BOOL, query.dtype):
         raise Unmodelled("attention with a mask whose dtype is neither bool nor that of the query")
@@ -94,7 +99,9 @@ def _softmax(scores: np.ndarray) -> np.ndarray:
     return shifted / np.where(total == 0, 1, total)
 
 
-def _fused(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None, is_causal: bool, factor: float) -> ShadowTensor:
+def _fused(
+    e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None, is_causal: bool, factor: float
+) -> ShadowTensor:
     def scores(q: np.ndarray, k: np.ndarray, m: Any) -> np.ndarray:
         return _masked(q.astype(np.float64) @ np.swapaxes(k, -1, -2) * factor, m, is_causal)
 
@@ -127,7 +134,16 @@ SAFE_SOFTMAX = Rule(
 )  # fmt: skip
 
 
-def _composed(e: Engine, query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None, dropout_p: float, is_causal: bool, factor: float) -> ShadowTensor:
+def _composed(
+    e: Engine,
+    query: ShadowTensor,
+    key: ShadowTensor,
+    value: ShadowTensor,
+    mask: ShadowTensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    factor: float,
+) -> ShadowTensor:
     if mask is not None and is_causal:
         raise runtime(MASK_AND_CAUSAL)
     root = math.sqrt(factor)

@@ -125,7 +125,11 @@ def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None]
     """Run the pass, then ``finish``; where user code runs, return a Suspended call. If the pass raises, ``judge`` is called instead."""
     e = the_pass.engine
     check_roots(the_pass)
-    kinds = [{index == AFTER for index, _ in root.leaf.hooks or ()} for (root, _), _ in the_pass.roots if root is not None and root.leaf is not None]
+    kinds = [
+        {index == AFTER for index, _ in root.leaf.hooks or ()}
+        for (root, _), _ in the_pass.roots
+        if root is not None and root.leaf is not None
+    ]
     if e.asks and {True, False} in kinds:
         raise Unmodelled("a leaf as root of the backward, with tensor hooks and post-accumulate-grad hooks at once")
     if e.asks and the_pass.stops():
@@ -168,7 +172,14 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
         for x in wanted:
             retain_grad(e, x)
         the_pass.restrict({id(e.graph.edge(x)[0]) for x in wanted})
-    elif not (create_graph or e.graph.reshaped or e.graph.follows_values or e.graph.has_guests or e.suspicious or e.policy.inplace_never_breaks_backward):
+    elif not (
+        create_graph
+        or e.graph.reshaped
+        or e.graph.follows_values
+        or e.graph.has_guests
+        or e.suspicious
+        or e.policy.inplace_never_breaks_backward
+    ):
         check_roots(the_pass)
         return the_pass.run_without_numbers()
     else:

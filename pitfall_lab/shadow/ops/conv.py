@@ -71,7 +71,9 @@ def at_tap(tap: Shape) -> Any:
 def _correlate(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
     """(N, C, *size) and (O, C / groups, *kernel) to (N, O, *count)."""
     size = x.shape[2:]
-    padded = windows.padded(x.astype(np.float64)).reshape(x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True)))
+    padded = windows.padded(x.astype(np.float64)).reshape(
+        x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))
+    )
     filters = w.reshape(groups, -1, *w.shape[1:])
     total = np.zeros((x.shape[0], groups, filters.shape[1], *windows.count(size)))
     for tap, seen in windows.taps(size):
@@ -93,7 +95,9 @@ def _spread(g: np.ndarray, w: np.ndarray, windows: Windows, groups: int, size: S
 def _correlate_filters(x: np.ndarray, g: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
     """The transpose of :func:`_correlate` in its second argument: the gradient of (O, C / groups, *kernel)."""
     size = x.shape[2:]
-    padded = windows.padded(x.astype(np.float64)).reshape(x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True)))
+    padded = windows.padded(x.astype(np.float64)).reshape(
+        x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))
+    )
     split = g.reshape(g.shape[0], groups, -1, *g.shape[2:])
     full = np.zeros((groups, split.shape[2], padded.shape[2], *windows.kernel))
     for tap, seen in windows.taps(size):
@@ -147,9 +151,7 @@ def _check(input: Any, weight: Any, bias: Any, rank: int, groups: int, transpose
     if input.ndim not in (rank + 1, rank + 2):
         if bias is not None and bias.dtype != input.dtype:
             raise Unmodelled("which of two errors torch raises first: for the dtypes, or for the number of dimensions")
-        text = (
-            f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {function}, but got input of size: {list(input.shape)}"
-        )
+        text = f"Expected {rank + 1}D (unbatched) or {rank + 2}D (batched) input to {function}, but got input of size: {list(input.shape)}"
         raise runtime(text, "shape")
     if weight.ndim != rank + 2 or groups < 1:
         raise Unmodelled(f"{function} with a weight of {weight.ndim} dimensions or groups={groups}")
@@ -162,7 +164,9 @@ def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups
     shape = input.shape
     if weight.shape[0] % groups or weight.shape[0] < groups:
         least, shown = ("at least", list(weight.shape)) if weight.shape[0] < groups else ("divisible by", [list(weight.shape)])
-        raise runtime(f"Given groups={groups}, expected weight to be {least} {groups} at dimension 0, but got weight of size {shown} instead", "shape")
+        raise runtime(
+            f"Given groups={groups}, expected weight to be {least} {groups} at dimension 0, but got weight of size {shown} instead", "shape"
+        )
     what = f"Given {'transposed' if transposed else 'groups'}={1 if transposed else groups}, weight of size {list(weight.shape)}, "
     if transposed:
         if shape[1] != weight.shape[0]:
@@ -175,12 +179,15 @@ def _check_channels(input: ShadowTensor, weight: ShadowTensor, bias: Any, groups
     else:
         if shape[1] != weight.shape[1] * groups:
             raise runtime(
-                what + f"expected input{list(shape)} to have {weight.shape[1] * groups} channels, but got {shape[1]} channels instead", "shape"
+                what + f"expected input{list(shape)} to have {weight.shape[1] * groups} channels, but got {shape[1]} channels instead",
+                "shape",
             )
         wanted = weight.shape[0]
     if bias is not None and bias.shape != (wanted,):
         what = f"Given {'transposed=1, ' if transposed else ''}weight of size {list(weight.shape)}, "
-        raise runtime(what + f"expected bias to be 1-dimensional with {wanted} elements, but got bias of size {list(bias.shape)} instead", "shape")
+        raise runtime(
+            what + f"expected bias to be 1-dimensional with {wanted} elements, but got bias of size {list(bias.shape)} instead", "shape"
+        )
 
 
 def _batched(e: Engine, input: ShadowTensor, rank: int) -> tuple[ShadowTensor, bool]:
@@ -190,7 +197,9 @@ def _batched(e: Engine, input: ShadowTensor, rank: int) -> tuple[ShadowTensor, b
 def _register(rank: int, samples: tuple[str, ...]) -> None:
     function = f"conv{rank}d"
 
-    def run(e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> ShadowTensor:
+    def run(
+        e: Engine, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    ) -> ShadowTensor:
         _check(input, weight, bias, rank, groups, transposed=False, function=function, by_number=not isinstance(padding, str))
         steps, spread = per_dimension(stride, rank), per_dimension(dilation, rank)
         kernel = weight.shape[2:]
@@ -215,7 +224,8 @@ def _check_fits(size: Shape, windows: Windows) -> None:
         padded = " x ".join(str(n + 2 * p) for n, p in zip(size, windows.padding, strict=True))
         reach = " x ".join(str(d * (k - 1) + 1) for d, k in zip(windows.dilation, windows.kernel, strict=True))
         raise runtime(
-            f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size can't be greater than actual input size", "shape"
+            f"Calculated padded input size per channel: ({padded}). Kernel size: ({reach}). Kernel size can't be greater than actual input size",
+            "shape",
         )
     if any(n < 1 for n in (*windows.stride, *windows.dilation)) or any(p < 0 for p in windows.padding) or 0 in windows.kernel:
         raise Unmodelled("a convolution with such a kernel size, stride, padding or dilation")
@@ -309,7 +319,11 @@ def _folded(g: np.ndarray, windows: Windows, channels: int, size: Shape) -> np.n
     return np.ascontiguousarray(windows.without_border(full))
 
 
-@op("F.fold", "torch._C._nn.col2im", samples=("F.fold(F.unfold(img, 2), (4, 6), 2)", "F.fold(F.unfold(img[0], 2, stride=2), (4, 6), 2, stride=2)"))
+@op(
+    "F.fold",
+    "torch._C._nn.col2im",
+    samples=("F.fold(F.unfold(img, 2), (4, 6), 2)", "F.fold(F.unfold(img[0], 2, stride=2), (4, 6), 2, stride=2)"),
+)
 def fold(e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> ShadowTensor:
     """(N, C * taps, windows) to (N, C, H, W): overlapping windows are added."""
     tensor_only(input)

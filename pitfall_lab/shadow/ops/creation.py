@@ -59,7 +59,9 @@ def _filled(name: str, value: Any) -> None:
         if out is not None or names is not None:
             raise Unmodelled("out= and names= are not modelled")
         shape = as_shape(size)
-        return made(e, shape, dtype or default_float(), None if value is None and e.random is None else np.full((), value or 0), requires_grad)
+        return made(
+            e, shape, dtype or default_float(), None if value is None and e.random is None else np.full((), value or 0), requires_grad
+        )
 
     def like(e: Engine, input: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, layout: Any = None,
              memory_format: Any = None, pin_memory: Any = None) -> ShadowTensor:  # fmt: skip

@@ -224,13 +224,20 @@ def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
 def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
     """The gradient of a view put into zeros; its own gradient is a view again."""
     shape, place = node.vjp.args  # type: ignore[union-attr]
-    again = Rule(f"{node.name.removesuffix('0')}Backward0", lambda x: put_back(shape, place, x, None)[0], (), lambda back, s: (place(back),))
+    again = Rule(
+        f"{node.name.removesuffix('0')}Backward0", lambda x: put_back(shape, place, x, None)[0], (), lambda back, s: (place(back),)
+    )
     return (Term(g.engine, pure(g.engine, again, (g.tensor,), shape, g.tensor.dtype)),)
 
 
 def _absolute(_node: Node, g: Term, s: Any, _metas: Any) -> tuple[Any, ...]:
     # torch's zeros have no storage here (``_efficientzerotensor``): nothing is added to them in place
-    zeros = Rule("SgnBackward0", sign_of, (Keep("self", 0), Keep("result", "result")), lambda g, s: (Written(np.zeros_like(g), 0, seen_through=True),))
+    zeros = Rule(
+        "SgnBackward0",
+        sign_of,
+        (Keep("self", 0), Keep("result", "result")),
+        lambda g, s: (Written(np.zeros_like(g), 0, seen_through=True),),
+    )
     return (g * _pointwise(zeros, s.self),)
 
 
@@ -396,7 +403,9 @@ class RecordedPass(Pass):
         if held is not None and not e.policy.backward_overwrites_grad:
             leaf.gradient = _call(e, "torch.Tensor.add", held, gradient.tensor)
         elif is_dense(leaf.shape, leaf.stride):
-            leaf.gradient = _call(e, "torch.Tensor.copy_", new(e, leaf.shape, node.outputs[0][1], np.zeros(()), leaf.stride), gradient.tensor)
+            leaf.gradient = _call(
+                e, "torch.Tensor.copy_", new(e, leaf.shape, node.outputs[0][1], np.zeros(()), leaf.stride), gradient.tensor
+            )
         else:
             leaf.gradient = _call(e, "torch.Tensor.clone", gradient.tensor)
         e.graph.gradients.add(leaf.gradient)

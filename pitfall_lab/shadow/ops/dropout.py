@@ -56,7 +56,9 @@ def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feat
             zero.counter.version = 1  # it is made by a write
         return pointwise.mul_in_place(e, input, zero) if inplace else pointwise.mul(e, input, zero)
     noise, shift = _noise(e, input, p, feature=feature, alpha=alpha)
-    result = in_place(e, NOISE, (input, noise), input.dtype) if inplace else broadcasting(e, NOISE, (input, noise), input.dtype, input.dtype)
+    result = (
+        in_place(e, NOISE, (input, noise), input.dtype) if inplace else broadcasting(e, NOISE, (input, noise), input.dtype, input.dtype)
+    )
     return result if shift is None else pointwise.add_in_place(e, result, shift)
 
 
@@ -83,7 +85,17 @@ def _register(name: str, samples: tuple[str, ...] = (), dims: tuple[int, ...] = 
         add(f"torch.{name}_", writing, "inplace", saves)
 
 
-_register("dropout", ("F.dropout(a, 0.5, False)", "F.dropout(a, 0.0)", "F.dropout(a, 1.0)", "F.dropout(h, 1.0, inplace=True)", "F.dropout(h, 0.5, False, inplace=True)", "F.dropout(a, 1.5)"))
+_register(
+    "dropout",
+    (
+        "F.dropout(a, 0.5, False)",
+        "F.dropout(a, 0.0)",
+        "F.dropout(a, 1.0)",
+        "F.dropout(h, 1.0, inplace=True)",
+        "F.dropout(h, 0.5, False, inplace=True)",
+        "F.dropout(a, 1.5)",
+    ),
+)
 _register("alpha_dropout", ("F.alpha_dropout(a, 0.5, False)",), alpha=True)
 _register("feature_alpha_dropout", ("F.feature_alpha_dropout(seq, 0.5, False)",), feature=True, alpha=True)
 _register("dropout1d", ("F.dropout1d(seq, 0.5, False)",), (3,), feature=True, low=False)

@@ -362,7 +362,9 @@ def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Ru
     def shared(g: Any, s: Any) -> tuple[Written, Written]:
         share, first = np.where(s.self == s.other, g / 2, g), better(s.self, s.other) | np.isnan(s.other)
         second = ~first | (s.self == s.other)
-        return Written(np.where(first, share, 0), int(s.self.dtype == g.dtype)), Written(np.where(second, share, 0), int(s.other.dtype == g.dtype))
+        return Written(np.where(first, share, 0), int(s.self.dtype == g.dtype)), Written(
+            np.where(second, share, 0), int(s.other.dtype == g.dtype)
+        )
 
     before, between, now = Rule(node, best, BOTH, alone), extremum_rule(node, best, wins), Rule(node, best, BOTH, shared)
     return lambda e: now if e.does(FMAX_LOOKS_FOR_NAN) else between if e.does(FMAX_SHARES) else before
@@ -389,7 +391,9 @@ FMOD, REMAINDER = whole_or_not(np.fmod), whole_or_not(np.remainder)
 def _fmod_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         return Rule("FmodBackward0", lambda x: FMOD(x, np.asarray(other).astype(x.dtype)), (), lambda g, s: (g,))
-    return Rule("FmodBackward1", FMOD, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b))))
+    return Rule(
+        "FmodBackward1", FMOD, (Keep("other", 1, 1), Keep("self", 0, 1)), lambda g, s: (g, _minus(g, s, lambda a, b: np.trunc(a / b)))
+    )
 
 
 def _remainder_rule(other: Any) -> Rule:
@@ -413,7 +417,9 @@ def _xlogy_to_self(g: Any, x: Any, y: Any) -> Any:
 def _xlogy_rule(other: Any) -> Rule:
     if not isinstance(other, ShadowTensor):
         y = np.asarray(other)
-        return Rule("XlogyBackward2", lambda x: _xlogy(x, y.astype(x.dtype)), SELF, lambda g, s: (_xlogy_to_self(g, s.self, y.astype(g.dtype)),))
+        return Rule(
+            "XlogyBackward2", lambda x: _xlogy(x, y.astype(x.dtype)), SELF, lambda g, s: (_xlogy_to_self(g, s.self, y.astype(g.dtype)),)
+        )
     keeps = (Keep("other", 1), Keep("self", 0))
     return Rule("XlogyBackward0", _xlogy, keeps, lambda g, s: (_xlogy_to_self(g, s.self, s.other), g * s.self / s.other))
 
@@ -519,7 +525,15 @@ _question("signbit", lambda x: np.signbit(x) if x.dtype.kind == "f" else x < 0, 
 _question("isreal", np.isreal, "torch.isreal(a)", like_self=True)
 
 
-@op("isclose", samples=("torch.isclose(a, b)", "a.isclose(a + 1e-9, equal_nan=True)", "torch.isclose(n, n, equal_nan=True)", "torch.isclose(a, b, rtol=0, atol=0)"))
+@op(
+    "isclose",
+    samples=(
+        "torch.isclose(a, b)",
+        "a.isclose(a + 1e-9, equal_nan=True)",
+        "torch.isclose(n, n, equal_nan=True)",
+        "torch.isclose(a, b, rtol=0, atol=0)",
+    ),
+)
 def isclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> ShadowTensor:
     tensor_only(input, other)
     if input.dtype != other.dtype:

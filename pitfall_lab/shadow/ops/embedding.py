@@ -33,8 +33,14 @@ def _check_indices(index: Any, weight: Any) -> None:
     indexing.check_rows(weight.shape, 0, index)
 
 
-@op("torch.embedding", saves="indices", samples=("torch.embedding(a, torch.tensor([0, 1, 1]))", "torch.embedding(w, i, 1)", "torch.embedding(w, i, -1, True)"))
-def look_up(e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:
+@op(
+    "torch.embedding",
+    saves="indices",
+    samples=("torch.embedding(a, torch.tensor([0, 1, 1]))", "torch.embedding(w, i, 1)", "torch.embedding(w, i, -1, True)"),
+)
+def look_up(
+    e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+) -> ShadowTensor:
     """(rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient."""
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
@@ -56,7 +62,11 @@ def look_up(e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_g
     return pure(e, rule, (weight, indices), (*indices.shape, rows[1]), weight.dtype)
 
 
-@op("torch.embedding_renorm_", kind="inplace", samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"))
+@op(
+    "torch.embedding_renorm_",
+    kind="inplace",
+    samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
+)
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
     """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does."""
     tensor_only(indices, input)
@@ -154,7 +164,9 @@ def _check_bags(input: Any, weight: Any, factors: Any, pad: int | None) -> None:
         raise runtime(f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got {pad}", "shape")
     seen = input.window()
     if seen is None or (seen.size and (seen.min() < 0 or seen.max() >= rows)):
-        raise Unmodelled("embedding_bag with an index out of range or unknown")  # what torch says then depends on its kernels, and on their threads
+        raise Unmodelled(
+            "embedding_bag with an index out of range or unknown"
+        )  # what torch says then depends on its kernels, and on their threads
 
 
 def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowTensor, factors: Any, mode: str, pad: int) -> ShadowTensor:

@@ -264,7 +264,9 @@ def index_shape(self: ShadowTensor, rest: list[ShadowTensor | None]) -> Shape:
     try:
         common = broadcast(*shapes)
     except ShadowError:
-        raise _index_error(f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(str(list(n)) for n in shapes)}") from None
+        raise _index_error(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {', '.join(str(list(n)) for n in shapes)}"
+        ) from None
     adjacent = at == list(range(at[0], at[-1] + 1))
     kept = [n for d, n in enumerate(self.shape) if d not in at]
     first = at[0] if adjacent else 0
@@ -299,7 +301,9 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
         if index.dtype == "int32":  # made int64 once it is expanded
             stride = preserved(ShadowTensor(self.graph, index.storage, wide, stride))
         wanted = (*(1,) * before, *common, *(1,) * (len(kept) - before))
-        windows += [(wanted, views.view_strides(wide, stride, wanted) or contiguous_strides(wanted))] * (index.ndim if run is not index else 1)
+        windows += [(wanted, views.view_strides(wide, stride, wanted) or contiguous_strides(wanted))] * (
+            index.ndim if run is not index else 1
+        )
     return layout(shape, [ShadowTensor(self.graph, self.storage, *window) for window in windows])
 
 

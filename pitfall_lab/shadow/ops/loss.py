@@ -53,7 +53,9 @@ def _check(reduction: str, *legacy: Any) -> None:
         raise value_error(f"{reduction} is not a valid value for reduction")
 
 
-def _lost(e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None) -> ShadowTensor:
+def _lost(
+    e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None
+) -> ShadowTensor:
     """The result of a loss: 0-dim, or with ``reduction="none"`` one element each, strided as by TensorIterator or ``empty_like(like)``."""
     x, y = operands[:2]
     stride = (layout(x.shape, [x, y], cast=dtype) if like is None else preserved(like)) if reduction == "none" else None
@@ -125,7 +127,9 @@ def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: 
 @op("F.mse_loss", saves="self, target", samples=(
     "F.mse_loss(a, b)", "F.mse_loss(a, p, reduction='sum')", "F.mse_loss(a, c)", "F.mse_loss(a, b, reduction='none')", "F.mse_loss(a, p, weight=p)", "F.mse_loss(a, p, weight=p, reduction='sum')",
     "F.mse_loss(a, p, weight=c)", "F.mse_loss(a, i)", "F.mse_loss(a, b, reduction='max')", "F.mse_loss(a, n)", "F.mse_loss(a, p.double())"))  # fmt: skip
-def mse_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None) -> ShadowTensor:
+def mse_loss(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
+) -> ShadowTensor:
     x, y = _pair(e, input, target)
     if weight is not None:
         _same_size_weight(input, weight)
@@ -143,7 +147,9 @@ def mse_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduc
 
 @op("F.smooth_l1_loss", saves="self, target; the sign of input - target when beta is 0", samples=(
     "F.smooth_l1_loss(a, b)", "F.smooth_l1_loss(a, p, reduction='sum', beta=0.5)", "F.smooth_l1_loss(a, c)", "F.smooth_l1_loss(a, b, reduction='none')", "F.smooth_l1_loss(a, b, beta=0.0)", "F.smooth_l1_loss(a, b, beta=-1)"))  # fmt: skip
-def smooth_l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0) -> ShadowTensor:
+def smooth_l1_loss(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
+) -> ShadowTensor:
     x, y = _pair(e, input, target)
     _check(reduction, size_average, reduce)
     if beta == 0:
@@ -179,8 +185,20 @@ def huber_loss(e: Engine, input: Any, target: Any, reduction: str = "mean", delt
     return loss if weight is None else _weighted(e, loss, weight, reduction, by_weight=False)
 
 
-@op("F.l1_loss", saves="the sign of input - target", samples=("F.l1_loss(a, b)", "F.l1_loss(a, p, reduction='sum')", "F.l1_loss(a, p, weight=p)", "F.l1_loss(a, n)", "F.l1_loss(a, b, reduction='none')"))
-def l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None) -> ShadowTensor:
+@op(
+    "F.l1_loss",
+    saves="the sign of input - target",
+    samples=(
+        "F.l1_loss(a, b)",
+        "F.l1_loss(a, p, reduction='sum')",
+        "F.l1_loss(a, p, weight=p)",
+        "F.l1_loss(a, n)",
+        "F.l1_loss(a, b, reduction='none')",
+    ),
+)
+def l1_loss(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", weight: Any = None
+) -> ShadowTensor:
     x, y = _pair(e, input, target)
     if weight is not None:
         _same_size_weight(input, weight)
@@ -189,8 +207,14 @@ def l1_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce
     return reduced(e, distance, reduction) if weight is None else _weighted(e, distance, weight, reduction)
 
 
-@op("F.soft_margin_loss", saves="self, target", samples=("F.soft_margin_loss(a, torch.sign(p))", "F.soft_margin_loss(a, torch.sign(p), reduction='none')", "F.soft_margin_loss(a, b)"))
-def soft_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
+@op(
+    "F.soft_margin_loss",
+    saves="self, target",
+    samples=("F.soft_margin_loss(a, torch.sign(p))", "F.soft_margin_loss(a, torch.sign(p), reduction='none')", "F.soft_margin_loss(a, b)"),
+)
+def soft_margin_loss(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> ShadowTensor:
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.shape != target.shape or input.dtype != target.dtype:
@@ -215,7 +239,9 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
     if target.ndim > 1 and log_probs.ndim <= 2:
         raise runtime("0D or 1D target tensor expected, multi-target not supported", "shape")
     if target.dtype not in ("int64", "uint8"):
-        wanted = "expected target dtype to be Long or Byte, but got" if e.does(TARGETS_MAY_BE_BYTES) else "expected scalar type Long but found"
+        wanted = (
+            "expected target dtype to be Long or Byte, but got" if e.does(TARGETS_MAY_BE_BYTES) else "expected scalar type Long but found"
+        )
         raise runtime(f"{wanted} {target.dtype.scalar_name}", "dtype")
     if weight is not None:
         tensor_only(weight)
@@ -231,7 +257,9 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
             raise Unmodelled("nll_loss with operands of several dtypes")
 
 
-def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
+def _nll(
+    e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str
+) -> ShadowTensor:
     """(C,), (N, C) or (N, C, H, W) log-probabilities with a class for each of the other dimensions."""
     if node == "NllLoss2DBackward0" and (target.ndim != 3 or log_probs.shape[2:] != target.shape[1:]):
         raise Unmodelled("nll_loss with operands of incompatible shapes")
@@ -255,7 +283,9 @@ def _nll(e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, we
         places, factor = chosen(y, w)
         picked = np.where(y == ignore_index, 0, -np.take_along_axis(x, places, at).squeeze(at) * factor).astype(x.dtype)
         total = factor.sum(dtype=np.float64)
-        return picked if reduction == "none" else picked.sum(dtype=np.float64) / (total if reduction == "mean" else 1), np.asarray(total, x.dtype)
+        return picked if reduction == "none" else picked.sum(dtype=np.float64) / (total if reduction == "mean" else 1), np.asarray(
+            total, x.dtype
+        )
 
     def vjp(g: Any, s: Any) -> tuple[np.ndarray]:
         places, factor = chosen(s.target, s.weight)
@@ -293,7 +323,9 @@ def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, i
     if log_probs.ndim == 4:
         return _nll(e, "NllLoss2DBackward0", log_probs, target, weight, ignore_index, reduction)
     picture = views.view_(e, views.contiguous(e, log_probs), count, log_probs.shape[1], 1, -1)
-    result = _nll(e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction)
+    result = _nll(
+        e, "NllLoss2DBackward0", picture, views.view_(e, views.contiguous(e, target), count, 1, -1), weight, ignore_index, reduction
+    )
     return views.view_(e, result, count, *inner) if reduction == "none" else result
 
 
@@ -340,7 +372,9 @@ def _column(e: Engine, weight: ShadowTensor, ndim: int, at: int) -> ShadowTensor
     return weight if ndim == 1 else views.view_(e, weight, *(weight.numel if d == at else 1 for d in range(ndim)))
 
 
-def _soft_targets(e: Engine, input: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
+def _soft_targets(
+    e: Engine, input: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int
+) -> ShadowTensor:
     if not target.dtype.is_floating_point:
         raise runtime(f"Expected floating point type for target with class probabilities, got {target.dtype.scalar_name}", "dtype")
     if ignore_index >= 0:
@@ -369,7 +403,17 @@ def _check_smoothing(smoothing: float) -> None:
         raise runtime(f"label_smoothing must be between 0.0 and 1.0. Got: {smoothing:g}")
 
 
-def _smoothed(e: Engine, log_probs: ShadowTensor, plain: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str, smoothing: float, at: int) -> ShadowTensor:
+def _smoothed(
+    e: Engine,
+    log_probs: ShadowTensor,
+    plain: ShadowTensor,
+    target: ShadowTensor,
+    weight: Any,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    at: int,
+) -> ShadowTensor:
     """``cross_entropy`` with ``label_smoothing``."""
     spread = log_probs if weight is None else pointwise.mul(e, log_probs, _column(e, weight, log_probs.ndim, at))
     smooth = pointwise.negative(e, reductions.sum(e, spread, at))
@@ -514,7 +558,9 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
         return np.where(np.isnan(b), b, np.where(a == 0, 0, a * np.log(b)))
 
     def vjp(g: Any, s: Any) -> tuple[Any, Any]:
-        to_x = None if s.other is None else np.where((s.self == 0) & (s.other <= 0) if s.self is not None else False, 0, g * np.log(s.other))
+        to_x = (
+            None if s.other is None else np.where((s.self == 0) & (s.other <= 0) if s.self is not None else False, 0, g * np.log(s.other))
+        )
         return to_x, None if s.self is None else g * s.self / s.other
 
     dtype = promoted(x, y)
@@ -522,8 +568,19 @@ def xlogy(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
     return pure(e, rule, (x, y), broadcast(x.shape, y.shape), dtype, dtype, layout(broadcast(x.shape, y.shape), (x, y), cast=dtype))
 
 
-@op("F.kl_div", saves="as xlogy, mul and sub", samples=("F.kl_div(a, b)", "F.kl_div(a, b.detach(), reduction='batchmean')", "F.kl_div(a, p, reduction='sum', log_target=True)", "F.kl_div(a, b.detach(), reduction='none')"))
-def kl_div(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False) -> ShadowTensor:
+@op(
+    "F.kl_div",
+    saves="as xlogy, mul and sub",
+    samples=(
+        "F.kl_div(a, b)",
+        "F.kl_div(a, b.detach(), reduction='batchmean')",
+        "F.kl_div(a, p, reduction='sum', log_target=True)",
+        "F.kl_div(a, b.detach(), reduction='none')",
+    ),
+)
+def kl_div(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", log_target: bool = False
+) -> ShadowTensor:
     tensor_only(input, target)
     _check("sum" if reduction == "batchmean" else reduction, size_average, reduce)
     if reduction == "mean":
@@ -545,7 +602,15 @@ def kl_div(e: Engine, input: Any, target: Any, size_average: Any = None, reduce:
     return pointwise.div(e, total, input.shape[0]) if input.ndim else total
 
 
-@op("F.poisson_nll_loss", saves="as exp, mul and sub", samples=("F.poisson_nll_loss(a, p)", "F.poisson_nll_loss(b, p, log_input=False, full=True)", "F.poisson_nll_loss(a, b, reduction='none')"))
+@op(
+    "F.poisson_nll_loss",
+    saves="as exp, mul and sub",
+    samples=(
+        "F.poisson_nll_loss(a, p)",
+        "F.poisson_nll_loss(b, p, log_input=False, full=True)",
+        "F.poisson_nll_loss(a, b, reduction='none')",
+    ),
+)
 def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True, full: bool = False, size_average: Any = None, eps: float = 1e-8,
                      reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
@@ -565,8 +630,19 @@ def poisson_nll_loss(e: Engine, input: Any, target: Any, log_input: bool = True,
     return reduced(e, loss, reduction)
 
 
-@op("F.gaussian_nll_loss", saves="as log, pow, div and mul", samples=("F.gaussian_nll_loss(a, p, b)", "F.gaussian_nll_loss(a, p, b, full=True, reduction='none')", "F.gaussian_nll_loss(a, p, b[:, 0])", "F.gaussian_nll_loss(a, p, p)"))
-def gaussian_nll_loss(e: Engine, input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> ShadowTensor:
+@op(
+    "F.gaussian_nll_loss",
+    saves="as log, pow, div and mul",
+    samples=(
+        "F.gaussian_nll_loss(a, p, b)",
+        "F.gaussian_nll_loss(a, p, b, full=True, reduction='none')",
+        "F.gaussian_nll_loss(a, p, b[:, 0])",
+        "F.gaussian_nll_loss(a, p, p)",
+    ),
+)
+def gaussian_nll_loss(
+    e: Engine, input: Any, target: Any, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> ShadowTensor:
     tensor_only(input, target, var)
     seen = var.window()
     if seen is None:
@@ -598,8 +674,14 @@ def _kept_where(e: Engine, condition: ShadowTensor, values: ShadowTensor) -> Sha
     return pointwise.where(e, condition, values, new(e, values.shape, values.dtype, np.zeros(())))
 
 
-@op("F.hinge_embedding_loss", saves="as sub, clamp_min and where", samples=("F.hinge_embedding_loss(a, torch.sign(p))", "F.hinge_embedding_loss(a, torch.sign(p), margin=0.5, reduction='none')"))
-def hinge_embedding_loss(e: Engine, input: Any, target: Any, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
+@op(
+    "F.hinge_embedding_loss",
+    saves="as sub, clamp_min and where",
+    samples=("F.hinge_embedding_loss(a, torch.sign(p))", "F.hinge_embedding_loss(a, torch.sign(p), margin=0.5, reduction='none')"),
+)
+def hinge_embedding_loss(
+    e: Engine, input: Any, target: Any, margin: float = 1.0, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> ShadowTensor:
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if input.shape != target.shape:
@@ -614,7 +696,15 @@ def _from_number(e: Engine, number: float, tensor: ShadowTensor) -> ShadowTensor
     return pointwise.sub(e, number, tensor)
 
 
-@op("F.margin_ranking_loss", saves="as sub, mul and clamp_min", samples=("F.margin_ranking_loss(a, b, torch.sign(p))", "F.margin_ranking_loss(a, b, torch.sign(p), 0.5, reduction='none')", "F.margin_ranking_loss(a, b, p[0])"))
+@op(
+    "F.margin_ranking_loss",
+    saves="as sub, mul and clamp_min",
+    samples=(
+        "F.margin_ranking_loss(a, b, torch.sign(p))",
+        "F.margin_ranking_loss(a, b, torch.sign(p), 0.5, reduction='none')",
+        "F.margin_ranking_loss(a, b, p[0])",
+    ),
+)
 def margin_ranking_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
                         reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
@@ -626,7 +716,15 @@ def margin_ranking_loss(e: Engine, input1: Any, input2: Any, target: Any, margin
     return reduced(e, pointwise.clamp_min_in_place(e, pointwise.add_number(e, product, margin), 0), reduction)
 
 
-@op("F.cosine_embedding_loss", saves="as mul, sum, sqrt, div and where", samples=("F.cosine_embedding_loss(a, b, torch.tensor([1.0, -1.0]))", "F.cosine_embedding_loss(a, b, torch.tensor([1, -1]), 0.2, reduction='none')", "F.cosine_embedding_loss(c, p[0], torch.tensor(1))"))
+@op(
+    "F.cosine_embedding_loss",
+    saves="as mul, sum, sqrt, div and where",
+    samples=(
+        "F.cosine_embedding_loss(a, b, torch.tensor([1.0, -1.0]))",
+        "F.cosine_embedding_loss(a, b, torch.tensor([1, -1]), 0.2, reduction='none')",
+        "F.cosine_embedding_loss(c, p[0], torch.tensor(1))",
+    ),
+)
 def cosine_embedding_loss(e: Engine, input1: Any, input2: Any, target: Any, margin: float = 0, size_average: Any = None, reduce: Any = None,
                           reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input1, input2, target)
@@ -658,7 +756,15 @@ def _nearer(e: Engine, x: ShadowTensor, y: ShadowTensor) -> ShadowTensor:
     return broadcasting(e, pointwise.MINIMUM, (x, y), x.dtype)
 
 
-@op("F.triplet_margin_loss", saves="as norm, sub and clamp_min", samples=("F.triplet_margin_loss(a, b, p)", "F.triplet_margin_loss(a, b, p, swap=True, reduction='none')", "F.triplet_margin_loss(a, b, p, margin=0)"))
+@op(
+    "F.triplet_margin_loss",
+    saves="as norm, sub and clamp_min",
+    samples=(
+        "F.triplet_margin_loss(a, b, p)",
+        "F.triplet_margin_loss(a, b, p, swap=True, reduction='none')",
+        "F.triplet_margin_loss(a, b, p, margin=0)",
+    ),
+)
 def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, margin: float = 1.0, p: float = 2, eps: float = 1e-6, swap: bool = False,
                         size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(anchor, positive, negative)
@@ -668,7 +774,9 @@ def triplet_margin_loss(e: Engine, anchor: Any, positive: Any, negative: Any, ma
     check_history(e, anchor, positive, negative)
     if not anchor.ndim == positive.ndim == negative.ndim:
         found = f"anchor {anchor.ndim}D, positive {positive.ndim}D, and negative {negative.ndim}D inputs"
-        raise runtime(f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: {found}", "shape")
+        raise runtime(
+            f"The anchor, positive, and negative tensors are expected to have the same number of dimensions, but got: {found}", "shape"
+        )
     near, far = matmul.pairwise_distance(e, anchor, positive, p, eps), matmul.pairwise_distance(e, anchor, negative, p, eps)
     if swap:
         far = _nearer(e, far, matmul.pairwise_distance(e, positive, negative, p, eps))
@@ -687,7 +795,11 @@ def triplet_margin_with_distance_loss(e: Engine, anchor: Any, positive: Any, neg
     return reduced(e, pointwise.clamp_min(e, pointwise.sub(e, pointwise.add_(e, near, margin), far), 0), reduction)
 
 
-@op("F.multilabel_soft_margin_loss", saves="as logsigmoid and mul", samples=("F.multilabel_soft_margin_loss(a, p)", "F.multilabel_soft_margin_loss(a, p, p, reduction='none')"))
+@op(
+    "F.multilabel_soft_margin_loss",
+    saves="as logsigmoid and mul",
+    samples=("F.multilabel_soft_margin_loss(a, p)", "F.multilabel_soft_margin_loss(a, p, p, reduction='none')"),
+)
 def multilabel_soft_margin_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, reduce: Any = None,
                                 reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     tensor_only(input, target)
@@ -711,8 +823,16 @@ def _rows(tensor: ShadowTensor) -> Shape:
     return tensor.shape[:1] if tensor.ndim == 2 else ()
 
 
-@op("F.multi_margin_loss", saves="self, target, weight", samples=("F.multi_margin_loss(a, i)", "F.multi_margin_loss(a, i, p=2, margin=0.5, weight=p[0], reduction='none')", "F.multi_margin_loss(a, i, reduction='sum')",
-    "F.multi_margin_loss(a, i, weight=c)"))
+@op(
+    "F.multi_margin_loss",
+    saves="self, target, weight",
+    samples=(
+        "F.multi_margin_loss(a, i)",
+        "F.multi_margin_loss(a, i, p=2, margin=0.5, weight=p[0], reduction='none')",
+        "F.multi_margin_loss(a, i, reduction='sum')",
+        "F.multi_margin_loss(a, i, weight=c)",
+    ),
+)
 def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
                       reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
     """``F.multi_margin_loss`` of (N, C) scores and N class indices."""
@@ -723,7 +843,12 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
     if weight is not None and weight.ndim != 1:
         raise value_error("weight must be one-dimensional")
     no_derivative(e, "multi_margin_loss", weight=weight)
-    if input.ndim != 2 or target.shape != input.shape[:1] or target.dtype != "int64" or (weight is not None and weight.shape != input.shape[1:]):
+    if (
+        input.ndim != 2
+        or target.shape != input.shape[:1]
+        or target.dtype != "int64"
+        or (weight is not None and weight.shape != input.shape[1:])
+    ):
         raise Unmodelled("multi_margin_loss with operands of incompatible shapes or dtypes")
     if not input.numel:
         raise Unmodelled("multi_margin_loss of an empty input")  # torch leaves the memory of the result as it is
@@ -754,7 +879,9 @@ def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: fl
 
 @op("F.multilabel_margin_loss", saves="self, target, and which classes are targets (private)", samples=(
     "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]))", "F.multilabel_margin_loss(a, torch.tensor([[0, 1, -1], [2, -1, 0]]), reduction='none')"))  # fmt: skip
-def multilabel_margin_loss(e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> ShadowTensor:
+def multilabel_margin_loss(
+    e: Engine, input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+) -> ShadowTensor:
     """``F.multilabel_margin_loss`` of (N, C) scores; each row of the target lists the row's classes up to the first -1."""
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
@@ -768,7 +895,12 @@ def multilabel_margin_loss(e: Engine, input: Any, target: Any, size_average: Any
         for row in range(count):
             last = np.flatnonzero(y[row] < 0)
             wanted = y[row, : last[0] if last.size else classes].tolist()
-            found += [(row, t, k, 1 - x[row, t] + x[row, k]) for t in wanted for k in range(classes) if k not in wanted and 1 - x[row, t] + x[row, k] > 0]
+            found += [
+                (row, t, k, 1 - x[row, t] + x[row, k])
+                for t in wanted
+                for k in range(classes)
+                if k not in wanted and 1 - x[row, t] + x[row, k] > 0
+            ]
         return found
 
     def forward(x: np.ndarray, y: np.ndarray) -> tuple[Any, Any]:

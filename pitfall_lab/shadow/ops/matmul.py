@@ -95,7 +95,10 @@ def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     check_history(e, input, mat2)
     for name, x in (("self", input), ("mat2", mat2)):
         if x.ndim != 2:
-            raise runtime(f"mm: {name} must be a matrix, got {x.ndim}-D tensor" if e.does(PRODUCTS_NAME_THEMSELVES) else f"{name} must be a matrix", "shape")
+            raise runtime(
+                f"mm: {name} must be a matrix, got {x.ndim}-D tensor" if e.does(PRODUCTS_NAME_THEMSELVES) else f"{name} must be a matrix",
+                "shape",
+            )
     if input.shape[1] != mat2.shape[0]:
         raise _cannot(e, "mm", input.shape, mat2.shape)
     _mat_types(input, mat2)
@@ -335,7 +338,12 @@ def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepd
     return pure(e, Rule(name, forward, (Keep("self", 0), Keep("result", "result")), vjp), (input,), shape, input.dtype)
 
 
-@op("F.pairwise_distance", "torch.pairwise_distance", saves="as sub, add and norm", samples=("F.pairwise_distance(a, b)", "F.pairwise_distance(a, c, p=1.0, keepdim=True)", "F.pairwise_distance(a, b, 3.0)"))
+@op(
+    "F.pairwise_distance",
+    "torch.pairwise_distance",
+    saves="as sub, add and norm",
+    samples=("F.pairwise_distance(a, b)", "F.pairwise_distance(a, c, p=1.0, keepdim=True)", "F.pairwise_distance(a, b, 3.0)"),
+)
 def pairwise_distance(e: Engine, x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> ShadowTensor:
     tensor_only(x1, x2)
     if p < 1 or p == float("inf") or not x1.ndim:

@@ -369,7 +369,9 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self
     source = self.dtype
-    rule = Rule("ToCopyBackward0", lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),))
+    rule = Rule(
+        "ToCopyBackward0", lambda a: without_imaginary(a, dtype.numpy).astype(dtype.numpy), (), lambda g, s: (converted(g, source.numpy),)
+    )
     result = pure(e, rule, (self,), self.shape, dtype, stride=preserved(self) if keeps else strides(self.shape, memory_format))
     if self.inference and result.counter is not None:
         result.counter.version = 1  # torch copies into new memory, which is counted where autograd does not look
@@ -379,8 +381,17 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
 @op(
     ".to",
     kind="pure",
-    samples=("a.to(torch.float64)", "a.to(torch.float32)", "n.to(torch.float32)", "a.to('cpu')", "a.t().to(torch.float64)", "img.to(memory_format=torch.channels_last)", "cl.to(torch.float64)",
-             "cl.to(memory_format=torch.channels_last)", "img.to(torch.float64, memory_format=torch.channels_last)"),
+    samples=(
+        "a.to(torch.float64)",
+        "a.to(torch.float32)",
+        "n.to(torch.float32)",
+        "a.to('cpu')",
+        "a.t().to(torch.float64)",
+        "img.to(memory_format=torch.channels_last)",
+        "cl.to(torch.float64)",
+        "cl.to(memory_format=torch.channels_last)",
+        "img.to(torch.float64, memory_format=torch.channels_last)",
+    ),
 )
 def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
        memory_format: Any = None) -> ShadowTensor:  # fmt: skip

@@ -67,7 +67,11 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     return rstd * (g - g.mean(axis=axes, keepdims=True) - normal * (g * normal).mean(axis=axes, keepdims=True))
 
 
-@op("F.layer_norm", saves="bias, input, weight, and private statistics", samples=("F.layer_norm(a, (3,))", "F.layer_norm(a, (3,), c, c * 2)", "F.layer_norm(p, (2, 3))"))
+@op(
+    "F.layer_norm",
+    saves="bias, input, weight, and private statistics",
+    samples=("F.layer_norm(a, (3,))", "F.layer_norm(a, (3,), c, c * 2)", "F.layer_norm(p, (2, 3))"),
+)
 def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ShadowTensor:
     """(..., *normalized_shape) in, the same out."""
     given = [x for x in (weight, bias) if x is not None]
@@ -75,7 +79,8 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     shape = tuple(normalized_shape)
     if not shape:
         raise runtime(
-            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []", "shape"
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one element, but got normalized_shape = []",
+            "shape",
         )
     if input.shape[input.ndim - len(shape) :] != shape or any(x.shape != shape or x.dtype != input.dtype for x in given):
         if input.shape[input.ndim - len(shape) :] == shape and all(x.shape == shape for x in given) and given[0].dtype != input.dtype:
@@ -125,7 +130,9 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
     last = any_channels_last(input)
 
     def vjp(g: np.ndarray, s: Any) -> tuple[Any, Any, Any]:
-        mean, rstd = (s.result1, s.result2) if training else (s.running_mean.reshape(column), 1 / np.sqrt(s.running_var.reshape(column) + eps))
+        mean, rstd = (
+            (s.result1, s.result2) if training else (s.running_mean.reshape(column), 1 / np.sqrt(s.running_var.reshape(column) + eps))
+        )
         normal = (s.input - mean) * rstd
         scaled = g if s.weight is None else g * s.weight.reshape(column)
         flow = _through_statistics(scaled, normal, rstd, axes) if training else scaled * rstd
@@ -158,7 +165,9 @@ def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: t
         e.write(target, None if before is None else before * (1 - momentum) + momentum * fresh)
 
 
-def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: Any, axes: tuple[int, ...], eps: float, vjp: Any, batch: Any) -> ShadowTensor:
+def _normalised(
+    e: Engine, name: str, input: ShadowTensor, weight: Any, bias: Any, axes: tuple[int, ...], eps: float, vjp: Any, batch: Any
+) -> ShadowTensor:
     running, training, column = batch or ([], True, None)
     node = None
     operands = [input, weight, bias]
@@ -173,7 +182,11 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
     statistics: tuple[Any, Any] = (np.zeros(0), np.zeros(0))
     if found is not None:
         table = dict(zip(map(id, tensors), found, strict=True))
-        statistics = _spread(found[0], axes, eps) if training else (table[id(running[0])].reshape(column), 1 / np.sqrt(table[id(running[1])].reshape(column) + eps))
+        statistics = (
+            _spread(found[0], axes, eps)
+            if training
+            else (table[id(running[0])].reshape(column), 1 / np.sqrt(table[id(running[1])].reshape(column) + eps))
+        )
         values = (found[0] - statistics[0]) * statistics[1]
         if not all(map(is_finite, found)) or (training and not _is_settled(found[0], statistics[1], values)):
             values, statistics = None, (None, None)
@@ -183,13 +196,20 @@ def _normalised(e: Engine, name: str, input: ShadowTensor, weight: Any, bias: An
     result = new(e, input.shape, input.dtype, values, None if batch is None else suggested(input.shape, input))
     if node is not None:
         own(node, result)
-        node.keep(*(Saved(f"result{k + 1}", private(e, s if s is None else s.astype(np.float64), input.dtype), own=True) for k, s in enumerate(statistics)))
+        node.keep(
+            *(
+                Saved(f"result{k + 1}", private(e, s if s is None else s.astype(np.float64), input.dtype), own=True)
+                for k, s in enumerate(statistics)
+            )
+        )
     return result
 
 
 @op("F.group_norm", "torch.group_norm", saves="input, weight, and private statistics", samples=(
     "F.group_norm(img, 2)", "F.group_norm(img, 4, c4, d4)", "F.group_norm(cl, 2, d4, c4)", "F.group_norm(seq, 2)", "F.group_norm(img, 3)", "F.group_norm(img.transpose(2, 3), 2)"))  # fmt: skip
-def group_norm(e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> ShadowTensor:
+def group_norm(
+    e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
+) -> ShadowTensor:
     """(N, C, ...) in, the same out; channels are taken in ``num_groups`` runs."""
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
@@ -252,15 +272,33 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     return views.view_(e, result, *input.shape)
 
 
-@op("F.rms_norm", "torch.rms_norm", saves="as pow, mean, rsqrt and mul", samples=("F.rms_norm(img, (6,))", "F.rms_norm(a, (3,), c)", "F.rms_norm(a, (2, 3), eps=0.1)", "F.rms_norm(img.mT, (4,))", "F.rms_norm(w.t(), (3,), c)"))
+@op(
+    "F.rms_norm",
+    "torch.rms_norm",
+    saves="as pow, mean, rsqrt and mul",
+    samples=(
+        "F.rms_norm(img, (6,))",
+        "F.rms_norm(a, (3,), c)",
+        "F.rms_norm(a, (2, 3), eps=0.1)",
+        "F.rms_norm(img.mT, (4,))",
+        "F.rms_norm(w.t(), (3,), c)",
+    ),
+)
 def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
     """``input / sqrt(mean(input ** 2) + eps)``, composed of other operations."""
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)
-    if input.shape[input.ndim - len(shape) :] != shape or input.dtype not in ("float32", "float64") or (weight is not None and weight.dtype != input.dtype):
+    if (
+        input.shape[input.ndim - len(shape) :] != shape
+        or input.dtype not in ("float32", "float64")
+        or (weight is not None and weight.dtype != input.dtype)
+    ):
         raise Unmodelled("rms_norm with operands of incompatible shapes or dtypes, or in half precision")
     if weight is not None and weight.shape != shape:
-        raise runtime(f"Expected weight to be of same shape as normalized_shape, but got weight of shape {list(weight.shape)} and normalized_shape = {list(shape)}", "shape")
+        raise runtime(
+            f"Expected weight to be of same shape as normalized_shape, but got weight of shape {list(weight.shape)} and normalized_shape = {list(shape)}",
+            "shape",
+        )
     room = float(np.finfo(np.float32 if input.dtype == "float32" else np.float64).eps) if eps is None else eps
     mean = reduce.mean(e, pointwise.pow(e, input, 2), tuple(range(input.ndim - len(shape), input.ndim)), keepdim=True)
     scale = pointwise.RUNS["rsqrt"][0](e, pointwise.add_number_(e, mean, room))

@@ -156,6 +156,7 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
         if g.dtype != np.float64 and np.abs(s.result).max(initial=0) > 64:
             raise Unmodelled("the gradient of an exponential of large values, whose rounding exceeds the tolerance of a comparison")
+
         # each element counts in every later sum by its share exp(x - sum); what is above zero and
         # what is below are taken apart, and NaN is neither
         def part(g: np.ndarray) -> np.ndarray:

@@ -179,7 +179,12 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     _check_bool_sub(self, other)
     dtype = promoted(self, operand(other))
     rule = Rule(
-        "RsubBackward1", lambda a, o: o - _like(a, alpha), (), lambda g, s: (-g if alpha == 1 else -g * alpha,), 1, _refused_factor(alpha, dtype)
+        "RsubBackward1",
+        lambda a, o: o - _like(a, alpha),
+        (),
+        lambda g, s: (-g if alpha == 1 else -g * alpha,),
+        1,
+        _refused_factor(alpha, dtype),
     )
     return pointwise(e, rule, (self, operand(other)), dtype, dtype)
 
@@ -271,7 +276,9 @@ def _pow_tensor_vjp(g: Any, s: Any) -> tuple[Any, Any]:
     if s.exponent.dtype == np.bool_:
         raise runtime(f"Subtraction, the `-` operator, with a bool tensor is not supported. {INVERT}", "dtype")
     to_base = g * s.exponent * np.power(s.self, np.where(s.exponent == 0, 1, s.exponent) - 1)
-    log = np.where((s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self if s.self.dtype == s.result.dtype else s.self.astype(s.result.dtype)))
+    log = np.where(
+        (s.self == 0) & (s.exponent >= 0), 0, s.result * np.log(s.self if s.self.dtype == s.result.dtype else s.self.astype(s.result.dtype))
+    )
     return np.where(s.exponent == 0, 0, to_base), g * log
 
 
@@ -709,7 +716,9 @@ LERP = Rule(
 def _lerp(e: Engine, self: Any, end: Any, weight: Any, inplace: bool) -> ShadowTensor:
     tensor_only(self, end)
     by_tensor = isinstance(weight, ShadowTensor)
-    rule, operands = (LERP, (self, end, weight)) if by_tensor else (refusing(_lerp_rule(weight), no_room(self.dtype, weight, wide=True)), (self, end))
+    rule, operands = (
+        (LERP, (self, end, weight)) if by_tensor else (refusing(_lerp_rule(weight), no_room(self.dtype, weight, wide=True)), (self, end))
+    )
     if inplace:
         e.graph.check_inplace(self, records(e, *operands))
     check_history(e, *operands)
@@ -811,7 +820,11 @@ def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTens
     return where(e, condition, self, other)
 
 
-@op("torch.where", saves="condition", samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "torch.where(a > 0, a, c)", "torch.where(m, m, m)"))
+@op(
+    "torch.where",
+    saves="condition",
+    samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "torch.where(a > 0, a, c)", "torch.where(m, m, m)"),
+)
 def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> ShadowTensor:
     if input is None or other is None:
         raise Unmodelled("where(condition) with one argument")
@@ -859,8 +872,17 @@ def _masked_operands(self: Any, mask: Any, value: Any) -> tuple[Any, ...]:
     return (self, value, mask) if isinstance(value, ShadowTensor) else (self, mask)
 
 
-@op("masked_fill", saves="mask",
-    samples=("a.masked_fill(m, 0)", "torch.masked_fill(a, m, -1.5)", "a.masked_fill(a[0] > 0, a[0])", "a.masked_fill(a, 0)", "a.masked_fill(a[:, :2], 0)"))
+@op(
+    "masked_fill",
+    saves="mask",
+    samples=(
+        "a.masked_fill(m, 0)",
+        "torch.masked_fill(a, m, -1.5)",
+        "a.masked_fill(a[0] > 0, a[0])",
+        "a.masked_fill(a, 0)",
+        "a.masked_fill(a[:, :2], 0)",
+    ),
+)
 def masked_fill(e: Engine, input: Any, mask: Any, value: Any) -> ShadowTensor:
     tensor_only(input, mask)
     shape = broadcast(mask.shape, input.shape)  # torch expands both before it looks at what they hold

@@ -54,9 +54,7 @@ def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation:
 
 def adaptive(size: Shape, output: Shape) -> Spans:
     """Windows of nearly equal length that cover the input."""
-    return tuple(
-        tuple(((w * n) // out, -(-(w + 1) * n // out), 1) for w in range(out)) for n, out in zip(size, output, strict=True)
-    )
+    return tuple(tuple(((w * n) // out, -(-(w + 1) * n // out), 1) for w in range(out)) for n, out in zip(size, output, strict=True))
 
 
 def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
@@ -212,7 +210,16 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
     add((f"F.{function}_with_indices", *deep), with_indices, "pure", "self; the indices", ())
 
 
-_register_max(1, ("F.max_pool1d(seq, 2)", "F.max_pool1d(seq[0], 3, 1, 1)", "F.max_pool1d(seq.detach(), 2)", "F.max_pool1d(seq, 2, return_indices=True)", "F.max_pool1d(seq, 4, ceil_mode=True)"))
+_register_max(
+    1,
+    (
+        "F.max_pool1d(seq, 2)",
+        "F.max_pool1d(seq[0], 3, 1, 1)",
+        "F.max_pool1d(seq.detach(), 2)",
+        "F.max_pool1d(seq, 2, return_indices=True)",
+        "F.max_pool1d(seq, 4, ceil_mode=True)",
+    ),
+)
 _register_max(2, ("F.max_pool2d(img, 2)", "F.max_pool2d(cl, 2)", "F.max_pool2d(img[0], (2, 3), 1)", "F.max_pool2d(img, 3, 2, 1)", "F.max_pool2d(img, 2, dilation=2)",
                   "F.max_pool2d(img, 2, return_indices=True)", "F.max_pool2d(img, 3, stride=2, ceil_mode=True)", "F.max_pool2d(img, 8)", "F.max_pool2d(img, 2, padding=2)", "F.max_pool2d(img.detach(), 2)"))  # fmt: skip
 _register_max(3, ("F.max_pool3d(vol, 2)",))
@@ -237,7 +244,13 @@ def _register_adaptive_max(rank: int, samples: tuple[str, ...]) -> None:
         return run(e, input, output_size, return_indices=True)
 
     add(f"F.{function}", run, "pure", "self; the indices", samples)
-    add((f"F.{function}_with_indices", f"torch.{function}" if rank == 1 else f"torch._C._nn.{function}"), both, "pure", "self; the indices", ())
+    add(
+        (f"F.{function}_with_indices", f"torch.{function}" if rank == 1 else f"torch._C._nn.{function}"),
+        both,
+        "pure",
+        "self; the indices",
+        (),
+    )
 
 
 def _adaptive_input(input: ShadowTensor, rank: int, function: str) -> None:
@@ -253,7 +266,9 @@ def _output_size(wanted: Any, size: Shape) -> Shape:
 
 
 _register_adaptive_max(1, ("F.adaptive_max_pool1d(seq, 4)",))
-_register_adaptive_max(2, ("F.adaptive_max_pool2d(img, 3)", "F.adaptive_max_pool2d(img, (2, None))", "F.adaptive_max_pool2d(img, 2, return_indices=True)"))
+_register_adaptive_max(
+    2, ("F.adaptive_max_pool2d(img, 3)", "F.adaptive_max_pool2d(img, (2, None))", "F.adaptive_max_pool2d(img, 2, return_indices=True)")
+)
 _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
@@ -369,7 +384,16 @@ def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
 
 
 _register_adaptive_avg(1, ("F.adaptive_avg_pool1d(seq, 4)", "F.adaptive_avg_pool1d(seq[0], 1)"))
-_register_adaptive_avg(2, ("F.adaptive_avg_pool2d(img, (2, 5))", "F.adaptive_avg_pool2d(img, 1)", "F.adaptive_avg_pool2d(cl, 1)", "F.adaptive_avg_pool2d(cl, 3)", "F.adaptive_avg_pool2d(img[0], (None, 3))"))
+_register_adaptive_avg(
+    2,
+    (
+        "F.adaptive_avg_pool2d(img, (2, 5))",
+        "F.adaptive_avg_pool2d(img, 1)",
+        "F.adaptive_avg_pool2d(cl, 1)",
+        "F.adaptive_avg_pool2d(cl, 3)",
+        "F.adaptive_avg_pool2d(img[0], (None, 3))",
+    ),
+)
 _register_adaptive_avg(3, ("F.adaptive_avg_pool3d(vol, 2)", "F.adaptive_avg_pool3d(vol, 1)"))
 
 
@@ -404,7 +428,9 @@ def lp_pool2d(e: Engine, input: Any, norm_type: float, kernel_size: Any, stride:
 def _register_unpool(rank: int, samples: tuple[str, ...]) -> None:
     function = f"max_unpool{rank}d"
 
-    def run(e: Engine, input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None) -> ShadowTensor:
+    def run(
+        e: Engine, input: Any, indices: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, output_size: Any = None
+    ) -> ShadowTensor:
         tensor_only(input, indices)
         kernel = per_dimension(kernel_size, rank)
         steps = kernel if stride is None else per_dimension(stride, rank)
@@ -440,4 +466,10 @@ def _unpool(e: Engine, input: ShadowTensor, indices: ShadowTensor, wanted: Shape
 
 
 _register_unpool(1, ("F.max_unpool1d(*F.max_pool1d(seq, 2, return_indices=True), 2)",))
-_register_unpool(2, ("F.max_unpool2d(*F.max_pool2d(img, 2, return_indices=True), 2)", "F.max_unpool2d(*F.max_pool2d(img, 2, return_indices=True), 2, output_size=(5, 7))"))
+_register_unpool(
+    2,
+    (
+        "F.max_unpool2d(*F.max_pool2d(img, 2, return_indices=True), 2)",
+        "F.max_unpool2d(*F.max_pool2d(img, 2, return_indices=True), 2, output_size=(5, 7))",
+    ),
+)

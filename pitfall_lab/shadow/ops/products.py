@@ -25,7 +25,9 @@ def _scaled(x: Any, factor: float) -> Any:
     return x if factor == 1 else x * np.asarray(factor).astype(x.dtype)
 
 
-def _register_sum(name: str, names: tuple[str, str], product: Any, slopes: Any, ranks: tuple[int, int], shape: Any, samples: tuple[str, ...]) -> None:
+def _register_sum(
+    name: str, names: tuple[str, str], product: Any, slopes: Any, ranks: tuple[int, int], shape: Any, samples: tuple[str, ...]
+) -> None:
     """``beta * input + alpha * product(x, y)``; x is saved if y needs grad, and the other way round."""
     keeps = tuple(sorted((Keep(names[0], 1, 2), Keep(names[1], 2, 1)), key=lambda keep: keep.name))
     title = name.capitalize()
@@ -250,7 +252,12 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
     """(..., I), (..., J), (O, I, J) to (..., O)."""
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
-    if weight.ndim != 3 or input1.shape[:-1] != input2.shape[:-1] or (input1.shape[-1], input2.shape[-1]) != weight.shape[1:] or len({x.dtype for x in given}) > 1:
+    if (
+        weight.ndim != 3
+        or input1.shape[:-1] != input2.shape[:-1]
+        or (input1.shape[-1], input2.shape[-1]) != weight.shape[1:]
+        or len({x.dtype for x in given}) > 1
+    ):
         raise Unmodelled("bilinear with operands of incompatible shapes or dtypes")
     if bias is not None and bias.shape != weight.shape[:1]:
         raise Unmodelled("bilinear with a bias of another shape")
@@ -275,7 +282,12 @@ def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None)
 # -- distances
 
 
-@op("F.cosine_similarity", "torch.cosine_similarity", saves="as norm, div, mul and sum", samples=("F.cosine_similarity(a, b)", "F.cosine_similarity(a, p, dim=0)", "F.cosine_similarity(a, c)"))
+@op(
+    "F.cosine_similarity",
+    "torch.cosine_similarity",
+    saves="as norm, div, mul and sum",
+    samples=("F.cosine_similarity(a, b)", "F.cosine_similarity(a, p, dim=0)", "F.cosine_similarity(a, c)"),
+)
 def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> ShadowTensor:
     tensor_only(x1, x2)
     if x1.dtype != x2.dtype:
@@ -293,11 +305,24 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     return reduce.sum(e, pointwise.mul(e, one, two), dim)
 
 
-@op("torch.functional.cdist", "torch.cdist", saves="x1, x2, result", samples=("torch.cdist(a, b)", "torch.cdist(a, p, p=1.0)", "torch.cdist(a, a)", "torch.cdist(seq, seq * 2)"))
+@op(
+    "torch.functional.cdist",
+    "torch.cdist",
+    saves="x1, x2, result",
+    samples=("torch.cdist(a, b)", "torch.cdist(a, p, p=1.0)", "torch.cdist(a, a)", "torch.cdist(seq, seq * 2)"),
+)
 def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary") -> ShadowTensor:
     """(..., P, M) and (..., R, M) to (..., P, R)."""
     tensor_only(x1, x2)
-    if p not in (1, 2) or x1.ndim < 2 or x1.shape[:-2] != x2.shape[:-2] or x1.shape[-1] != x2.shape[-1] or x1.dtype != x2.dtype or x1.dtype not in ("float32", "float64") or max(x1.shape[-2], x2.shape[-2]) > 25:
+    if (
+        p not in (1, 2)
+        or x1.ndim < 2
+        or x1.shape[:-2] != x2.shape[:-2]
+        or x1.shape[-1] != x2.shape[-1]
+        or x1.dtype != x2.dtype
+        or x1.dtype not in ("float32", "float64")
+        or max(x1.shape[-2], x2.shape[-2]) > 25
+    ):
         raise Unmodelled("cdist with operands of these shapes or dtypes, or of this order p")
 
     def forward(x: Any, y: Any) -> Any:
@@ -321,7 +346,16 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
 # -- weight norm
 
 
-@op("torch.norm_except_dim", saves="as norm, of views", samples=("torch.norm_except_dim(a, 2, 0)", "torch.norm_except_dim(a, 2, 1)", "torch.norm_except_dim(k1, 2, 0)", "torch.norm_except_dim(a, 2, -1)"))
+@op(
+    "torch.norm_except_dim",
+    saves="as norm, of views",
+    samples=(
+        "torch.norm_except_dim(a, 2, 0)",
+        "torch.norm_except_dim(a, 2, 1)",
+        "torch.norm_except_dim(k1, 2, 0)",
+        "torch.norm_except_dim(a, 2, -1)",
+    ),
+)
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
     """The norm over all dimensions but one, kept."""
     tensor_only(v)
@@ -336,7 +370,15 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     raise Unmodelled("weight norm with dim other than the first and the last one")
 
 
-@op("torch._weight_norm", saves="g, v, and private norms", samples=("torch._weight_norm(a, a[:, :1] + 2, 0)", "torch._weight_norm(k1, waves(6, 1, 1).requires_grad_())", "torch._weight_norm(a, p[:1], 1)"))
+@op(
+    "torch._weight_norm",
+    saves="g, v, and private norms",
+    samples=(
+        "torch._weight_norm(a, a[:, :1] + 2, 0)",
+        "torch._weight_norm(k1, waves(6, 1, 1).requires_grad_())",
+        "torch._weight_norm(a, p[:1], 1)",
+    ),
+)
 def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
     """``g * v / norm(v)``, the norm over all dimensions but ``dim``."""
     tensor_only(v, g)
@@ -353,5 +395,7 @@ def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
         along = (flow * s.v).sum(axis=axes, keepdims=True)
         return s.g / size * (flow - s.v * along / (size * size)), along / size
 
-    rule = Rule("WeightNormInterfaceBackward0", lambda x, y: (x * (y / norms(x)), norms(x).reshape(y.shape)), (Keep("g", 1), Keep("v", 0)), vjp)
+    rule = Rule(
+        "WeightNormInterfaceBackward0", lambda x, y: (x * (y / norms(x)), norms(x).reshape(y.shape)), (Keep("g", 1), Keep("v", 0)), vjp
+    )
     return pure(e, rule, (direction, length), v.shape, v.dtype, hidden=("result1",))

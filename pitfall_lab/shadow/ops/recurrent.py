@@ -98,7 +98,11 @@ def _register_cell(name: str) -> None:
     def run(e: Engine, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None) -> Any:
         state = tuple(hx) if name == "lstm" else (hx,)
         tensor_only(input, *state, w_ih, w_hh, *(x for x in (b_ih, b_hh) if x is not None))
-        if input.ndim != 2 or w_hh.shape != (GATES[name] * state[0].shape[-1], state[0].shape[-1]) or w_ih.shape != (w_hh.shape[0], input.shape[1]):
+        if (
+            input.ndim != 2
+            or w_hh.shape != (GATES[name] * state[0].shape[-1], state[0].shape[-1])
+            or w_ih.shape != (w_hh.shape[0], input.shape[1])
+        ):
             raise Unmodelled(f"{name}_cell with operands of incompatible shapes")
         if any(x.shape != (input.shape[0], state[0].shape[-1]) for x in state):
             raise Unmodelled(f"{name}_cell with a state of another shape")
@@ -109,7 +113,10 @@ def _register_cell(name: str) -> None:
     rows = 3 * GATES[name]
     state = "(waves(4, 3), waves(4, 3) * 2)" if name == "lstm" else "waves(4, 3)"
     weights = f"(waves({rows}, 6) * 0.25).requires_grad_(), (waves({rows}, 3) * 0.25).requires_grad_()"
-    samples = (f"torch.{name}_cell(seq[0], {state}, {weights})", f"torch.{name}_cell(seq[0], {state}, {weights}, waves({rows}).requires_grad_(), waves({rows}))")
+    samples = (
+        f"torch.{name}_cell(seq[0], {state}, {weights})",
+        f"torch.{name}_cell(seq[0], {state}, {weights}, waves({rows}).requires_grad_(), waves({rows}))",
+    )
     add(f"torch.{name}_cell", run, "pure", "as the parts", samples)
 
 
@@ -120,7 +127,9 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
     return gates
 
 
-def _steps(e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False) -> tuple[ShadowTensor, State]:
+def _steps(
+    e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False
+) -> tuple[ShadowTensor, State]:
     """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state."""
     gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
@@ -138,7 +147,9 @@ class Plan:
     dropout: float
     batch_first: bool
 
-    def run(self, e: Engine, input: ShadowTensor, states: Sequence[State], layer: Callable[..., tuple[ShadowTensor, State]]) -> tuple[ShadowTensor, list[State]]:
+    def run(
+        self, e: Engine, input: ShadowTensor, states: Sequence[State], layer: Callable[..., tuple[ShadowTensor, State]]
+    ) -> tuple[ShadowTensor, list[State]]:
         """Layer on layer, with dropout in between; ``states`` and the result's have one entry for each layer and direction."""
         last: list[State] = []
         for number, directions in enumerate(self.layers):
@@ -153,7 +164,9 @@ class Plan:
         return input, last
 
 
-def _plan(parameters: Any, has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, per: int) -> Plan:
+def _plan(
+    parameters: Any, has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, per: int
+) -> Plan:
     directions = 2 if bidirectional else 1
     given = list(parameters)
     tensor_only(*given)
@@ -161,7 +174,9 @@ def _plan(parameters: Any, has_biases: bool, num_layers: int, dropout: float, tr
         raise Unmodelled("a recurrent layer with another number of parameters than its options require")
     each = [given[k : k + per] for k in range(0, len(given), per)]
     weights = [Weights(*(g[:4] if has_biases else (*g[:2], None, None)), *(g[4 if has_biases else 2 :])) for g in each]
-    return Plan(tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)), dropout if train else 0.0, batch_first)
+    return Plan(
+        tuple(tuple(weights[k : k + directions]) for k in range(0, len(weights), directions)), dropout if train else 0.0, batch_first
+    )
 
 
 def _register(name: str) -> None:
@@ -213,7 +228,9 @@ def _mkldnn_lstm(e: Engine, plan: Plan, input: ShadowTensor, states: State) -> t
     return (views.transpose(e, output, 0, 1) if plan.batch_first else output, *ends)
 
 
-def _lstm_forward(x: np.ndarray, h: np.ndarray, c: np.ndarray, w: Sequence[np.ndarray], order: Sequence[int]) -> tuple[list[Any], list[Any]]:
+def _lstm_forward(
+    x: np.ndarray, h: np.ndarray, c: np.ndarray, w: Sequence[np.ndarray], order: Sequence[int]
+) -> tuple[list[Any], list[Any]]:
     """The gates of every step, and the states from the first to the last."""
     gates, states = [], [(h.astype(np.float64), c.astype(np.float64))]
     for t in order:

@@ -73,7 +73,8 @@ def _names(name: str, dim: Any) -> str:
     "sum",
     samples=(
         "a.sum()",
-        "a.sum(0)", "a.sum(axis=0, keepdims=True)",
+        "a.sum(0)",
+        "a.sum(axis=0, keepdims=True)",
         "a.sum(dim=1, keepdim=True)",
         "n.sum()",
         "torch.sum(a.t(), 0)",
@@ -343,7 +344,16 @@ def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) 
     "torch.norm",
     "torch.linalg.vector_norm",
     saves="self, result",
-    samples=("a.norm()", "torch.norm(a)", "a.norm(dim=1)", "torch.linalg.vector_norm(a)", "a.norm(p=1)", "a.norm(3)", "a.norm(float('inf'))", "a.norm(0)"),
+    samples=(
+        "a.norm()",
+        "torch.norm(a)",
+        "a.norm(dim=1)",
+        "torch.linalg.vector_norm(a)",
+        "a.norm(p=1)",
+        "a.norm(3)",
+        "a.norm(float('inf'))",
+        "a.norm(0)",
+    ),
 )
 def norm(
     e: Engine, input: Any, p: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None, out: Any = None
@@ -395,7 +405,13 @@ def _truth(name: str, forward: Callable[..., Any]) -> None:
         answer = input.dtype if input.dtype == "uint8" else DType("bool")  # as it was when torch had no bool
         return pure(e, Rule("", lambda x: forward(x, axis=dims, keepdims=keepdim)), (input,), shape, answer)
 
-    add(name, run, "pure", "", (f"(a > 0).{name}()", f"torch.{name}(m, 0)", f"(a > 0).to(torch.uint8).{name}(0)", f"torch.{name}(a > 0, dim=())"))
+    add(
+        name,
+        run,
+        "pure",
+        "",
+        (f"(a > 0).{name}()", f"torch.{name}(m, 0)", f"(a > 0).to(torch.uint8).{name}(0)", f"torch.{name}(a > 0, dim=())"),
+    )
 
 
 _truth("all", np.all)
@@ -476,7 +492,9 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
         if dim is None or dtype is not None or input.dtype.category < 2:
             raise Unmodelled(f"{name} without dim, or with dtype")
         at = wrap_dim(dim, input.ndim)
-        rule = Rule(f"{title}Backward0", lambda x: values(x, at, half=input.dtype == "float16"), (Keep("result", "result"),), partial(vjp, at))
+        rule = Rule(
+            f"{title}Backward0", lambda x: values(x, at, half=input.dtype == "float16"), (Keep("result", "result"),), partial(vjp, at)
+        )
         return pure(e, rule, (input,), input.shape, input.dtype)
 
     def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:

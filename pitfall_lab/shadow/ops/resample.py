@@ -32,7 +32,9 @@ def _along(x: np.ndarray, matrices: Sequence[np.ndarray], *, transposed: bool = 
 def _separable(e: Engine, node: str, input: ShadowTensor, matrices: Sequence[np.ndarray], keeps: tuple[Keep, ...] = ()) -> ShadowTensor:
     shape = (*input.shape[: input.ndim - len(matrices)], *(len(m) for m in matrices))
     last = any_channels_last(input)
-    rule = Rule(node, lambda x: _along(_finite(x), matrices), keeps, lambda g, s: (laid_out(_along(_finite(g), matrices, transposed=True), last),))
+    rule = Rule(
+        node, lambda x: _along(_finite(x), matrices), keeps, lambda g, s: (laid_out(_along(_finite(g), matrices, transposed=True), last),)
+    )
     return pure(e, rule, (input,), shape, input.dtype, stride=suggested(shape, input))
 
 
@@ -58,7 +60,13 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
     """``F.pad`` with something else than a constant: reflect, replicate or circular."""
     rank = len(pad) // 2
-    if mode not in ("reflect", "replicate", "circular") or len(pad) % 2 or rank not in (1, 2, 3) or input.ndim not in (rank + 1, rank + 2) or 0 in input.shape:
+    if (
+        mode not in ("reflect", "replicate", "circular")
+        or len(pad) % 2
+        or rank not in (1, 2, 3)
+        or input.ndim not in (rank + 1, rank + 2)
+        or 0 in input.shape
+    ):
         raise Unmodelled(f"pad with {mode} of {input.ndim} dimensions")
     if any(n < 0 for n in pad):
         raise Unmodelled("pad with a negative padding")
@@ -83,9 +91,24 @@ def _too_wide(input: ShadowTensor, pad: Sequence[int], rank: int, k: int) -> Exc
     return runtime(text, "shape")
 
 
-@op("F.pad", "torch._C._nn.pad", samples=("F.pad(a, (1, 0))", "F.pad(a, (0, 1, 2, 0), value=1.5)", "F.pad(p, (0, 0))", "F.pad(cl, (1, 1))",
-    "F.pad(seq, (1, 2), mode='reflect')", "F.pad(a, (1, 1), 'reflect')", "F.pad(img, (1, 2, 0, 1), mode='reflect')", "F.pad(cl, (1, 2, 0, 1), mode='replicate')",
-    "F.pad(vol, (1, 1, 1, 1, 1, 1), mode='replicate')", "F.pad(seq, (1, 2), mode='circular')", "F.pad(img, (1, 0, 2, 1), mode='circular')", "F.pad(seq, (6, 0), mode='reflect')"))
+@op(
+    "F.pad",
+    "torch._C._nn.pad",
+    samples=(
+        "F.pad(a, (1, 0))",
+        "F.pad(a, (0, 1, 2, 0), value=1.5)",
+        "F.pad(p, (0, 0))",
+        "F.pad(cl, (1, 1))",
+        "F.pad(seq, (1, 2), mode='reflect')",
+        "F.pad(a, (1, 1), 'reflect')",
+        "F.pad(img, (1, 2, 0, 1), mode='reflect')",
+        "F.pad(cl, (1, 2, 0, 1), mode='replicate')",
+        "F.pad(vol, (1, 1, 1, 1, 1, 1), mode='replicate')",
+        "F.pad(seq, (1, 2), mode='circular')",
+        "F.pad(img, (1, 0, 2, 1), mode='circular')",
+        "F.pad(seq, (6, 0), mode='reflect')",
+    ),
+)
 def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = None) -> ShadowTensor:
     tensor_only(input)
     if mode != "constant":
@@ -184,7 +207,9 @@ def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Sha
     return tuple(math.floor(n * f) for n, f in zip(inner, given, strict=True)), given
 
 
-def upsample(e: Engine, node: str, input: ShadowTensor, size: Any, factors: Any, row: Callable[[int, int, float | None], np.ndarray], rank: int) -> ShadowTensor:
+def upsample(
+    e: Engine, node: str, input: ShadowTensor, size: Any, factors: Any, row: Callable[[int, int, float | None], np.ndarray], rank: int
+) -> ShadowTensor:
     """(N, C, *inner) to (N, C, *size)."""
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
@@ -242,7 +267,14 @@ def interpolate(e: Engine, input: Any, size: Any = None, scale_factor: Any = Non
 # -- pixels and channels
 
 
-def _moved(e: Engine, node: str, input: ShadowTensor, shape: Shape, there: Callable[[np.ndarray], np.ndarray], back: Callable[[np.ndarray], np.ndarray]) -> ShadowTensor:
+def _moved(
+    e: Engine,
+    node: str,
+    input: ShadowTensor,
+    shape: Shape,
+    there: Callable[[np.ndarray], np.ndarray],
+    back: Callable[[np.ndarray], np.ndarray],
+) -> ShadowTensor:
     last = is_channels_last(input)
     rule = Rule(node, there, (), lambda g, s: (laid_out(back(g), last),))
     return pure(e, rule, (input,), shape, input.dtype, stride=channels_last_strides(shape) if last else None)
@@ -262,7 +294,10 @@ def _gather_pixels(x: np.ndarray, r: int) -> np.ndarray:
     return split.transpose(*range(n + 1), n + 2, n + 4, n + 1, n + 3).reshape(*outer, channels * r * r, height // r, width // r)
 
 
-@op("F.pixel_shuffle", samples=("F.pixel_shuffle(img, 2)", "F.pixel_shuffle(cl, 2)", "F.pixel_shuffle(img[0], 2)", "F.pixel_shuffle(img, 3)"))
+@op(
+    "F.pixel_shuffle",
+    samples=("F.pixel_shuffle(img, 2)", "F.pixel_shuffle(cl, 2)", "F.pixel_shuffle(img[0], 2)", "F.pixel_shuffle(img, 3)"),
+)
 def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
     """(..., C * r * r, H, W) to (..., C, H * r, W * r)."""
     tensor_only(input)

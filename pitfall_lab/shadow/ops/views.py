@@ -696,7 +696,9 @@ def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) 
 def hsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTensor, ...]:
     tensor_only(input)
     if not input.ndim:
-        raise runtime("torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!", "shape", tensor=input)
+        raise runtime(
+            "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!", "shape", tensor=input
+        )
     return _even_split(e, "hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
@@ -866,7 +868,17 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
     self.storage, self.offset, self.shape, self.stride, self.dtype = value.storage, value.offset, value.shape, value.stride, value.dtype
 
 
-@op("clone", samples=("a.clone()", "a.t().clone()", "torch.clone(h)", "c.expand(2, 3).clone()", "img.clone(memory_format=torch.channels_last)", "cl.clone()"))
+@op(
+    "clone",
+    samples=(
+        "a.clone()",
+        "a.t().clone()",
+        "torch.clone(h)",
+        "c.expand(2, 3).clone()",
+        "img.clone(memory_format=torch.channels_last)",
+        "cl.clone()",
+    ),
+)
 def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     tensor_only(input)
     if memory_format is not None and "preserve" not in str(memory_format):

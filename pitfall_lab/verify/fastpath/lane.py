@@ -249,7 +249,7 @@ class Express:
             if plan.leaves:
                 self._graph.created.clear()
                 self._label_leaves(plan, operands)
-            own, = nodes
+            (own,) = nodes
             own.mark, records.node_count = nodes_before + number, nodes_before + made
             own.twin = records.nodes.latest = sequence
         records.tensor_count = mark = t + 1
@@ -430,7 +430,7 @@ class Express:
     def _is_cleared(self, ahead: Ahead) -> bool:
         """Like :meth:`_agrees`, for ``x.grad = None``."""
         plan, operands, _, _, place, *_ = ahead
-        record, = operands
+        (record,) = operands
         real: Any = record()
         if tensor_facts.grad_of(real) is not None:
             return False

@@ -187,7 +187,6 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
     return made
 
 
-
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
     """Where a new tensor that only the graph holds is saved: the index of the node, and that of the saved tensor in it."""
     for place, node in enumerate(nodes):

@@ -18,9 +18,7 @@ def holds(real: Any, place: StorageRecord, data: np.ndarray) -> bool:
     """Whether a tensor's storage is at its old address and its contents are ``data``, those after the last event."""
     memory = real.untyped_storage()
     return (
-        memory._cdata == place.impls[0]
-        and memory.nbytes() >= data.nbytes
-        and tensor_facts.bytes_in(memory, data.nbytes) == data.tobytes()
+        memory._cdata == place.impls[0] and memory.nbytes() >= data.nbytes and tensor_facts.bytes_in(memory, data.nbytes) == data.tobytes()
     )
 
 

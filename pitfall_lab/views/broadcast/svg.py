@@ -121,9 +121,7 @@ def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, place: tuple[fl
         index = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)
         value = operand["cells"][index] if operand["cells"] and index < len(operand["cells"]) else None
         canvas.rect(x + c * 36, y + r * 22, 34, 20, "box" if real else "ghost", stroke=colour if real else "")
-        canvas.text(
-            x + c * 36 + 17, y + r * 22 + 14, "" if value is None else _short(value), "t s m" if real else "t s m dim", "middle"
-        )
+        canvas.text(x + c * 36 + 17, y + r * 22 + 14, "" if value is None else _short(value), "t s m" if real else "t s m dim", "middle")
 
 
 def _short(value: Any) -> str:

@@ -17,6 +17,8 @@ FEWEST = 2
 """So many cards a box must hold: one card says more than a box around it."""
 
 Pairs = dict[tuple[str, str], int]
+
+
 class Nested:
     """The cards of a graph, sorted into boxes."""
 

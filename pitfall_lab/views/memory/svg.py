@@ -40,8 +40,10 @@ def draw_together(programs: dict[str, tuple[dict[str, Any], Facts]], language: s
             canvas.text(16, 24, "没有占用内存的存储" if zh else "no storage with any bytes", "t s dim")
             y += 60
         canvas.parts.append("</g>")
-    words = "、".join(f"{name} 峰值 {bytes_text(b)}" for name, b in peaks.items()) if zh else ", ".join(
-        f"{name}: peak {bytes_text(b)}" for name, b in peaks.items()
+    words = (
+        "、".join(f"{name} 峰值 {bytes_text(b)}" for name, b in peaks.items())
+        if zh
+        else ", ".join(f"{name}: peak {bytes_text(b)}" for name, b in peaks.items())
     )
     return canvas.svg(LEFT + WIDTH + 20, y, words)
 
