@@ -47,7 +47,7 @@ y.grad_fn.register_prehook(lambda g: (g[0] * 2,))
 (y * 2).sum().backward(inputs=(y,))
 print(y.grad)
 """,
-        "hooks on nodes",
+        "node hooks",
     ),
     "a sparse gradient, and a dense one": (
         """
