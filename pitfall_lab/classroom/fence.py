@@ -100,7 +100,7 @@ class Fence:
 
 
 def limit(*, memory: int, seconds: float) -> None:
-    """Limit this process: ``memory`` in MiB beyond what it has, ``seconds`` of processor time, 8 MiB a file, 64 open files."""
+    """Limit this process: ``memory`` MiB beyond what it has, ``seconds`` + 2 seconds of processor time, 8 MiB a file, 64 open files."""
     import resource
 
     page = resource.getpagesize()

@@ -17,7 +17,7 @@ from pitfall_lab.lessons.misconceptions import Misconception
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """What was overlooked: the statement in ``line``, or only a ``call`` or an operation with a number (``* 3``) in it."""
+    """What was overlooked: the statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it."""
 
     line: int
     call: str = ""
@@ -46,7 +46,7 @@ def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
 
 
 def slips(program: str) -> Iterator[Mistake]:
-    """Yield the program with one thing left out: calls and operations with a number first, then statements, the last first."""
+    """Yield the program with one part left out: an operation with a constant (``* 3``), a method call, then a statement, the last first."""
     tree = ast.parse(program)
     if any(isinstance(node, ast.While) for node in ast.walk(tree)):
         return  # it might never end

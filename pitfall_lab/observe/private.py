@@ -115,7 +115,8 @@ _name(
 ENOUGH_RECOMPUTED = "_StopRecomputationError"
 _name(
     f"torch.utils.checkpoint.{ENOUGH_RECOMPUTED}", "the end of a recomputation, by the error's name",
-    T("the early end of a recomputation (such a call is shown as failed)", "重计算的提前结束（这样的调用显示为失败）"),
+    T("where torch.utils.checkpoint ends a recomputation early (the last call in it is shown as failed)",
+      "torch.utils.checkpoint 在何处提前结束重计算（其中最后一次调用显示为失败）"),
 )  # fmt: skip
 
 # ------------------------------------------------------------------ function modes
@@ -203,7 +204,7 @@ def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
 _eval_frame: Any = _name(
     "torch._C._dynamo.eval_frame.set_code_exec_strategy", "keeping torch.compile from compiling functions of ours",
     T(
-        "what torch.compile makes of a program (it may compile functions of this package as well)",
+        "how torch.compile compiles a program (it may compile functions of this package as well)",
         "torch.compile 如何编译程序（可能连同本工具的函数一起编译）",
     ),
 )  # fmt: skip

@@ -151,7 +151,11 @@ class Disagreement(Exception):
 
 
 def page(calls: dict[str, str] | None = None) -> str:
-    """The whole page. ``calls`` are known calls of mirrored operations, by name; without them, calls are looked for (a minute)."""
+    """The text of the page.
+
+    ``calls`` maps the name of an operation that the shadow engine has no entry for (a *mirrored* one) to a call of it on small operands.
+    Without ``calls``, such calls are searched for, which takes about a minute.
+    """
     from pitfall_lab.verify.experiments import catalogue
 
     modelled, mirrored = catalogue.modelled(), catalogue.mirrored()

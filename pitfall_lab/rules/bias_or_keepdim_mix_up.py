@@ -53,7 +53,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Is ``small`` a reduction of ``full`` (or of what has its shape) that lost an axis in the middle or at the end?"""
+    """The mix-up if ``small`` is a reduction without ``keepdim`` of ``full``, or of a tensor of its shape, along any axis but the first."""
     made = story.event((story.tensor(small, event.step) or {}).get("born"))
     if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
         return None
@@ -69,7 +69,7 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _axis(made: Event, dimensions: int) -> int | None:
-    """The one axis that a reduction went along."""
+    """The axis that a reduction was given (``dim``), as a number from 0 on; ``None`` if it was not given one integer."""
     for given in made.operands[1:]:
         if given.label is None and given.name in ("dim", "axis", "") and given.text.lstrip("-").isdigit():
             return int(given.text) % dimensions
@@ -77,7 +77,7 @@ def _axis(made: Event, dimensions: int) -> int | None:
 
 
 def _related(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Is it the reduced tensor itself, or what was computed from it or from the same as it?"""
+    """Is ``full`` the tensor that was reduced, or computed from it, or from one of the operands that it was computed from?"""
     source = made.operands[0].label
     if full == source:
         return True

@@ -24,7 +24,7 @@ SEQUENCE = 3
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``layer`` saw ``steps`` steps of ``examples`` examples; ``pick`` left the examples out, and ``loss`` had ``steps`` targets."""
+    """``layer`` ran over ``steps`` time steps of ``examples`` examples; ``pick`` removed that axis, and ``loss`` had ``steps`` targets."""
 
     layer: Event
     steps: int
@@ -34,7 +34,7 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each recurrent layer whose results are told apart by step where the targets are told apart by example."""
+    """One finding for each recurrent layer without ``batch_first=True`` whose loss has a target for each index of the first axis."""
     told = set()
     for event in story.calls(*RECURRENT):
         place = story.span(event.step)

@@ -1,4 +1,4 @@
-"""PL613: the backward of a custom Function never uses the gradient that it is handed, so what comes after the Function does not count."""
+"""PL613: the backward of a custom Function never uses ``grad_output``: the derivatives of the operations after it are missing."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _finding(story: Story, found: Ignored) -> Finding:
 
 
 def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:
-    """``return incoming * (…)`` for all that is returned and is no ``None``."""
+    """Multiply each value that ``backward`` returns, except ``None``, by the incoming gradient: ``return incoming * (…)``."""
     program = story.program
     statement = program.statement_at(story.span(last.step))
     function = program.function(statement) if statement is not None else None

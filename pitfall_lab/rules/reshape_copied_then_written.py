@@ -1,4 +1,4 @@
-"""PL706: a reshaped tensor was written. Where the memory is not in that order, ``reshape`` copies, and the write is lost."""
+"""PL706: the result of ``reshape`` was written. Where the strides allow no view of that shape, it is a copy, and the write is lost."""
 
 from __future__ import annotations
 

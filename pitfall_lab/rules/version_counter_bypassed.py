@@ -100,7 +100,7 @@ def _saved_tensor(story: Story, cause: StaleRead) -> str | None:
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:
-    """Both gradients, shortened to the cells that differ when they are long."""
+    """Torch's gradient and the one that was meant, as text; if one is long, only the elements in which they differ."""
     differ = difference(harm.torch, harm.meant)
     long = (
         isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")

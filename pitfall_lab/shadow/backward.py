@@ -185,7 +185,10 @@ class Pass:
         return None
 
     def take(self, incoming: list[Gradient | None], answer: Answer) -> None:
-        """Replace incoming gradients by what hooks returned (``answer``; None: unknown). Unchanged ones keep their memory."""
+        """Replace each incoming gradient that a hook changed by the one in ``answer``; the others keep their storage.
+
+        If ``answer`` is None, it is not known what the hooks returned: the gradients keep their shapes, and their values become unknown.
+        """
         for index, gradient in enumerate(incoming):
             seen = None if answer is None or index >= len(answer) else answer[index]
             if answer is None:

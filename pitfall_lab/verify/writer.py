@@ -133,7 +133,10 @@ class Writer:
         return path in self._last
 
     def note(self, path: str, field: str, value: Any) -> None:
-        """Note that a row has changed a field of an object whose last value is stored here."""
+        """Store ``value`` as the last value of ``field`` of the object at ``path``, because a row has written it.
+
+        Later events are compared with it (:meth:`changes`). The object must be stored already (:meth:`remembers`).
+        """
         self._last[path][field] = value
 
     # ------------------------------------------------------------------ rows

@@ -121,7 +121,7 @@ MODULES = {"torch", "F", "nn", "th", "functional", "init", "np", "numpy"}
 
 
 def _is_module_path(node: ast.expr) -> bool:
-    """``torch.nn.functional`` and the like."""
+    """Whether ``node`` is an attribute, at any depth, of a module in :data:`MODULES` other than ``F``: ``torch.nn.functional``."""
     while isinstance(node, ast.Attribute):
         node = node.value
         if isinstance(node, ast.Name) and node.id in MODULES - {"F"}:

@@ -69,7 +69,7 @@ def at_tap(tap: Shape) -> Any:
 
 
 def _correlate(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
-    """(N, C, *size) and (O, C / groups, *kernel) to (N, O, *count)."""
+    """The sums of a convolution: (N, C, *size) with filters (O, C / groups, *kernel) to (N, O, *count), the count of windows, in float64."""
     size = x.shape[2:]
     padded = windows.padded(x.astype(np.float64)).reshape(
         x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))
@@ -82,7 +82,7 @@ def _correlate(x: np.ndarray, w: np.ndarray, windows: Windows, groups: int) -> n
 
 
 def _spread(g: np.ndarray, w: np.ndarray, windows: Windows, groups: int, size: Shape) -> np.ndarray:
-    """The transpose of :func:`_correlate` in its first argument: (N, O, *count) to (N, C, *size)."""
+    """The gradient of :func:`_correlate` for ``x``; also a transposed convolution: (N, O, *count) to (N, C, *size)."""
     channels = w.shape[1] * groups
     full = np.zeros((g.shape[0], groups, w.shape[1], *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))))
     split = g.astype(np.float64).reshape(g.shape[0], groups, -1, *g.shape[2:])
@@ -93,7 +93,7 @@ def _spread(g: np.ndarray, w: np.ndarray, windows: Windows, groups: int, size: S
 
 
 def _correlate_filters(x: np.ndarray, g: np.ndarray, windows: Windows, groups: int) -> np.ndarray:
-    """The transpose of :func:`_correlate` in its second argument: the gradient of (O, C / groups, *kernel)."""
+    """The gradient of :func:`_correlate` for ``w``: (N, C, *size) and (N, O, *count) to (O, C / groups, *kernel)."""
     size = x.shape[2:]
     padded = windows.padded(x.astype(np.float64)).reshape(
         x.shape[0], groups, -1, *(n + 2 * p for n, p in zip(size, windows.padding, strict=True))
@@ -291,7 +291,7 @@ def _columns(input: ShadowTensor, windows: Windows) -> tuple[int, Shape]:
 
 @op("F.unfold", "torch._C._nn.im2col", samples=("F.unfold(img, 2)", "F.unfold(img[0], (2, 3), padding=1, stride=2)"))
 def unfold(e: Engine, input: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> ShadowTensor:
-    """(N, C, H, W) to (N, C * taps, windows)."""
+    """Each window as a column: (N, C, H, W) to (N, C * elements of the kernel, windows)."""
     tensor_only(input)
     windows = Windows(per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2))
     if input.ndim not in (3, 4) or any(n < 1 for n in windows.count(input.shape[-2:])):
@@ -325,7 +325,7 @@ def _folded(g: np.ndarray, windows: Windows, channels: int, size: Shape) -> np.n
     samples=("F.fold(F.unfold(img, 2), (4, 6), 2)", "F.fold(F.unfold(img[0], 2, stride=2), (4, 6), 2, stride=2)"),
 )
 def fold(e: Engine, input: Any, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> ShadowTensor:
-    """(N, C * taps, windows) to (N, C, H, W): overlapping windows are added."""
+    """Put each column back as a window: (N, C * elements of the kernel, windows) to (N, C, H, W). Where windows overlap, they are added."""
     tensor_only(input)
     windows = Windows(per_dimension(kernel_size, 2), per_dimension(stride, 2), per_dimension(padding, 2), per_dimension(dilation, 2))
     size = per_dimension(output_size, 2)

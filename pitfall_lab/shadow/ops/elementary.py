@@ -485,7 +485,7 @@ def special_xlog1py(e: Engine, input: Any, other: Any) -> ShadowTensor:
 def ldexp(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or other.dtype.category != 1:
-        raise Unmodelled("the derivative of ldexp")
+        raise Unmodelled("the derivative of ldexp, or ldexp with exponents that are not integers")
     dtype = as_float(input.dtype)
     return pointwise(e, Rule("", lambda x, k: x * np.exp2(k)), (input, other), dtype, like=input)
 

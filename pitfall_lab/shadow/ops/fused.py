@@ -1,6 +1,6 @@
 """Fused optimizer steps: one kernel that writes parameters and state directly.
 
-No version counter moves: a step between forward and backward goes unnoticed, and the gradient is silently wrong.
+No version counter is incremented: a step between forward and backward goes unnoticed, and the gradient is silently wrong.
 Source in torch: ``aten/src/ATen/native/cpu/FusedAdamKernel.cpp``, ``FusedSGDKernel.cpp``, ``FusedAdagradKernel.cpp``.
 """
 
@@ -109,7 +109,7 @@ add("torch._fused_adamw_", _adam(decoupled=True), "inplace")
 def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, weight_decay: float, momentum: float, lr: Any,
               dampening: float, nesterov: bool, maximize: bool, is_first_step: bool, grad_scale: Any = None,
               found_inf: Any = None) -> None:  # fmt: skip
-    """``p -= lr * grad``, with momentum and weight decay; no counter moves."""
+    """``p -= lr * grad``, with momentum and weight decay. No version counter is incremented."""
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
     if any(p.dtype in ("float16", "bfloat16") and p.numel >= LANES for p in params):
@@ -135,7 +135,7 @@ def fused_sgd(e: Engine, params: Any, grads: Any, momentum_buffer_list: Any, *, 
 @op("torch._fused_adagrad_", kind="inplace")
 def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_steps: Any, *, lr: Any, lr_decay: float, weight_decay: float,
                   eps: float, maximize: bool, grad_scale: Any = None, found_inf: Any = None) -> None:  # fmt: skip
-    """Adagrad; no counter moves."""
+    """One step of Adagrad. No version counter is incremented."""
     _no_scaling(grad_scale, found_inf)
     rate = _number(lr)
 
@@ -154,7 +154,7 @@ def fused_adagrad(e: Engine, params: Any, grads: Any, state_sums: Any, state_ste
 
 @op("torch._amp_foreach_non_finite_check_and_unscale_", kind="inplace")
 def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
-    """Multiply all gradients by ``inv_scale`` (a tensor of one number) and note whether one of them is not finite; uncounted."""
+    """Multiply all gradients by ``inv_scale`` (one element), and set ``found_inf`` to 1 if one is not finite. No version is incremented."""
 
     def compute(noted: Array, *rest: Array) -> tuple[Array, ...]:
         *gradients, factor = rest
@@ -167,7 +167,7 @@ def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
 @op("torch._amp_update_scale_", kind="inplace")
 def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf: Any, scale_growth_factor: float,
                  scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
-    """Halve the scale after an overflow, double it after ``growth_interval`` steps without one. The scale's change is counted."""
+    """Halve the scale after an overflow, double it after ``growth_interval`` steps without one. The scale's version is incremented."""
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:
         if infinite.any():

@@ -22,7 +22,7 @@ from pitfall_lab.shadow.storage import Counter, ShadowTensor, Shape, is_contiguo
 
 
 def product(a: Any, b: Any) -> Any:
-    """``a @ b``. Where sums on the way overflow, the order in which a library adds decides between a number, infinity and NaN."""
+    """``a @ b``. Raises Unmodelled where a sum may overflow: the result then depends on the kernel's order of additions."""
     if a.dtype.kind == "f" and a.size and b.size:
         largest = [float(np.abs(x, where=np.isfinite(x), out=np.zeros(x.shape)).max()) for x in (a, b)]
         if largest[0] * largest[1] * a.shape[-1] > np.finfo(a.dtype).max:

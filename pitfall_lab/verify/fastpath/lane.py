@@ -295,7 +295,7 @@ class Express:
         self._long_way.failed(self._as_call(ahead), error)
 
     def _agrees(self, ahead: Ahead, result: Any) -> bool:  # noqa: C901, PLR0912 - runs after every call
-        """Compare the results with torch's and write the row. False, with nothing recorded, if one differs."""
+        """Compare torch's results with the shadow's. If all agree, record the call as a row of the trace; if not, record nothing."""
         plan, operands, shadows, nodes, place, _, _, insides, done = ahead
         if done is not None and not self._conforms(ahead):
             return False

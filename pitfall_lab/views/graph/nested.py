@@ -20,7 +20,7 @@ Pairs = dict[tuple[str, str], int]
 
 
 class Nested:
-    """The cards of a graph, sorted into boxes."""
+    """The autograd graph with modules as boxes: the modules that each card (node or tensor) belongs to, and which of them get a box."""
 
     def __init__(self, facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> None:
         of = modules(facts)
@@ -43,11 +43,11 @@ class Nested:
             self.boxes[path]["opens"] = ""
 
     def openable(self) -> list[Path]:
-        """The boxes from the outermost to the innermost, and in order of birth."""
+        """The paths of the boxes, from the outermost to the innermost; at the same depth, in the order in which they were created."""
         return sorted(self.boxes, key=lambda path: (len(path), self.boxes[path]["born"]))
 
     def seen(self, opened: Path) -> dict[str, str]:
-        """Card → what stands for it while ``opened`` and all around it is open: itself, or a box."""
+        """What is drawn for each card while ``opened`` and the modules around it are open: the card itself or a closed box (ids)."""
         out = {}
         for card in self.cards:
             path = self.home[card["id"]]
@@ -74,7 +74,7 @@ class Nested:
 
 
 def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
-    """Whether a way leaves the box and enters it again: what is between (a loop's body around its layers) would be above and below it."""
+    """Whether a path in the graph leaves the box and enters it again: what is between would lie both above and below it."""
     todo = [other for one in inside for other in below.get(one, ()) if other not in inside]
     seen = set(todo)
     while todo:
