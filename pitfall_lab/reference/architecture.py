@@ -17,22 +17,24 @@ PAGE = DOCS / "architecture.md"
 _BEFORE = """\
 # Architecture
 
-`trace` is the document in the middle: an immutable log of what a program did. Two engines write it together. `observe` watches real torch,
-`shadow` predicts each call with NumPy alone, and `verify` is where they meet and are compared. Everything else reads traces: `rules` finds
-pitfalls, `views` draws, `widgets` brings both into a notebook, `lessons` teaches and grades with them.
+The packages directly in `pitfall_lab` are called *rooms*. `trace` is the one in the middle: a log of what a program did, which is never
+changed once it is written. Two engines write it together: `observe` watches real torch, `shadow` predicts each call with NumPy alone, and
+`verify` runs both and compares them. Everything else reads traces: `rules` finds pitfalls, `views` draws, `widgets` brings both into a
+notebook, `lessons` teaches and grades with them.
 
-An arrow points from a room to one that it imports; arrows that follow from others are left out. `tests/test_architecture.py` says what each
-room may import, and `python -m pitfall_lab.reference.architecture` writes this page.
+An arrow points from a room to one that it imports; there is none where a longer way of arrows leads to the same room.
+`tests/test_architecture.py` says what each room may import, and `python -m pitfall_lab.reference.architecture` writes this page.
 
 """
 _ON_TOP = """
 Beside the rooms are `api.py` (what notebooks and scripts call), `cli.py` (the console script), `pytest_plugin.py`, `processes.py` (the only
 module that starts processes) and `resources.py` (where the shipped files are). `frontend` holds the TypeScript sources, `static`,
-`labextension` and `widgets/*.js` what is built of them, `jupyter` the settings of `pitfall-lab lab`, `docs` these pages.
+`labextension` and `widgets/*.js` what is built from them, `jupyter` the settings of `pitfall-lab lab`, `docs` these pages.
 
-A change begins here: a call of torch is read in `observe/recorder.py`, predicted by one entry in `shadow/ops/`, compared in
-`verify/comparison.py` and written by `verify/writer.py`; what comes often goes through `verify/fastpath/`. A pitfall is one file in
-`rules/`, a view one folder in `views/`, a belief one function in `lessons/misconceptions.py`, a chapter one notebook.
+Where to change what: a call of torch is read in `observe/recorder.py`, predicted by one entry in `shadow/ops/`, compared in
+`verify/comparison.py` and written by `verify/writer.py`; calls that are repeated go through [the fast path](fastpath.md),
+`verify/fastpath/`. A pitfall is one file in `rules/`, a view one folder in `views/`, a belief one function in
+`lessons/misconceptions.py`, a chapter one notebook.
 """
 
 
