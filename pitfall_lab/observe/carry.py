@@ -58,7 +58,7 @@ def unpack(data: bytes, namespace: dict[str, Any]) -> None:
     if not data:
         return
     # Storages that torch reads from a file look as if another library could write them, which a recorder would have to watch.
-    values, grads = torch.load(io.BytesIO(data), weights_only=False, map_location=lambda storage, _: storage.clone())
+    values, grads = torch.load(io.BytesIO(data), weights_only=False, map_location=lambda storage, _: storage.clone())  # type: ignore[attr-defined]
     for tensor, gradient in grads:
         tensor.grad = gradient
     namespace.update(values)

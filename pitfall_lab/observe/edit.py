@@ -47,11 +47,10 @@ class Bench:
         """
         state = replay(self.trace)
         record = state["tensors"].get(label) or {}
-        name = record.get("name")
+        name = str(record.get("name") or label)
         value = self._values.get(name, lambda: None)()
         if value is None:
-            who = name or label
-            raise Refused(T(f"`{who}` no longer exists, so nothing was written.", f"`{who}` 已不存在，没有写入。"))
+            raise Refused(T(f"`{name}` no longer exists, so nothing was written.", f"`{name}` 已不存在，没有写入。"))
         if len(index) != value.ndim or not all(0 <= i < n for i, n in zip(index, value.shape, strict=True)):
             raise Refused(T(f"`{name}` has no element at {list(index)}.", f"`{name}` 没有下标为 {list(index)} 的元素。"))
         number = _number(text, value.dtype)

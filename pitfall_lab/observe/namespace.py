@@ -78,7 +78,7 @@ def _has(module: torch.nn.Module, real: torch.Tensor) -> bool:
     work, seen = [module], {id(module)}
     while work:
         inside = work.pop().__dict__
-        tables = inside.get("_parameters"), inside.get("_buffers"), inside.get("_modules")
+        tables: list[Any] = [inside.get("_parameters"), inside.get("_buffers"), inside.get("_modules")]
         if not all(type(table) is dict for table in tables):
             return True  # a class with tables of its own (a scripted module): its named_parameters decides
         for value in (*tables[0].values(), *tables[1].values()):

@@ -51,7 +51,7 @@ class Elsewhere:
         """Profile function, called first in a new thread: install a recorder there and remove itself."""
         sys.setprofile(None)
         if not self._is_over:
-            Recorder(_Hearing(self), self._sources).__enter__()
+            Recorder(_Hearing(self), self._sources).__enter__()  # type: ignore[no-untyped-call]
 
     def hear(self, op: str, span: Span | None) -> None:
         """Note that another thread has called torch for the first time."""

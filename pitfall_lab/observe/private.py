@@ -197,7 +197,7 @@ swap: Callable[[Any, Any], None] | None = _name(
 
 def swap_by(function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Make torch swap tensors with ``function``; return the function that did so before."""
-    before, torch._C._swap_tensor_impl = torch._C._swap_tensor_impl, function
+    before, torch._C._swap_tensor_impl = torch._C._swap_tensor_impl, function  # type: ignore[assignment]
     return before
 
 

@@ -118,7 +118,9 @@ class Lane(Protocol):
 class Listener(Protocol):
     """What the recorder calls for each torch call and other event of the program."""
 
-    lane: Lane | None
+    @property
+    def lane(self) -> Lane | None:
+        """The fast path, if there is one."""
 
     def before(self, call: Call) -> Verdict:
         """Called before a call."""
@@ -202,7 +204,7 @@ class Recorder(TorchFunctionMode):
         run, lane = site.run, self._lane
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
             # Most calls (of plain tensors, which no other class handles) take this path, with as few Python calls of ours as possible.
-            ahead = None
+            ahead, place = None, None
             try:
                 if site.is_user:
                     scope = site.alone if caller.f_back is self._around else None
@@ -229,7 +231,7 @@ class Recorder(TorchFunctionMode):
                     self.stop(error, site.span)
                 return result
         call, verdict = self._begin(func, kinds, args, kwargs, caller)
-        caller = None
+        caller = None  # type: ignore[assignment]
         try:
             if call is None:
                 return run(func, args, kwargs) if kinds or self._backward_frame is None else self._pass_on(func, run, args, kwargs)
@@ -264,10 +266,11 @@ class Recorder(TorchFunctionMode):
     def start(self) -> Self:
         """Enter this function mode in the current thread."""
         if private.has_modes:
-            torch.overrides.has_torch_function = _unaware_of_us
+            torch.overrides.has_torch_function = _unaware_of_us  # type: ignore[assignment]
         undispatched.begin()
         self._is_on = True
-        return self.__enter__()
+        self.__enter__()  # type: ignore[no-untyped-call]
+        return self
 
     def abandon(self) -> None:
         """End the recording in a process that the program forked. Inside a call the mode stays on, but records nothing."""
@@ -283,7 +286,7 @@ class Recorder(TorchFunctionMode):
             return
         self._is_on = False
         if not private.has_modes:
-            self.__exit__(None, None, None)
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             return
         above: list[Any] = []
         while modes_on():
@@ -436,9 +439,9 @@ class Recorder(TorchFunctionMode):
         """Where a call comes from; None if no frame of the learner's code is around it."""
         caller = site
         while not site.is_user:
-            frame = frame.f_back  # type: ignore[assignment]
-            if frame is None:
+            if frame.f_back is None:
                 return None
+            frame = frame.f_back
             site = self._site(frame)
         return caller, site, frame, self._scope(frame)
 

@@ -64,7 +64,7 @@ def possible() -> bool:
 
 def tracing() -> bool:
     """Whether a transform or tracer is running now: tensors that we read would be wrapped, or our reads traced."""
-    return (
+    return bool(
         not has_switches
         or transform() is not None
         or jit_tracer() is not None

@@ -15,6 +15,9 @@ import torch
 
 from pitfall_lab.observe import private
 
+_UTILS: Any = torch.utils
+"""Its name ``weakref`` is replaced while a program is recorded."""
+
 
 class Watching(weakref.ref):  # type: ignore[type-arg]
     """A weak reference of this package to a tensor of the program; torch's check before a swap ignores it."""
@@ -34,14 +37,14 @@ class SwapWatch:
     def start(self) -> None:
         """Replace torch's swap function and its check for weak references."""
         if private.swap is not None:
-            self._swap, self._references = private.swap_by(self._swapping), torch.utils.weakref
-            torch.utils.weakref = _References()
+            self._swap, self._references = private.swap_by(self._swapping), _UTILS.weakref
+            _UTILS.weakref = _References()
 
     def stop(self) -> None:
         """Restore both."""
         if self._swap is not None:
             private.swap_by(self._swap)
-            torch.utils.weakref, self._swap = self._references, None
+            _UTILS.weakref, self._swap = self._references, None
 
     def _swapping(self, one: Any, other: Any) -> None:
         if threading.get_ident() != self._thread:

@@ -15,6 +15,8 @@ import torch
 from pitfall_lab.observe import private
 from pitfall_lab.trace import T
 
+UNINITIALIZED: Any = torch.nn.parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+"""The parameters of lazy modules before their first forward."""
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 _SAVED: dict[type, tuple[str, ...]] = {}
 _CREATIONS = {
@@ -65,15 +67,19 @@ def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
     device = tensor.device
     first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, None if asleep else _is_leaf(tensor), kind
     if is_opaque(tensor):
-        shapeless = tensor.is_nested or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+        shapeless = tensor.is_nested or isinstance(tensor, UNINITIALIZED)
         return Facts(() if shapeless else _sizes(tensor.shape), *first)
     storage = tensor.untyped_storage()
     inference = tensor.is_inference()
     return Facts(
-        tuple(tensor.shape), *first, tensor.stride(), tensor.storage_offset(), storage._cdata,
+        tuple(tensor.shape), *first, tensor.stride(), _offset(tensor), storage._cdata,
         storage.data_ptr() if device.type == "cpu" else 0, storage.nbytes(), tensor.element_size(),
         _version(tensor), tensor._is_view(), inference, not storage.resizable(),
     )  # fmt: skip
+
+
+def _offset(tensor: torch.Tensor) -> int:
+    return tensor.storage_offset()  # type: ignore[return-value] # no symbolic sizes outside of tracing
 
 
 def _sizes(shape: Iterable[Any]) -> tuple[int, ...]:
@@ -91,7 +97,7 @@ def _version(tensor: torch.Tensor) -> int | None:
 
 def _is_leaf(tensor: torch.Tensor) -> bool | None:
     try:
-        return _of_history(tensor, "is_leaf")
+        return bool(_of_history(tensor, "is_leaf"))
     except RuntimeError:
         return None
 
@@ -115,7 +121,7 @@ def is_at_version(tensor: torch.Tensor, version: int) -> bool:
 
 def is_opaque(tensor: torch.Tensor) -> bool:
     """Whether the tensor has no strided memory that can be read: a sparse, nested, quantized, wrapped or lazy tensor, and the like."""
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, UNINITIALIZED):
         return True  # a parameter of a lazy module: it has no shape yet
     if tensor.layout is not torch.strided or _is_wrapped(tensor):
         return True
@@ -155,7 +161,7 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
     """Why the tensor's memory cannot be read; ``None`` if it can."""
     if not is_opaque(tensor):
         return None
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, UNINITIALIZED):
         return T("a parameter without a shape yet", "还没有形状的参数")
     if _is_wrapped(tensor):
         return T("a tensor that a function transform has wrapped", "被函数变换包裹的张量")
@@ -188,7 +194,8 @@ def device_name(device: torch.device) -> str:
 
 def weak_storage(tensor: torch.Tensor) -> int:
     """A weak reference to the tensor's StorageImpl, which keeps its address unique but not its memory. End it by ``private.let_go``."""
-    return tensor.untyped_storage()._weak_ref()
+    reference: Any = tensor.untyped_storage()._weak_ref()  # an address, whatever the stubs say
+    return int(reference)
 
 
 def storage_behind(reference: int) -> torch.UntypedStorage | None:
@@ -316,10 +323,11 @@ def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def set_version(tensor: torch.Tensor, version: int) -> None:
     """Set the tensor's version. The caller must restore the old version."""
+    write: Any = private.set_versions
     try:
-        private.set_versions((tensor,), (version,))
+        write((tensor,), (version,))
     except TypeError:  # torch before 2.7 takes one tensor
-        private.set_versions(tensor, version)
+        write(tensor, version)
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:

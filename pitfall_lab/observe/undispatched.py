@@ -19,7 +19,7 @@ def _asking(tensors: Any, *args: Any, **kwargs: Any) -> Any:
     several = isinstance(tensors, (list, tuple))
     inputs = kwargs.get("inputs", args[4] if len(args) > 4 else None)
     roots = [*(tensors if several else [tensors]), *(inputs if isinstance(inputs, (list, tuple)) else [inputs])]
-    relevant = tuple(each for each in roots if is_tensor_like(each))
+    relevant = tuple(each for each in roots if is_tensor_like(each))  # type: ignore[no-untyped-call]
     if has_torch_function(relevant):
         return handle_torch_function(BACKWARD, relevant, tensors, *args, **kwargs)
     return BACKWARD(tensors, *args, **kwargs)

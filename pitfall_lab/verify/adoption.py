@@ -51,7 +51,7 @@ class Adoption:
             if known is None:
                 known, more = self.adopt(gradient, None)
                 effects += more
-            self._engine.set_grad(record.shadow, known.shadow)
+            self._engine.set_grad(record.shadow, known.shadow)  # type: ignore[arg-type]
         if record.storage is not None and seen.foreign:
             self._records.share(record.storage)
             self._world.lines.start(frame)

@@ -56,12 +56,13 @@ def _behind(roots: list[Any]) -> list[Any]:
 
 
 def _told(records: Records, failure: Failure, node: str | None, slot: tensor_facts.Slot) -> tuple[Failure, list[Effect]]:
-    storage = records.storage_of(tensor_facts.read(slot.tensor))
+    tensor: Any = slot.tensor
+    storage = records.storage_of(tensor_facts.read(tensor))
     owner = next(
         (
             record
             for record, real in (records.live(storage) if storage is not None else ())
-            if record.shadow is not None and tensor_facts.is_tensor(real) and tensor_facts.shares_counter(real, slot.tensor)
+            if record.shadow is not None and tensor_facts.is_tensor(real) and tensor_facts.shares_counter(real, tensor)
         ),
         None,
     )

@@ -31,7 +31,7 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
     return {"count": size, "shown": [[k, plain(item)] for k, item in zip(chosen, flat[chosen].tolist(), strict=True)]}
 
 
-Look = np.ndarray | tuple[int, np.ndarray]
+Look = np.ndarray[Any, np.dtype[Any]] | tuple[int, np.ndarray[Any, np.dtype[Any]]]
 """A copy of the elements of an array that a trace shows: all of a short array, else its size and the elements at both ends. An array is
 not scanned by Python's cyclic collector, as a list would be."""
 
@@ -46,7 +46,7 @@ def told(seen: Look | None) -> Any:
     """What :func:`cells` would have returned for the array."""
     if seen is None:
         return None
-    if type(seen) is not tuple:
+    if not isinstance(seen, tuple):
         return _plain(seen)
     size, ends = seen
     return {"count": size, "shown": [[k, item] for k, item in zip(_places(size), _plain(ends), strict=True)]}
@@ -63,7 +63,7 @@ def alike(one: Look | None, other: Look | None) -> bool:
     """Whether :func:`told` returns the same for both. Most that differ do so in their first element."""
     if one is None or other is None:
         return one is other
-    (size, first), (length, second) = (seen if type(seen) is tuple else (seen.size, seen) for seen in (one, other))
+    (size, first), (length, second) = (seen if isinstance(seen, tuple) else (seen.size, seen) for seen in (one, other))
     if size != length:
         return False
     return identical(first, second) or all(plain(a) == plain(b) for a, b in zip(first.tolist(), second.tolist(), strict=True))

@@ -168,7 +168,7 @@ class Nodes:
     def _enter_all(self) -> None:
         self.latest = -1
         living = self._living.values()
-        work = [record.node if record.window else record.made and record.made.node for record in living]
+        work: list[Any] = [record.node if record.window else record.made and record.made.node for record in living]
         seen: set[Node] = set()
         while work:
             node = work.pop()
@@ -304,7 +304,8 @@ class Records:
 
     def gone(self, record: Any) -> None:
         """Callback of the weak reference: the object no longer exists."""
-        if self.by_id.get(record.key) is record:
+        known: Any = self.by_id.get(record.key)
+        if known is record:
             del self.by_id[record.key]
             if record.window is None and (record.made is None or record.made.accumulator is not None):
                 # A leaf's AccumulateGrad is keyed by the leaf's address (`tensor_facts.node_key`), which the next tensor may get.
@@ -327,7 +328,7 @@ class Records:
 
     def _move(self, record: StorageRecord, seen: Facts) -> None:
         """Update the address and size of a StorageImpl whose memory was replaced (``resize_``, ``share_memory_``)."""
-        if self._by_pointer.get(record.pointer) is record:
+        if record.pointer is not None and self._by_pointer.get(record.pointer) is record:
             del self._by_pointer[record.pointer]
         record.pointer, record.nbytes = seen.pointer, seen.nbytes
         if seen.pointer and seen.nbytes:
@@ -478,9 +479,9 @@ class Records:
     @staticmethod
     def offset_of(real: Any, storage: StorageRecord) -> int:
         """Like :meth:`offset`, read from the tensor itself."""
-        pointer = real.untyped_storage().data_ptr() if storage.pointer else 0
         own: int = real.storage_offset()
-        return own + (pointer - storage.pointer) // storage.itemsize if pointer and pointer != storage.pointer else own
+        pointer = real.untyped_storage().data_ptr() if storage.pointer else 0
+        return own + (pointer - storage.pointer) // storage.itemsize if storage.pointer and pointer not in (0, storage.pointer) else own
 
     def live(self, storage: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         """Yield the living tensors and arrays on a storage."""

@@ -72,7 +72,9 @@ class Unseen:
         """Called after a line has run: look for memory that was written and tensors that were created without an observed call."""
         self._memory.look_for_writes(span)
         self.catch_up(span)
-        for _, text, op in self._expected if span is not None else ():
+        if span is None:
+            return
+        for _, text, op in self._expected:
             for name, where in self._world.sources.targets_on(span, text):
                 self._tell(frame, name, where, op)
 

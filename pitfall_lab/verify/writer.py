@@ -118,7 +118,7 @@ class Writer:
 
     def last(self, path: str) -> Any:
         """The value last written at ``path``, or None."""
-        known = self._last.get(path) if path in self._last or self._recall(path) else None
+        known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
             known["cells"] = told(self._looks.pop(path))
         return known

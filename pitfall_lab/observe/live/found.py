@@ -49,7 +49,8 @@ class Found:
 
 def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> Found:
     """Search a namespace; ``first`` are the names to begin with if there are many."""
-    search, looked = _Search(budget), set()
+    search = _Search(budget)
+    looked: set[str] = set()
     urgent = [each for each in first if each in namespace] if len(namespace) > MANY else []
     for name in [*urgent, *(name for name in list(namespace) if type(name) is str)]:
         if name in looked:

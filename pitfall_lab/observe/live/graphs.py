@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     node: Any
     key: Key
     slot: str
-    index: int | None
+    index: int | None  # type: ignore[assignment] # a tuple's method of that name is not used
     raw: Any
     tensor: torch.Tensor
     version: int

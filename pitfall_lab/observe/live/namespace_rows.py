@@ -110,7 +110,7 @@ class Table:
         row["new"] = not known
         row["changed"] = known and old != now
         if version is not None:
-            row["version"] = [old[1] if known and type(old[1]) is int else version, version]
+            row["version"] = [old[1] if old is not None and known and type(old[1]) is int else version, version]
         self.after[row["id"]] = now
 
     def share(self, numbers: dict[Any, int], *, unfolded: bool = False) -> None:

@@ -30,7 +30,8 @@ class Kinds:
     """Caches the kinds of classes during one look."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Kind] = {id(cls): "" for cls in _PLAIN} | dict.fromkeys(map(id, _GROUPS), "group")
+        self._known: dict[int, Kind] = {id(cls): "" for cls in _PLAIN}
+        self._known.update((id(cls), "group") for cls in _GROUPS)
 
     def of(self, value: Any) -> Kind:
         """The kind of an object; empty if it is of no interest."""

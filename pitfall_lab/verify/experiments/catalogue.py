@@ -136,8 +136,8 @@ def mirrored() -> tuple[Operation, ...]:
         if name != function and function in public:
             continue
         method = name.replace("torch.", "torch.Tensor.", 1)
-        names = (name, method) if method in public and name != method else (name,)
-        found.append(Operation(names, name.removesuffix(".__get__").rpartition(".")[0]))
+        both = (name, method) if method in public and name != method else (name,)
+        found.append(Operation(both, name.removesuffix(".__get__").rpartition(".")[0]))
     return tuple(found)
 
 

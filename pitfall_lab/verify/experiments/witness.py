@@ -70,7 +70,7 @@ def _cloned_at_save() -> Iterator[None]:
             plain(self, lambda tensor: theirs(pack(tensor)), unpack)
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        torch.autograd.graph.saved_tensors_hooks.__init__ = with_copies  # type: ignore[method-assign]
+        torch.autograd.graph.saved_tensors_hooks.__init__ = with_copies  # type: ignore[method-assign, assignment]
         try:
             yield
         finally:
@@ -129,7 +129,8 @@ class _Record:
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
     """The leaves that ``roots`` were computed from, in the order of a walk through the graph from the roots."""
     pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
-    seen, found = set(), []
+    seen: set[Any] = set()
+    found: list[torch.Tensor] = []
     while pending and len(found) < MOST_LEAVES:
         node = pending.pop()
         if node in seen:

@@ -277,7 +277,9 @@ def _text(value: Any, others: list[Any]) -> str:
     if type(value) is _Look:
         return f"told(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
-        return "step" if value.what is None else f"row[{MARKS + value.what}]" if type(value.what) is int else f'f"{_label(value.what)}"'
+        if value.what is None:
+            return "step"
+        return f"row[{MARKS + value.what}]" if isinstance(value.what, int) else f'f"{_label(value.what)}"'
     if type(value) is _Beginning:
         return f"row[{PLAIN}][1]" if value.role is None else f"row[{MARKS + value.role}] + {value.further}"
     if type(value) is dict:

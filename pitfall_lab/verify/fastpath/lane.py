@@ -99,7 +99,8 @@ class Express:
             if not self._writer.remembers("mode"):
                 return None
             kinds.grad = not grad
-        site, operands = place[0], []
+        site = place[0]
+        operands: list[TensorRecord] = []
         again = site.again
         if again is not None and again[0] is func and again[1] is grad and not (turned or kwargs):
             ahead: Ahead | None = again[2](args, kwargs, place, kinds.epoch)
@@ -113,7 +114,7 @@ class Express:
         if turned:
             self._world.engine.grad_enabled = not grad
             kinds.met = {MODE: self._writer.changes("mode", {"grad": not grad, "inference": False}, "observed"), **kinds.met}
-        if plan.follow is None or (plan.writes and _is_watched(operands[0].shadow.counter)):  # type: ignore[union-attr,arg-type]
+        if plan.follow is None or (plan.writes and _is_watched(operands[0].shadow.counter)):  # type: ignore[union-attr, arg-type]
             return self._done(plan, operands, place, args, kwargs)
         shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
@@ -237,7 +238,8 @@ class Express:
                 return self._differs(ahead, real)
         elif real.requires_grad is not requires_grad or real.grad_fn is not None:
             return self._differs(ahead, real)
-        impl, fresh = real.untyped_storage()._weak_ref(), records.fresh
+        impl: Any = real.untyped_storage()._weak_ref()
+        fresh = records.fresh
         if impl in fresh or impl in records.by_impl:
             let_go(impl)
             return self._differs(ahead, real)
@@ -268,7 +270,7 @@ class Express:
         if target is None:
             record.names = ()
         elif caller is site and (naming.span is not site.span or naming.step != step - 1):
-            record.names = site.names[0]
+            record.names = site.names[0]  # type: ignore[assignment]
             naming.step, naming.span, naming.record = step, site.span, record
             names = site.names
         else:
@@ -327,7 +329,7 @@ class Express:
         self._label_nodes(plan, operands, nodes, reals)
         for inside, number in zip(insides, plan.insides, strict=True):
             if number:
-                inside.counter.mark = records.counter_count + number  # type: ignore[union-attr]
+                inside.counter.mark = records.counter_count + number
         entered = []
         for real, shadow, expected in zip(reals, shadows, plan.results, strict=True):
             if type(expected) is int:
@@ -343,7 +345,7 @@ class Express:
             self._numbers.fill(reals, shadows, plan)
         for written in plan.uncounted:
             self._world.writes.setdefault(operands[written].storage.label, []).append(step)  # type: ignore[union-attr]
-        numbers = None
+        numbers: tuple[Look | None, ...] | None = None
         if plan.writes:
             numbers = self._note_write(operands[0], done, step)
         elif plan.looks:
@@ -354,13 +356,14 @@ class Express:
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
         """Like :meth:`_agrees`, for a write in a recording without values."""
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
-        record, counter = operands[0], shadow.counter
+        record: Any = operands[0]
+        counter = shadow.counter
         if (
             record() is not real
             or real._version != counter.version  # type: ignore[union-attr]
             or real.shape != shadow.shape
             or real.requires_grad is not shadow.requires_grad
-            or real.untyped_storage()._cdata != record.storage.impls[0]  # type: ignore[union-attr]
+            or real.untyped_storage()._cdata != record.storage.impls[0]
             or not self._counts_alike(record)
         ):
             return False
@@ -487,7 +490,7 @@ class Express:
         """The call as the full path expects it, with what the shadow did. Used for results that differ and for errors."""
         plan, _, shadows, nodes, (caller, site, frame, scope), args, kwargs, _, done = ahead
         if plan.simple is not None and not shadows:
-            shadows = (plan.results[0].window.tensor(self._graph, nodes[0] if nodes else None),)
+            shadows = (plan.results[0].window.tensor(self._graph, nodes[0] if nodes else None),)  # type: ignore[union-attr]
         grad, inference = self.kinds.grad, self.kinds.inference
         self.planning.stop()
         call = Call(
@@ -544,7 +547,7 @@ class Express:
         if window.on is None:
             if real._version != window.version or real.storage_offset() != window.offset or id(real) in self._by_id:
                 return None
-            impl = storage._weak_ref()
+            impl: int = storage._weak_ref()  # type: ignore[assignment]
             if self._records.knows(impl):
                 let_go(impl)
                 return None
@@ -569,7 +572,7 @@ class Express:
         records = self._records
         for place, number in plan.leaves:
             record = operands[place]
-            node: Any = record.shadow.accumulator()  # type: ignore[union-attr,misc]
+            node: Any = record.shadow.accumulator()
             node.mark = records.node_count + number
             records.nodes["leaf", record.key] = node
 

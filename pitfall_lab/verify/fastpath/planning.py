@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -123,7 +124,7 @@ class Planning:
         finally:
             self._operands = []
 
-    def observe(self, call: Call, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
+    def observe(self, call: Call, result: Any, effects: Sequence[object], operands: tuple[Operand, ...]) -> None:
         """Called after a call without a model: if it only returned a plain value, make a plan that returns torch's value."""
         key, self._key, records = self._key, None, self._records
         if key is None or effects or not (result is None or type(result) in PLAIN):
@@ -183,10 +184,10 @@ class Planning:
             )  # fmt: skip
         own = [node for node in applied.nodes if node.leaf is None]
         leaves = []
-        for node in applied.nodes:
-            if node.leaf is not None:
-                place = next(k for k, record in enumerate(self._operands) if record.shadow is node.leaf)
-                leaves.append((place, node.mark - births.n))
+        for each in applied.nodes:
+            if each.leaf is not None:
+                place = next(k for k, record in enumerate(self._operands) if record.shadow is each.leaf)
+                leaves.append((place, each.mark - births.n))
         made = tuple(b - a for a, b in zip(births, after, strict=True))
         if not all(node.mark for node in applied.nodes) or made[3] != len(applied.nodes):
             raise Underivable
@@ -194,8 +195,8 @@ class Planning:
         plan.insides = [max(x.counter.mark - births.C, 0) for x in recipe.insides]  # type: ignore[union-attr]
         if plan.follow is None:
             plan.inside_at = [keeper(x, own) for x in recipe.insides]
-            new = {x.storage for x in expected if type(x) is not int}  # type: ignore[union-attr]
-            if not new.issuperset(plan.looks):
+            storages = {x.storage for x in expected if type(x) is not int}  # type: ignore[union-attr]
+            if not storages.issuperset(plan.looks):
                 raise Underivable
         recipe.insides = []
         return plan

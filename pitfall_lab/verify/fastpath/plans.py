@@ -15,7 +15,7 @@ from pitfall_lab.verify.fastpath.event_rows import MARKS, Row, Rows, Saying
 
 MOST_SHARED, MOST_FORMS = 4_000, 50_000
 """The limits of what is kept for later recordings: a plan takes some kilobytes, a form some hundred bytes."""
-SET_GRAD = torch.Tensor.grad.__set__  # type: ignore[attr-defined]
+SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 """The function that ``zero_grad`` calls for each parameter."""
 
 
@@ -199,8 +199,8 @@ def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
 def _links(recipe: Recipe) -> tuple[tuple[int, int, int], ...]:
     """The path from the nodes of the results to each of the recipe's other nodes, as (from node, through edge, to node)."""
     known = {w.node for w in recipe.results if type(w) is not int and w.node is not None}  # type: ignore[union-attr]
-    links = []
-    work = list(known)
+    links: list[tuple[Any, int, Any]] = []
+    work: list[Any] = list(known)
     while work:
         start = work.pop()
         for edge, (own, end, *_) in enumerate(recipe.nodes[start].edges):
