@@ -130,12 +130,12 @@ def _finding(story: Story, found: MixUp) -> Finding:
             zh=f"{here.zh}把 {full.zh} 与 {small.zh} 一起运算：后者每行有一个数，却被当成每列有一个数。",
         )
         why = T(
-            en=f"`{code}` takes axis {found.axis} away: from {shapes[0]} to {shapes[1]}. To combine the two, torch lines shapes up from "
-            f"the right, so that these numbers meet the last axis of {full.en}: {happens.en}. `keepdim=True` leaves the axis there with "
-            "length 1, and each number meets the row that it comes from.",
+            en=f"`{code}` removes axis {found.axis}: shape {shapes[0]} becomes {shapes[1]}. Broadcasting aligns shapes from the right, so "
+            f"the result is aligned with the last axis of {full.en}: {happens.en}. With `keepdim=True` that axis stays with length 1, and "
+            "each number is combined with the row it was computed from.",
             zh=f"`{code}` 去掉了第 {found.axis} 维：从 {shapes[0]} 变成 {shapes[1]}。两者一起运算时，torch 从右边对齐形状，"
-            f"于是这些数遇到的是 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，"
-            "每个数就会遇到它所来自的那一行。",
+            f"于是这些数对齐到 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，"
+            "每个数就会与它所来自的那一行一起运算。",
         )
     else:
         message = T(

@@ -64,16 +64,14 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
         span, event.step,
         T(en=f"{capital(here.en)} {what.en}", zh=f"{here.zh}{what.zh}"),
         T(
-            en=f"{capital(name.en)} has the type {dtype}. Only of truth values (`torch.bool`) is `~` the opposite and an index a choice "
-            "of rows; "
-            "of whole numbers `~n` is `-n - 1`, and an index says which rows to take.",
-            zh=f"{name.zh} 的类型是 {dtype}。只有对真值（`torch.bool`），`~` 才是相反的意思，索引才是挑选行；对整数，`~n` 是 `-n - 1`，"
-            "而索引说的是取哪"
-            "些行。",
+            en=f"{capital(name.en)} has dtype {dtype}. `~` inverts a mask, and an index selects rows, only for `torch.bool`; for integers "
+            "`~n` is `-n - 1`, and an index is a list of row numbers.",
+            zh=f"{name.zh} 的 dtype 是 {dtype}。只有对 `torch.bool`，`~` 才把遮罩取反，索引才是挑选行；对整数，`~n` 是 `-n - 1`，"
+            "索引则是一串行号。",
         ),
         related=[
             story.related("made", record.get("born"), T(en="the mask is made here", zh="遮罩在这里产生")),
-            story.related("used", event.step, T(en="used as if it were one of truth values", zh="在这里被当作真值使用")),
+            story.related("used", event.step, T(en="used as if its dtype were bool", zh="在这里被当作 bool 使用")),
         ],
         fixes=_fixes(story, event, turned=turned),
         facts=[Fact("dtype", dtype, story.by(event.step))],
@@ -91,7 +89,7 @@ def _fixes(story: Story, event: Event, *, turned: bool) -> tuple[Fix, ...]:
     if inner is None:
         return ()
     new = f"{in_parentheses(program, inner)}.bool()"
-    title = T(en=f"Use truth values: `{new}`", zh=f"使用真值：`{new}`")
+    title = T(en=f"Use a bool mask: `{new}`", zh=f"使用 bool 遮罩：`{new}`")
     return unique(program.text, [Fix(title, program.replace((inner, new)), meaning="shape")])
 
 
@@ -99,24 +97,19 @@ RULE = Rule(
     code="PL807",
     name="integer-mask",
     severity="warning",
-    title=T(en="Whole numbers 0 and 1 were used as a mask of truth values", zh="整数 0 和 1 被当作真值遮罩使用"),
+    title=T(en="Integers 0 and 1 were used as a bool mask", zh="整数 0 和 1 被当作 bool 遮罩使用"),
     what=T(
-        en="A program marks elements with the whole numbers 0 and 1 and then uses the marks as if they were false and true. As an index "
-        "they take "
-        "the rows 0 and 1 over and over, and `~` makes -1 and -2 of them. Turn them into truth values with `.bool()`.",
+        en="A program marks elements with the integers 0 and 1 and then uses the marks as if they were false and true. As an index they "
+        "take the rows 0 and 1 over and over, and `~` turns them into -1 and -2. Make a bool mask of them with `.bool()`.",
         zh="程序用整数 0 和 1 标记元素，然后把标记当作假和真来使用。作为索引，它们只会反复取第 0 行和第 1 行；而 `~` 把它们变成 -1 和 "
-        "-2。请用 "
-        "`.bool()` 把它们变成真值。",
+        "-2。请用 `.bool()` 把它们变成 bool 遮罩。",
     ),
     why=T(
-        en="Torch tells a mask from row numbers by the type alone. `x[m]` with `torch.bool` keeps the rows where `m` is true; with "
-        "whole numbers it "
-        "takes row `m[0]`, then row `m[1]`, and so on. `~` works on bits: of a truth value it makes the opposite, of the whole number "
-        "`n` it makes "
-        "`-n - 1`. Neither raises, and as many rows come out as there are marks.",
-        zh="torch 只凭类型区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是整数时依次取第 `m[0]` 行、第 `m[1]` 行……。`~` "
-        "按位取反：真"
-        "值变成相反的真值，整数 `n` 变成 `-n - 1`。两者都不报错，得到的行数也与标记一样多。",
+        en="Torch decides by dtype alone whether an index is a mask or a list of row numbers. `x[m]` with `torch.bool` keeps the rows "
+        "where `m` is true; with integers it takes row `m[0]`, then row `m[1]`, and so on. `~` inverts bits: `~True` is `False`, but `~n` "
+        "of an integer is `-n - 1`. Neither raises, and indexing with integers returns one row for each element of the index.",
+        zh="torch 只凭 dtype 区分遮罩和行号。`x[m]` 在 `m` 是 `torch.bool` 时保留为真的行；是整数时依次取第 `m[0]` 行、第 `m[1]` 行……。"
+        "`~` 按位取反：`~True` 是 `False`，而整数的 `~n` 是 `-n - 1`。两者都不报错；用整数索引时，索引的每个元素各得到一行。",
     ),
     bad="""import torch
 
