@@ -181,7 +181,7 @@ def test_the_row_as_data(capsys: pytest.CaptureFixture[str]) -> None:
         ("qqqqq", "pitfall-lab saves 'torch.cdist(a, b)'"),
         ("a @", "no Python expression"),
         ("a @ b", "mat1 and mat2 shapes cannot be multiplied"),
-        ("3 + 4", "gives no tensor"),
+        ("3 + 4", "returns no tensor"),
         ("ctc_loss", "Write one"),
     ],
 )

@@ -153,7 +153,7 @@ try:
 except RuntimeError as e:
     out=str(e)
 """,
-        "raised it",
+        "came from the program's own code",
     ),
     "mkldnn": (
         """\
