@@ -22,11 +22,16 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose parameters live for one backward, one after the other, while others are updated."""
     updates = story.trace.optimizer_steps
     held = {label for made in story.trace.optimizers for label in made.holds} | {label for update in updates for label in update.holds}
+    # A parameter that takes the place of one that an optimizer holds is another mistake (PL606).
+    replaced = {name for label in held for _, name in story.history("tensors", label, "name")}
     by_place: dict[tuple[Span, tuple[int, ...]], list[tuple[str, Event]]] = defaultdict(list)
     for label, moments in lives(story).items() if updates else ():
         record = story.tensor(label) or {}
         place = story.span(record.get("born"))
-        if place is not None and record.get("kind") == "parameter" and label not in held and [m.kind for m in moments] == ["added"]:
+        names = {name for _, name in story.history("tensors", label, "name") if name}
+        if place is None or record.get("kind") != "parameter" or label in held or names & replaced:
+            continue
+        if [m.kind for m in moments] == ["added"]:
             by_place[place, tuple(record.get("shape") or ())].append((label, moments[0].event))
     told = set()
     for (place, _), made in by_place.items():

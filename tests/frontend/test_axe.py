@@ -14,7 +14,7 @@ import torch
 from pitfall_lab import rules, show_broadcast, show_graph, show_storage, show_versions, views
 from pitfall_lab.lessons.claims import ClaimBox, ledger
 from pitfall_lab.lessons.question import pose
-from pitfall_lab.widgets import claim, question
+from pitfall_lab.widgets import claim_widget, question_widget
 from tests.frontend.accessibility import violations
 from tests.frontend.sample import sample
 from tests.frontend.stage import MOUNT, THEMES, Stage, state_of
@@ -65,13 +65,13 @@ def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})
     states = []
     for asked, language in ((pose(LINES, "x.grad"), "en"), (pose(GRID, "grid", kind="changes"), "zh"), (pose(LINES, kind="line"), "en")):
-        asks = {"_content": json.dumps(question.content(asked, language)), "marks": [], "choice": -1, "reason": -1}
+        asks = {"_content": json.dumps(question_widget.content(asked, language)), "marks": [], "choice": -1, "reason": -1}
         wrong = {"marks": sorted(asked.predictions[0].marks), "reason": 0 if asked.reasons else -1}
         states += [{**asks, "committed": False, "skipped": False}, {**asks, **wrong, "committed": True, "skipped": False}]
     dark = "" if theme == "light" else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
     body = f'<body style="margin:12px;{dark}{THEMES[theme]}"><main id="notebook"><h1>Notebook</h1></main>'
     stage.page.set_content(f'<!doctype html><html lang="en"><title>stage</title>{body}')
-    module = Path(question.__file__).with_name("question.js").read_text(encoding="utf-8")
+    module = Path(question_widget.__file__).with_name("question.js").read_text(encoding="utf-8")
     stage.page.evaluate(MOUNT, {"code": module, "states": states})
     assert stage.page.locator(".pl-question").count() == 6
     assert violations(stage.page) == []
@@ -80,11 +80,11 @@ def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_nothing_is_wrong_with_a_claim(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})
-    content = json.dumps(claim.content(ClaimBox(ledger()["s1-2-h"])))
+    content = json.dumps(claim_widget.content(ClaimBox(ledger()["s1-2-h"])))
     dark = "" if theme == "light" else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
     body = f'<body style="margin:12px;{dark}{THEMES[theme]}"><main id="notebook"><h1>Notebook</h1></main>'
     stage.page.set_content(f'<!doctype html><html lang="en"><title>stage</title>{body}')
-    module = Path(claim.__file__).with_name("claim.js").read_text(encoding="utf-8")
+    module = Path(claim_widget.__file__).with_name("claim.js").read_text(encoding="utf-8")
     stage.page.evaluate(MOUNT, {"code": module, "states": [{"_content": content, "decision": one} for one in ("", "right")]})
     assert stage.page.locator(".pl-decide").count() == 2
     assert violations(stage.page) == []

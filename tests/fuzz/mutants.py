@@ -33,7 +33,7 @@ from tests.fuzz import MODES
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = ROOT / "pitfall_lab" / "shadow"
 FAULTS = Path(__file__).with_name("faults.toml")
-CORE = ("engine", "graph", "backward", "gradient", "storage", "hooks", "optim")
+CORE = ("engine", "graph", "backward", "gradient", "storage", "hooks", "facade/optim")
 """The files that blind faults are drawn from."""
 TESTS = (
     "tests/fuzz/test_fuzz.py::test_what_was_found_once_stays_fixed", "tests/shadow/test_graph_features.py", "tests/shadow/test_facts.py", "tests/shadow/test_standalone.py", "tests/shadow/test_optimizers.py", "tests/shadow/test_entries.py",

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from pitfall_lab.shadow.errors import Absent
 from pitfall_lab.shadow.facade.module import Module, ModuleDict, ModuleList, ParameterList, Sequential
 from pitfall_lab.shadow.facade.tensors import Namespace, Parameter, Tensor, call, no_grad
 
@@ -326,3 +327,8 @@ __all__ = [
     "F", "Flatten", "Identity", "Linear", "Module", "ModuleDict", "ModuleList", "Parameter", "ParameterList", "Sequential", "functional",
     "init", "parameter", "utils",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Say which class of ``torch.nn`` the shadow engine lacks."""
+    raise Absent(f"the shadow engine has no torch.nn.{name}")
