@@ -167,9 +167,10 @@ MOST_LIMITS = 4
 
 
 def forget_plans() -> None:
-    """Clear all shared plans, as in a process that has not recorded anything yet."""
+    """Clear all that recordings share, as in a process that has not recorded anything yet."""
     _SHARED.clear()
     SHARED.plans.clear()
+    SHARED.forms = Forms()  # or the next recording ends above their limit and clears its own plans
 
 
 _ROLES = {
