@@ -108,4 +108,6 @@ const before = widgetOnly ? JSON.parse(readFileSync(STAMPS, "utf8")) : {};
 if (!widgetOnly) buildExtension();
 const extension = widgetOnly ? before.extension : stamp(SOURCES.extension);
 writeFileSync(STAMPS, `${JSON.stringify({ widget: stamp(SOURCES.widget), extension, ...sizes }, null, 2)}\n`);
-console.log(`explorer.js: ${(sizes.explorer_bytes / 1000).toFixed(1)} kB, unpacked ${(sizes.minified_bytes / 1000).toFixed(1)} kB; explorer.css: ${(sizes.style_bytes / 1000).toFixed(1)} kB`);
+console.log(
+  `explorer.js: ${(sizes.explorer_bytes / 1000).toFixed(1)} kB, unpacked ${(sizes.minified_bytes / 1000).toFixed(1)} kB; explorer.css: ${(sizes.style_bytes / 1000).toFixed(1)} kB`,
+);

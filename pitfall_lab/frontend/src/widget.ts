@@ -1,9 +1,9 @@
 /** The anywidget module: one Explorer per view of the widget, in step with the widget's state but never waiting for a kernel. */
 
 import type { Language, State, Text } from "./core/contract";
-import { createExplorer, showRefusal, type ExplorerHandle } from "./core/explorer";
-import { createLook } from "./core/look";
+import { createExplorer, type ExplorerHandle, showRefusal } from "./core/explorer";
 import { readScene, readTrace } from "./core/load";
+import { createLook } from "./core/look";
 import { ExplorerModel } from "./core/model";
 import type { Answer, Lab } from "./core/whatif";
 import { say } from "./core/words";
@@ -52,7 +52,8 @@ function connect(widget: WidgetModel, { model }: ExplorerHandle): () => void {
     timer = window.setTimeout(save, QUIET);
   };
   /** A slow kernel echoes what was sent when the reader is already further on: that must not take them back. */
-  const isEcho = (name: string, value: unknown): boolean => sent.some((one) => one.name === name && one.value === value && Date.now() - one.at < ECHO);
+  const isEcho = (name: string, value: unknown): boolean =>
+    sent.some((one) => one.name === name && one.value === value && Date.now() - one.at < ECHO);
   // Read all three before setting any: setting one tells the widget what the others are here.
   const hear = (): void => {
     const heard = { language: languageOf(widget), step: widget.get("step") as number, focus: String(widget.get("focus") ?? "") };
@@ -138,17 +139,31 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     clear();
     const mine = (turn += 1);
     try {
-      const [trace, scene, rest, tried] = await Promise.all(["_trace", "_scene", "_rest", "_tried"].map((name) => textOf(model.get(name)))) as [string, string, string, string];
+      const [trace, scene, rest, tried] = (await Promise.all(
+        ["_trace", "_scene", "_rest", "_tried"].map((name) => textOf(model.get(name))),
+      )) as [string, string, string, string];
       if (mine !== turn) return;
       const lab: Lab = model.send ? { ask: (id) => ask(model, id), stop: () => model.send?.({ stop: true }), open } : {};
       const view = VIEWS.find(({ id }) => id === model.get("_view"));
       if (view) {
-        const edit = view.id !== "storage" ? undefined : async (tensor: string, index: number[], text: string): Promise<void> => void (await request(model, "edit", { tensor, index, text }));
+        const edit =
+          view.id !== "storage"
+            ? undefined
+            : async (tensor: string, index: number[], text: string): Promise<void> =>
+                void (await request(model, "edit", { tensor, index, text }));
         handle = createLook(el, await style, readTrace(trace), readScene(scene), view, languageOf(model), edit);
         if (at >= 0) cells()[at]?.focus();
         return;
       }
-      handle = createExplorer(el, await style, readTrace(trace), { ...readScene(scene), ...readScene(rest), ...readScene(tried) }, VIEWS, languageOf(model), lab);
+      handle = createExplorer(
+        el,
+        await style,
+        readTrace(trace),
+        { ...readScene(scene), ...readScene(rest), ...readScene(tried) },
+        VIEWS,
+        languageOf(model),
+        lab,
+      );
       disconnect = connect(model, handle as ExplorerHandle);
     } catch (error) {
       showRefusal(el, await style, error, languageOf(model));

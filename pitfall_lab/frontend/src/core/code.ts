@@ -12,7 +12,7 @@ import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, known, shape } from "./numbers";
 import { prose } from "./prose";
-import { tokens, type Token } from "./python";
+import { type Token, tokens } from "./python";
 import type { Role } from "./story";
 import { say } from "./words";
 
@@ -90,13 +90,20 @@ export class CodeView {
     const calls = (event?.scope ?? []).filter((one) => !one.includes("<"));
     const crumbs = [name, ...calls].filter(Boolean).map((one) => h("span", {}, one));
     const turns = event ? this.#turnsOf(event) : [];
-    const turn = event && turns.length > 1 ? this.#model.t(`time ${turns.indexOf(event.step) + 1} of ${turns.length} here`, `在此第 ${turns.indexOf(event.step) + 1} 次，共 ${turns.length} 次`) : "";
+    const turn =
+      event && turns.length > 1
+        ? this.#model.t(
+            `time ${turns.indexOf(event.step) + 1} of ${turns.length} here`,
+            `在此第 ${turns.indexOf(event.step) + 1} 次，共 ${turns.length} 次`,
+          )
+        : "";
     this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));
   }
 
   /** The steps at which the same operation ran at the same place. */
   #turnsOf(event: TraceEvent): number[] {
-    const key = ({ span, op, kind }: TraceEvent): string => (span && kind === "call" ? `${span.source}:${span.line}:${span.utf16.join()}:${op}` : "");
+    const key = ({ span, op, kind }: TraceEvent): string =>
+      span && kind === "call" ? `${span.source}:${span.line}:${span.utf16.join()}:${op}` : "";
     if (!this.#turns) {
       this.#turns = new Map();
       for (const one of this.#model.trace.events) {
@@ -117,8 +124,15 @@ export class CodeView {
       const tensor = made ? state.tensors[made.results[made.results.length - 1] ?? ""] : undefined;
       const cells = tensor?.storage ? state.storages[tensor.storage]?.cells : undefined;
       const size = (tensor?.shape ?? []).reduce((all, one) => all * one, 1);
-      const numbers = tensor && cells && Array.isArray(cells) && size <= 4 && cells.length === size ? known(cells, 4).map((one) => (one ? brief(one[1], tensor.dtype) : "…")).join(", ") : "";
-      const said = tensor ? `${tensor.shape.length ? shape(tensor.shape) : ""} ${numbers ? (tensor.shape.length ? `[${numbers}]` : numbers) : ""}`.trim() : "";
+      const numbers =
+        tensor && cells && Array.isArray(cells) && size <= 4 && cells.length === size
+          ? known(cells, 4)
+              .map((one) => (one ? brief(one[1], tensor.dtype) : "…"))
+              .join(", ")
+          : "";
+      const said = tensor
+        ? `${tensor.shape.length ? shape(tensor.shape) : ""} ${numbers ? (tensor.shape.length ? `[${numbers}]` : numbers) : ""}`.trim()
+        : "";
       if (said === line.said) continue;
       line.said = said;
       line.hint.textContent = said;
@@ -128,7 +142,8 @@ export class CodeView {
   /** A part of a composite may have no place of its own: then its parent's is shown. */
   #spanOf(event: TraceEvent | null): Span | null {
     let one = event;
-    for (let depth = 0; one && !one.span && one.parent !== null && depth < 50; depth += 1) one = this.#model.trace.events[one.parent] ?? null;
+    for (let depth = 0; one && !one.span && one.parent !== null && depth < 50; depth += 1)
+      one = this.#model.trace.events[one.parent] ?? null;
     return one?.span ?? null;
   }
 
@@ -159,7 +174,14 @@ export class CodeView {
       return part ? [h("div", { class: "pl-cell-name" }, part.name), line.row] : [line.row];
     });
     this.#box.replaceChildren(h("div", { class: "pl-lines" }, ...rows));
-    if (all.length > shown.length) this.#box.append(h("p", { class: "pl-nothing" }, this.#model.t(`The first ${LINE_LIMIT} of ${all.length} lines.`, `共 ${all.length} 行，显示前 ${LINE_LIMIT} 行。`)));
+    if (all.length > shown.length)
+      this.#box.append(
+        h(
+          "p",
+          { class: "pl-nothing" },
+          this.#model.t(`The first ${LINE_LIMIT} of ${all.length} lines.`, `共 ${all.length} 行，显示前 ${LINE_LIMIT} 行。`),
+        ),
+      );
     this.#addMarks();
   }
 
@@ -187,7 +209,13 @@ export class CodeView {
     if (!text) code.append("\u200b");
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
-    const row = h("div", { class: "pl-line", "data-line": number }, h("span", { class: "pl-marks" }), this.#number(number, events), h("span", { class: "pl-said" }, code, hint));
+    const row = h(
+      "div",
+      { class: "pl-line", "data-line": number },
+      h("span", { class: "pl-marks" }),
+      this.#number(number, events),
+      h("span", { class: "pl-said" }, code, hint),
+    );
     return { row, hint, said: "", pieces, events, marks: [] };
   }
 

@@ -21,7 +21,11 @@ function fill<E extends Element>(element: E, attributes: Attributes, children: C
  * `h("button", {class: "pl-b", click: go}, "Go")`: functions are listeners, everything else is an attribute; `label` is what
  * assistive tools call the element, `group` the same for one that groups others.
  */
-export function h<K extends keyof HTMLElementTagNameMap>(tag: K, attributes: Attributes = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  attributes: Attributes = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
   return fill(document.createElement(tag), attributes, children);
 }
 

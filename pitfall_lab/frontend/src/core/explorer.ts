@@ -1,5 +1,6 @@
 /** The Explorer: what went wrong as one picture, what helps, the code, and everything else on demand. All of it happens in the browser. */
 
+import { take } from "../views/export";
 import { CodeView } from "./code";
 import type { Language, Scene, Text, Trace, View } from "./contract";
 import { h, s } from "./dom";
@@ -16,9 +17,8 @@ import { prose } from "./prose";
 import { Scrubber } from "./scrubber";
 import type { Story } from "./story";
 import { watchTheme } from "./theme";
-import { WhatIf, type Lab } from "./whatif";
+import { type Lab, WhatIf } from "./whatif";
 import { say } from "./words";
-import { take } from "../views/export";
 
 const TEXT_WINDOW = 200;
 
@@ -59,7 +59,15 @@ export interface ExplorerHandle {
 }
 
 /** Draws an Explorer into `host`, inside a shadow root of its own with the style sheet `style`. */
-export function createExplorer(host: HTMLElement, style: string, trace: Trace, scene: Scene, views: View[], language: Language, lab: Lab): ExplorerHandle {
+export function createExplorer(
+  host: HTMLElement,
+  style: string,
+  trace: Trace,
+  scene: Scene,
+  views: View[],
+  language: Language,
+  lab: Lab,
+): ExplorerHandle {
   const model = new ExplorerModel(trace, scene, language);
   const root = openRoot(host, style);
   const explorer = new Explorer(root, host, model, views, lab);
@@ -123,7 +131,10 @@ class Explorer {
     root.addEventListener("click", (event) => this.#followLabel(event));
     root.addEventListener("click", () => this.#enter());
     this.#draw();
-    this.#stop.push(model.onChange(() => this.#update()), watchTheme(root));
+    this.#stop.push(
+      model.onChange(() => this.#update()),
+      watchTheme(root),
+    );
     const size = new ResizeObserver(() => this.#reopen());
     size.observe(root);
     this.#stop.push(() => size.disconnect());
@@ -208,7 +219,12 @@ class Explorer {
     const words = h("span", {}, ...sentence(model));
     this.#sentence.replaceChildren(event ? dot(event.by, byText(event.by, model)) : "", words);
     if (!event) words.style.gridColumn = "1/-1";
-    for (const [key, stuck] of [["Home", step < 0], ["ArrowLeft", step < 0], ["ArrowRight", step >= last], ["End", step >= last]] as const) {
+    for (const [key, stuck] of [
+      ["Home", step < 0],
+      ["ArrowLeft", step < 0],
+      ["ArrowRight", step >= last],
+      ["End", step >= last],
+    ] as const) {
       this.#buttons[key]?.setAttribute("aria-disabled", String(stuck));
     }
     for (const button of this.#root.querySelectorAll<HTMLElement>("[data-part=picture] button, .pl-textview button")) {
@@ -230,7 +246,12 @@ class Explorer {
     const message = story ? say(story.message, model.language) : head;
     const quoted = !!story && story.rule === "" && typeof story.message === "string";
     const title = h("h2", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, ...(quoted ? [message] : prose(message)));
-    return h("header", { class: "pl-head", "data-part": "head" }, h("div", { class: "pl-headline" }, title, this.#about(story, head)), this.#tools());
+    return h(
+      "header",
+      { class: "pl-head", "data-part": "head" },
+      h("div", { class: "pl-headline" }, title, this.#about(story, head)),
+      this.#tools(),
+    );
   }
 
   /** The small line under the headline: how bad, how the run ended, which finding of how many. */
@@ -241,11 +262,31 @@ class Explorer {
     const line = h("p", { class: "pl-about" });
     if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
     line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome", hidden: !story }, head));
-    if (story?.predicted) line.append(h("span", { title: model.t("computed by the shadow engine before torch got there", "影子引擎在 torch 运行到之前已算出") }, dot("m", byText("m", model)), model.t("predicted", "已预测")));
-    const agreed = model.t(`${agreement.agreed} of ${agreement.checked} operations agree`, `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`);
+    if (story?.predicted)
+      line.append(
+        h(
+          "span",
+          { title: model.t("computed by the shadow engine before torch got there", "影子引擎在 torch 运行到之前已算出") },
+          dot("m", byText("m", model)),
+          model.t("predicted", "已预测"),
+        ),
+      );
+    const agreed = model.t(
+      `${agreement.agreed} of ${agreement.checked} operations agree`,
+      `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`,
+    );
     const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
-    if (agreement.checked) line.append(h("span", { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) }, dot("a", byText("a", model)), agreed + mirrored));
-    if (agreement.disagreed) line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
+    if (agreement.checked)
+      line.append(
+        h(
+          "span",
+          { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) },
+          dot("a", byText("a", model)),
+          agreed + mirrored,
+        ),
+      );
+    if (agreement.disagreed)
+      line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
     line.append(h("span", { class: "pl-name" }, sources[0]?.name ?? ""));
     return line;
   }
@@ -260,10 +301,26 @@ class Explorer {
       tools.append(this.#button("finding", `${at + 1} / ${count} ›`, model.t("the next finding", "下一条发现"), next));
     }
     tools.append(
-      this.#button("t", model.t("Text (T)", "文字 (T)"), model.t("everything as text (T)", "文字视图（T）"), () => this.#toggleText(), this.#asText),
-      this.#button("large", this.#icon("large"), model.t("fill the screen", "占满屏幕"), () => void this.#host.requestFullscreen?.().catch(() => {})),
+      this.#button(
+        "t",
+        model.t("Text (T)", "文字 (T)"),
+        model.t("everything as text (T)", "文字视图（T）"),
+        () => this.#toggleText(),
+        this.#asText,
+      ),
+      this.#button(
+        "large",
+        this.#icon("large"),
+        model.t("fill the screen", "占满屏幕"),
+        () => void this.#host.requestFullscreen?.().catch(() => {}),
+      ),
       this.#button("?", "?", model.t("keys and signs (?)", "按键与符号（?）"), () => this.#toggleHelp(), this.#help),
-      this.#button("language", model.t("中文", "English"), model.t("切换到中文", "switch to English"), () => (model.language = model.language === "zh" ? "en" : "zh")),
+      this.#button(
+        "language",
+        model.t("中文", "English"),
+        model.t("切换到中文", "switch to English"),
+        () => (model.language = model.language === "zh" ? "en" : "zh"),
+      ),
     );
     return tools;
   }
@@ -298,19 +355,36 @@ class Explorer {
     ];
     const buttons = icons.map(([key, icon, title]) => this.#button(key, this.#icon(icon), title, () => this.#act(key)));
     if (model.story) {
-      const cycle = this.#button("e", model.t("Story (E)", "经过 (E)"), model.t("saved → changed → raised (E)", "保存 → 改写 → 报错（E）"), () => this.#act("e"));
+      const cycle = this.#button(
+        "e",
+        model.t("Story (E)", "经过 (E)"),
+        model.t("saved → changed → raised (E)", "保存 → 改写 → 报错（E）"),
+        () => this.#act("e"),
+      );
       cycle.classList.add("pl-wide");
       buttons.push(cycle);
     } else delete this.#buttons.e;
     this.#scrubber.input.dataset.home = "";
     const said = h("div", { class: "pl-say", tabindex: "-1", group: model.t("This step in words", "这一步的文字说明") }, this.#sentence);
-    return h("div", { class: "pl-transport", "data-part": "transport" }, h("div", { class: "pl-buttons" }, ...buttons), this.#scrubber.element, this.#count, said);
+    return h(
+      "div",
+      { class: "pl-transport", "data-part": "transport" },
+      h("div", { class: "pl-buttons" }, ...buttons),
+      this.#scrubber.element,
+      this.#count,
+      said,
+    );
   }
 
   // ---------------------------------------------------------------------------------------------------------------- code and panel
 
   #main(): HTMLElement {
-    const code = h("section", { class: "pl-panel pl-p-code", group: this.#model.t("Code", "代码"), "data-part": "code" }, h("div", { class: "pl-body" }), this.#facts);
+    const code = h(
+      "section",
+      { class: "pl-panel pl-p-code", group: this.#model.t("Code", "代码"), "data-part": "code" },
+      h("div", { class: "pl-body" }),
+      this.#facts,
+    );
     this.#side = h("div", { class: "pl-side" });
     return h("div", { class: "pl-main" }, code, this.#side);
   }
@@ -320,13 +394,33 @@ class Explorer {
     const model = this.#model;
     const { story } = model;
     const tabs: Tab[] = [];
-    if (story) tabs.push({ id: "fix", title: { en: "Fix", zh: "修改" }, mount: (body) => this.#mountFix(body, story), sliced: false, picture: false });
+    if (story)
+      tabs.push({
+        id: "fix",
+        title: { en: "Fix", zh: "修改" },
+        mount: (body) => this.#mountFix(body, story),
+        sliced: false,
+        picture: false,
+      });
     for (const view of this.#views) {
       if (!this.#has(view)) continue;
-      tabs.push({ id: view.id, title: view.title, mount: (body) => view.mount(body, model), sliced: !!story?.slice && view.id !== "broadcast", picture: true });
+      tabs.push({
+        id: view.id,
+        title: view.title,
+        mount: (body) => view.mount(body, model),
+        sliced: !!story?.slice && view.id !== "broadcast",
+        picture: true,
+      });
     }
     const chips = this.#whatIf.draw();
-    if (chips) tabs.push({ id: "whatif", title: { en: "What if", zh: "如果" }, mount: (body) => (body.append(chips), { update() {}, destroy() {} }), sliced: false, picture: false });
+    if (chips)
+      tabs.push({
+        id: "whatif",
+        title: { en: "What if", zh: "如果" },
+        mount: (body) => (body.append(chips), { update() {}, destroy() {} }),
+        sliced: false,
+        picture: false,
+      });
     return tabs;
   }
 
@@ -376,7 +470,10 @@ class Explorer {
     const shown = [...new Set(wanted)].slice(0, this.#shown);
     this.#root.classList.toggle("pl-code-first", this.#chosen[0] === "code");
     const open = tabs.filter((tab) => shown.includes(tab.id));
-    this.#side.replaceChildren(this.#bar(tabs, shown), h("div", { class: "pl-panels", style: `--pl-n:${Math.max(1, open.length)}` }, ...open.map((tab) => this.#panel(tab))));
+    this.#side.replaceChildren(
+      this.#bar(tabs, shown),
+      h("div", { class: "pl-panels", style: `--pl-n:${Math.max(1, open.length)}` }, ...open.map((tab) => this.#panel(tab))),
+    );
     for (const { view } of this.#open) view.update();
     this.#side.hidden = !tabs.length;
   }
@@ -386,7 +483,16 @@ class Explorer {
     const list = h("div", { class: "pl-tabs", role: "tablist", "data-part": "tabs" });
     const tab = (id: string, title: Text): HTMLElement => {
       const selected = id === "code" ? this.#chosen[0] === "code" : shown.includes(id) && this.#chosen[0] !== "code";
-      const button = h("button", { role: "tab", "data-tab": id, "aria-selected": String(selected || (id !== "code" && shown.includes(id))), click: () => this.#choose(id) }, say(title, model.language));
+      const button = h(
+        "button",
+        {
+          role: "tab",
+          "data-tab": id,
+          "aria-selected": String(selected || (id !== "code" && shown.includes(id))),
+          click: () => this.#choose(id),
+        },
+        say(title, model.language),
+      );
       if (selected) button.dataset.home = "";
       return button;
     };
@@ -400,7 +506,19 @@ class Explorer {
         this.#roving.sweep();
         this.#root.querySelector<HTMLElement>("[data-key=all]")?.focus();
       };
-      bar.append(h("span", { class: "pl-slice", "data-part": "slice" }, this.#button("all", model.t("all", "全部"), model.t("show everything, not only what the finding is about", "显示全部，而不只是与此发现有关的部分"), press, model.all)));
+      bar.append(
+        h(
+          "span",
+          { class: "pl-slice", "data-part": "slice" },
+          this.#button(
+            "all",
+            model.t("all", "全部"),
+            model.t("show everything, not only what the finding is about", "显示全部，而不只是与此发现有关的部分"),
+            press,
+            model.all,
+          ),
+        ),
+      );
     }
     return bar;
   }
@@ -409,7 +527,12 @@ class Explorer {
   #panel(tab: Tab): HTMLElement {
     const name = say(tab.title, this.#model.language);
     const body = h("div", { class: "pl-body", tabindex: "-1", group: name });
-    const element = h("div", { class: `pl-panel pl-p-${tab.id}`, role: "tabpanel", label: name, "data-part": tab.id }, tab.picture ? this.#takers(tab.id, name, body) : null, body);
+    const element = h(
+      "div",
+      { class: `pl-panel pl-p-${tab.id}`, role: "tabpanel", label: name, "data-part": tab.id },
+      tab.picture ? this.#takers(tab.id, name, body) : null,
+      body,
+    );
     this.#open.push({ id: tab.id, view: this.#guarded(tab.id, name, body, (place) => tab.mount(place)) });
     return element;
   }
@@ -439,7 +562,10 @@ class Explorer {
   /** The view as a picture: for slides. */
   #takers(id: string, name: string, body: HTMLElement): HTMLElement {
     const button = (kind: "svg" | "png"): HTMLElement => {
-      const label = kind === "svg" ? this.#model.t(`save ${name} as SVG`, `将“${name}”存为 SVG`) : this.#model.t(`copy ${name} as PNG`, `将“${name}”复制为 PNG`);
+      const label =
+        kind === "svg"
+          ? this.#model.t(`save ${name} as SVG`, `将“${name}”存为 SVG`)
+          : this.#model.t(`copy ${name} as PNG`, `将“${name}”复制为 PNG`);
       const go = (): void => {
         const box = body.querySelector<HTMLElement>(".plv");
         if (box) void take(box, kind, `pitfall-lab-${id}`).catch(() => {});
@@ -462,8 +588,22 @@ class Explorer {
       const number = h("span", { class: "pl-no" }, String(step + 1));
       list.append(h("li", {}, h("button", { "data-step": step, click: go }, number, h("span", {}, ...prose(model.sentence(step))))));
     }
-    const box = h("section", { class: "pl-textview", tabindex: "-1", "data-part": "text", "data-from": from, "data-to": to, group: model.t("Everything as text", "文字视图") }, list);
-    if (left > 0) box.append(h("p", { class: "pl-nothing" }, model.t(`${left} steps further away are left out here.`, `此处省略了较远的 ${left} 步。`)));
+    const box = h(
+      "section",
+      {
+        class: "pl-textview",
+        tabindex: "-1",
+        "data-part": "text",
+        "data-from": from,
+        "data-to": to,
+        group: model.t("Everything as text", "文字视图"),
+      },
+      list,
+    );
+    if (left > 0)
+      box.append(
+        h("p", { class: "pl-nothing" }, model.t(`${left} steps further away are left out here.`, `此处省略了较远的 ${left} 步。`)),
+      );
     return box;
   }
 
@@ -472,17 +612,20 @@ class Explorer {
     const box = this.#root.querySelector<HTMLElement>(".pl-textview");
     const { step } = this.#model;
     if (!box || step < 0) return;
-    if (step < Number(box.dataset.from) || step > Number(box.dataset.to)) return void (box.replaceWith(this.#textBox()), this.#updateShell());
+    if (step < Number(box.dataset.from) || step > Number(box.dataset.to))
+      return void (box.replaceWith(this.#textBox()), this.#updateShell());
     const row = box.querySelector<HTMLElement>("[aria-current]");
     if (!row) return;
     const top = row.offsetTop - box.offsetTop;
-    if (top < box.scrollTop || top + row.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = Math.max(0, top - box.clientHeight / 3);
+    if (top < box.scrollTop || top + row.offsetHeight > box.scrollTop + box.clientHeight)
+      box.scrollTop = Math.max(0, top - box.clientHeight / 3);
   }
 
   #helpBox(): HTMLElement {
     const model = this.#model;
     const { keys = [], signs = [], agreement } = this.#helpTexts;
-    const list = (rows: [sign: string | Element, text: Text][]): HTMLElement => h("dl", {}, ...rows.flatMap(([sign, text]) => [h("dt", {}, sign), h("dd", {}, say(text, model.language))]));
+    const list = (rows: [sign: string | Element, text: Text][]): HTMLElement =>
+      h("dl", {}, ...rows.flatMap(([sign, text]) => [h("dt", {}, sign), h("dd", {}, say(text, model.language))]));
     const dots = (["o", "m", "a"] as const).map((by): [Element, Text] => [dot(by, ""), { en: byText(by, model), zh: byText(by, model) }]);
     const press = (): void => {
       model.labelled = !model.labelled;
@@ -493,7 +636,14 @@ class Explorer {
       "section",
       { class: "pl-help", group: model.t("Help", "帮助"), "data-part": "help" },
       h("div", {}, h("h3", {}, model.t("Keys", "按键")), list(keys)),
-      h("div", {}, h("h3", {}, model.t("Signs", "符号")), list([...dots, ...signs]), shown, h("p", { class: "pl-nothing" }, say(agreement, model.language))),
+      h(
+        "div",
+        {},
+        h("h3", {}, model.t("Signs", "符号")),
+        list([...dots, ...signs]),
+        shown,
+        h("p", { class: "pl-nothing" }, say(agreement, model.language)),
+      ),
     );
   }
 
@@ -502,7 +652,10 @@ class Explorer {
     const rows = model.trace.notes.map((note) => h("p", {}, model.t(note.en, note.zh)));
     for (const { step, path, observed, modelled } of model.trace.disagreements.slice(0, 20)) {
       const [a, b] = [JSON.stringify(observed) ?? "", JSON.stringify(modelled) ?? ""].map((text) => text.slice(0, 120));
-      const place = model.t(`Step ${step + 1}, ${path}: torch has ${a}, the model has ${b}.`, `第 ${step + 1} 步，${path}：torch 是 ${a}，模型是 ${b}。`);
+      const place = model.t(
+        `Step ${step + 1}, ${path}: torch has ${a}, the model has ${b}.`,
+        `第 ${step + 1} 步，${path}：torch 是 ${a}，模型是 ${b}。`,
+      );
       rows.push(h("p", { class: "pl-wrong" }, `≠ ${place}`));
     }
     return h("section", { class: "pl-notes", group: model.t("Notes", "说明") }, ...rows);

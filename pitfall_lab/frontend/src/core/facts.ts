@@ -1,12 +1,12 @@
 /** The facts about whatever is in focus, each with who holds it and the torch expression that shows it. */
 
+import { swatch } from "../views/draw";
 import type { By, State } from "./contract";
 import { h } from "./dom";
 import { dot } from "./marks";
 import type { ExplorerModel } from "./model";
 import { labels } from "./prose";
 import { cellsText } from "./words";
-import { swatch } from "../views/draw";
 
 /** Its name, its value, its path in the state, and the torch expression that shows it. */
 type Fact = [name: string, value: string, path: string, torch: string];
@@ -26,12 +26,25 @@ function tensorFacts(label: string, state: State, model: ExplorerModel): Fact[] 
   const at = `tensors.${label}`;
   const array = one.kind === "array";
   const facts: Fact[] = [
-    [array ? "array" : one.kind, `${one.names?.join(" = ") || model.called(label)} · ${one.dtype} ${shape(one.shape)}`, `${at}.shape`, `${me}.shape`],
+    [
+      array ? "array" : one.kind,
+      `${one.names?.join(" = ") || model.called(label)} · ${one.dtype} ${shape(one.shape)}`,
+      `${at}.shape`,
+      `${me}.shape`,
+    ],
     ["stride", shape(one.stride), `${at}.stride`, array ? `${me}.strides` : `${me}.stride()`],
   ];
   if (one.offset) facts.push(["offset", String(one.offset), `${at}.offset`, `${me}.storage_offset()`]);
-  const others = Object.values(state.tensors).filter((other) => other !== one && other?.alive && other.storage === one.storage).flatMap((other) => other.names ?? []);
-  if (one.storage && others.length) facts.push([model.t("same memory as", "同一内存"), [...new Set(others)].slice(0, 4).join(", "), `${at}.storage`, array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()`]);
+  const others = Object.values(state.tensors)
+    .filter((other) => other !== one && other?.alive && other.storage === one.storage)
+    .flatMap((other) => other.names ?? []);
+  if (one.storage && others.length)
+    facts.push([
+      model.t("same memory as", "同一内存"),
+      [...new Set(others)].slice(0, 4).join(", "),
+      `${at}.storage`,
+      array ? `${me}.ctypes.data` : `${me}.untyped_storage().data_ptr()`,
+    ]);
   if (one.counter) {
     const value = `${model.labelled ? `${one.counter}·` : ""}v${state.counters[one.counter] ?? "?"}`;
     facts.push([model.t("version", "版本"), value, `counters.${one.counter}`, `${me}._version`]);
@@ -61,7 +74,13 @@ function nodeFacts(label: string, state: State, model: ExplorerModel): Fact[] {
   if (one.freed) facts.push([model.t("saved tensors", "保存的张量"), model.t("freed", "已释放"), `${at}.freed`, me]);
   const next = (one.next ?? []).map((target) => target ?? "None").join(", ");
   if (next) facts.push(["next", next, `${at}.next`, `${me}.next_functions`]);
-  if (one.gradient) facts.push([model.t("gradient", "梯度"), `${cellsText(one.gradient)} ${shape(one.gradient_shape)}`, `${at}.gradient`, `${me}.register_prehook(print)`]);
+  if (one.gradient)
+    facts.push([
+      model.t("gradient", "梯度"),
+      `${cellsText(one.gradient)} ${shape(one.gradient_shape)}`,
+      `${at}.gradient`,
+      `${me}.register_prehook(print)`,
+    ]);
   return facts;
 }
 
@@ -73,8 +92,18 @@ function storageFacts(label: string, state: State, model: ExplorerModel): Fact[]
   const names = living.map(([id]) => id).join(", ");
   const at = `storages.${label}`;
   return [
-    [model.t("storage", "存储"), `${model.called(label)} · ${one.size} × ${one.dtype} · ${one.nbytes} B`, `${at}.size`, `${first}.untyped_storage()`],
-    [model.t("cells", "单元"), one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"), `${at}.cells`, `${first}.untyped_storage()`],
+    [
+      model.t("storage", "存储"),
+      `${model.called(label)} · ${one.size} × ${one.dtype} · ${one.nbytes} B`,
+      `${at}.size`,
+      `${first}.untyped_storage()`,
+    ],
+    [
+      model.t("cells", "单元"),
+      one.cells ? cellsText(one.cells) : model.t("not recorded", "未记录"),
+      `${at}.cells`,
+      `${first}.untyped_storage()`,
+    ],
     [model.t("seen by", "被谁使用"), names || model.t("nothing", "无"), at, `${first}.untyped_storage().data_ptr()`],
   ];
 }
@@ -107,6 +136,14 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
   });
   if (storage && cells.length) cells.unshift(swatch(storage, model));
   if (cells.length) root.replaceChildren(...cells);
-  else if (model.focus) root.textContent = model.t(`${model.called(model.focus)} does not exist at this step.`, `在这一步，${model.called(model.focus)} 还不存在。`);
-  else root.textContent = model.t("Point at an expression, a node or a cell to see the facts about it.", "把指针移到表达式、节点或单元上，可查看其信息。");
+  else if (model.focus)
+    root.textContent = model.t(
+      `${model.called(model.focus)} does not exist at this step.`,
+      `在这一步，${model.called(model.focus)} 还不存在。`,
+    );
+  else
+    root.textContent = model.t(
+      "Point at an expression, a node or a cell to see the facts about it.",
+      "把指针移到表达式、节点或单元上，可查看其信息。",
+    );
 }

@@ -17,9 +17,15 @@ export function severity(model: ExplorerModel, story: Story): HTMLElement {
 export function others(model: ExplorerModel, chosen: Story, choose: (story: Story) => void): HTMLElement | null {
   const rest = model.stories.filter((story) => story !== chosen);
   if (!rest.length) return null;
-  const rows = rest.slice(0, LIST_LIMIT).map((story) =>
-    h("li", {}, h("button", { click: () => choose(story) }, severity(model, story), h("span", {}, ...prose(say(story.message, model.language))))),
-  );
+  const rows = rest
+    .slice(0, LIST_LIMIT)
+    .map((story) =>
+      h(
+        "li",
+        {},
+        h("button", { click: () => choose(story) }, severity(model, story), h("span", {}, ...prose(say(story.message, model.language)))),
+      ),
+    );
   const left = rest.length - rows.length;
   if (left > 0) rows.push(h("li", { class: "pl-nothing" }, model.t(`and ${left} more`, `另有 ${left} 条`)));
   return h("ul", { class: "pl-others", label: model.t("Other findings", "其他发现") }, ...rows);

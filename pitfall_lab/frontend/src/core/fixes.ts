@@ -35,7 +35,8 @@ function ask(from: Element, request: Request): Request {
 /** The program with the edits in it. They come last line first, so each fits. */
 export function repaired(text: string, edits: Edit[]): string {
   const ends = text.match(/[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$/g) ?? [];
-  for (const { line, end_line, text: instead } of [...edits].sort((a, b) => b.line - a.line)) ends.splice(line - 1, end_line - line + 1, ...(instead ? [instead] : []));
+  for (const { line, end_line, text: instead } of [...edits].sort((a, b) => b.line - a.line))
+    ends.splice(line - 1, end_line - line + 1, ...(instead ? [instead] : []));
   return ends.join("");
 }
 
@@ -46,8 +47,14 @@ function copied({ text, parts }: { text: string; parts: Part[] }, edits: Edit[])
   const part = parts[at];
   if (parts.length < 2 || !part || edits.some((edit) => of(edit.line) !== at)) return repaired(text, edits);
   const end = (parts[at + 1]?.line ?? Infinity) - 1;
-  const own = text.split("\n").slice(part.line - 1, end).join("\n");
-  return repaired(own, edits.map((edit) => ({ ...edit, line: edit.line - part.line + 1, end_line: edit.end_line - part.line + 1 })));
+  const own = text
+    .split("\n")
+    .slice(part.line - 1, end)
+    .join("\n");
+  return repaired(
+    own,
+    edits.map((edit) => ({ ...edit, line: edit.line - part.line + 1, end_line: edit.end_line - part.line + 1 })),
+  );
 }
 
 /** The fixes of the finding. What was tried and failed is no help; before they were tried all are only ideas. */
@@ -80,8 +87,19 @@ export class Fixes {
     const can = !!ask(this.#host, { ask: "can", text: this.#text, edits: [] }).done;
     const box = h("div", { class: "pl-remedies" });
     box.append(this.#trials());
-    if (fixes.length) box.append(h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix) => this.#fix(fix, can))));
-    else if (!model.scene.trying && !model.scene.trials?.said) box.append(h("p", { class: "pl-nothing" }, model.t("No single edit that was tried repairs this. What the picture shows says where to change it.", "没有找到一处能修好它的改动；上面的图说明了应在哪里修改。")));
+    if (fixes.length)
+      box.append(h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix) => this.#fix(fix, can))));
+    else if (!model.scene.trying && !model.scene.trials?.said)
+      box.append(
+        h(
+          "p",
+          { class: "pl-nothing" },
+          model.t(
+            "No single edit that was tried repairs this. What the picture shows says where to change it.",
+            "没有找到一处能修好它的改动；上面的图说明了应在哪里修改。",
+          ),
+        ),
+      );
     box.append(h("p", { class: "pl-answer", role: "status" }, this.#said));
     const why = say(story.explanation, model.language);
     if (why) box.append(h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why)));
@@ -94,7 +112,9 @@ export class Fixes {
     const { trying, trials } = model.scene;
     const line = h("p", { class: "pl-trying", role: "status" });
     if (trying) {
-      const bar = trials?.total ? h("progress", { value: trials.done, max: trials.total, label: model.t("fixes tried", "已尝试的修改") }) : h("progress", { label: model.t("fixes tried", "已尝试的修改") });
+      const bar = trials?.total
+        ? h("progress", { value: trials.done, max: trials.total, label: model.t("fixes tried", "已尝试的修改") })
+        : h("progress", { label: model.t("fixes tried", "已尝试的修改") });
       line.append(bar, model.t("Trying fixes on both engines … ", "正在两个引擎上尝试修改…… "));
       if (this.#stop) line.append(h("button", { "data-do": "stop", click: this.#stop }, model.t("Stop", "停止")));
     } else if (trials?.said) line.append(say(trials.said, model.language));
@@ -110,21 +130,42 @@ export class Fixes {
     const model = this.#model;
     const waiting = this.#model.scene.trying ? model.t("being tried …", "正在尝试……") : model.t("not tried here", "此处未验证");
     const tried = fix.verified
-      ? h("span", { class: "pl-ok", title: model.t("applied and run again on both engines", "修改后在两个引擎上重新运行") }, model.t("✓ verified", "✓ 已验证"))
+      ? h(
+          "span",
+          { class: "pl-ok", title: model.t("applied and run again on both engines", "修改后在两个引擎上重新运行") },
+          model.t("✓ verified", "✓ 已验证"),
+        )
       : h("span", { class: "pl-untried" }, waiting);
     const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} ${text}`));
     const applied = this.#applied !== null && say(this.#applied.title, "en") === say(fix.title, "en");
     const buttons = h("span", { class: "pl-do" });
-    if (can && !applied) buttons.append(h("button", { class: "pl-primary", "data-do": "apply", click: () => this.#apply(fix) }, model.t("Apply", "应用")));
-    if (can && applied) buttons.append(h("button", { class: "pl-primary", "data-do": "undo", click: () => this.#undo(fix) }, model.t("Undo", "撤销")));
-    buttons.append(h("button", { "data-do": "copy", title: model.t("the whole repaired program", "修改后的整个程序"), click: () => void this.#copy(fix) }, model.t("Copy", "复制")));
-    return h("li", { class: "pl-fix" }, h("p", {}, ...prose(say(fix.title, model.language))), h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...rows), h("div", { class: "pl-act" }, buttons, tried));
+    if (can && !applied)
+      buttons.append(h("button", { class: "pl-primary", "data-do": "apply", click: () => this.#apply(fix) }, model.t("Apply", "应用")));
+    if (can && applied)
+      buttons.append(h("button", { class: "pl-primary", "data-do": "undo", click: () => this.#undo(fix) }, model.t("Undo", "撤销")));
+    buttons.append(
+      h(
+        "button",
+        { "data-do": "copy", title: model.t("the whole repaired program", "修改后的整个程序"), click: () => void this.#copy(fix) },
+        model.t("Copy", "复制"),
+      ),
+    );
+    return h(
+      "li",
+      { class: "pl-fix" },
+      h("p", {}, ...prose(say(fix.title, model.language))),
+      h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...rows),
+      h("div", { class: "pl-act" }, buttons, tried),
+    );
   }
 
   #apply(fix: Fix): void {
     const answer = ask(this.#host, { ask: "apply", text: this.#text, edits: fix.edits });
     if (answer.done) this.#applied = fix;
-    this.#tell(answer, this.#model.t("The cell has been edited. Run it again to see that it holds.", "单元格已修改；重新运行即可看到效果。"));
+    this.#tell(
+      answer,
+      this.#model.t("The cell has been edited. Run it again to see that it holds.", "单元格已修改；重新运行即可看到效果。"),
+    );
   }
 
   #undo(fix: Fix): void {

@@ -27,7 +27,10 @@ export class Roving {
     for (const part of this.#parts()) {
       const stops = this.#stops(part);
       const known = this.#current.get(part);
-      const here = known && stops.includes(known) && visible(known) ? known : (stops.find((stop) => stop.matches("[data-home]") && visible(stop)) ?? stops.find(visible));
+      const here =
+        known && stops.includes(known) && visible(known)
+          ? known
+          : (stops.find((stop) => stop.matches("[data-home]") && visible(stop)) ?? stops.find(visible));
       for (const stop of stops) stop.tabIndex = stop === here ? 0 : -1;
       if (here) this.#current.set(part, here);
     }
@@ -44,7 +47,9 @@ export class Roving {
 
   /** To the next control, over the borders of parts, and round again at the end. */
   move(by: 1 | -1, from: Element | null): void {
-    const stops = this.#parts().flatMap((part) => this.#stops(part)).filter(visible);
+    const stops = this.#parts()
+      .flatMap((part) => this.#stops(part))
+      .filter(visible);
     const at = stops.indexOf(from as HTMLElement);
     stops[(at + by + stops.length) % stops.length]?.focus();
   }

@@ -138,21 +138,17 @@ const nobody = { checked: 0, agreed: 0, mirrored: 0, disagreed: 0 };
 
 const trace = record<Trace>({
   schema: [whole],
-  sources: [list(record({ name: [text], text: [text], parts: [list(record({ name: [text], line: [whole], own: [whole, 1], cell: [text, ""] })), []] })), []],
+  sources: [
+    list(
+      record({ name: [text], text: [text], parts: [list(record({ name: [text], line: [whole], own: [whole, 1], cell: [text, ""] })), []] }),
+    ),
+    [],
+  ],
   events: [list(event), []],
   outcome: [record({ kind: [word("finished", "raised"), "finished"], failure: [optional(failure), null] }), finished],
-  agreement: [
-    record({ checked: [whole, 0], agreed: [whole, 0], mirrored: [whole, 0], disagreed: [whole, 0] }),
-    nobody,
-  ],
-  disagreements: [
-    list(record({ step: [whole], path: [text], observed: [anything, null], modelled: [anything, null] })),
-    [],
-  ],
-  notes: [
-    list(record({ kind: [word("limit", "stopped", "unseen")], en: [text], zh: [text], step: [step, null] })),
-    [],
-  ],
+  agreement: [record({ checked: [whole, 0], agreed: [whole, 0], mirrored: [whole, 0], disagreed: [whole, 0] }), nobody],
+  disagreements: [list(record({ step: [whole], path: [text], observed: [anything, null], modelled: [anything, null] })), []],
+  notes: [list(record({ kind: [word("limit", "stopped", "unseen")], en: [text], zh: [text], step: [step, null] })), []],
   environment: [list(pair(text)), []],
 });
 

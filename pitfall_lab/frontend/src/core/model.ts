@@ -3,7 +3,7 @@
 import type { By, Language, Model, Scene, State, Text, Trace, TraceEvent } from "./contract";
 import { GREY, HUES, hue } from "./palette";
 import { apply, emptyState } from "./replay";
-import { stories, type Slice, type Story } from "./story";
+import { type Slice, type Story, stories } from "./story";
 
 /** At most this many states are kept besides the current one: stepping stays cheap and memory stays flat. */
 const CHECKPOINTS = 32;

@@ -20,7 +20,9 @@ export function value(cell: Cell | null | undefined, dtype = "float"): string {
 
 /** Three digits: for cells that stand beside each other. */
 export function brief(cell: Cell, dtype = "float"): string {
-  return typeof cell === "number" && !Number.isInteger(cell) && Math.abs(cell) < 1000 && Math.abs(cell) >= 0.001 ? value(Number(cell.toPrecision(3)), dtype) : value(cell, dtype);
+  return typeof cell === "number" && !Number.isInteger(cell) && Math.abs(cell) < 1000 && Math.abs(cell) >= 0.001
+    ? value(Number(cell.toPrecision(3)), dtype)
+    : value(cell, dtype);
 }
 
 /** The cells that are known, by index; `null` is a gap of which nothing is known. */

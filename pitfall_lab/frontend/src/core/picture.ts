@@ -1,6 +1,6 @@
 /** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, the picture of the step. */
 
-import { h, type Child } from "./dom";
+import { type Child, h } from "./dom";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, cellRow, known, shape, value } from "./numbers";
@@ -43,9 +43,22 @@ function column(role: Role, title: string, where: string, code: string, step: nu
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
   const columns = moments.map((moment, at) => {
-    const memory = h("span", { class: "pl-memories" }, ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model)));
+    const memory = h(
+      "span",
+      { class: "pl-memories" },
+      ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model)),
+    );
     for (const one of moment.memory) before.set(one.storage, one);
-    return column(moment.role, say(moment.title, model.language), say(moment.place, model.language), moment.code, moment.step, go, memory, keeperPart(keeper, at, moment, model));
+    return column(
+      moment.role,
+      say(moment.title, model.language),
+      say(moment.place, model.language),
+      moment.code,
+      moment.step,
+      go,
+      memory,
+      keeperPart(keeper, at, moment, model),
+    );
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
 }
@@ -59,9 +72,20 @@ function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | nul
   const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, name)]);
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
   const version = one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version" }, `v${one.version}`);
-  const head = h("span", { class: "pl-named" }, ...names, one.more ? ` +${one.more}` : "", " ", version, one.shape?.length ? h("small", {}, shape(one.shape)) : "");
+  const head = h(
+    "span",
+    { class: "pl-named" },
+    ...names,
+    one.more ? ` +${one.more}` : "",
+    " ",
+    version,
+    one.shape?.length ? h("small", {}, shape(one.shape)) : "",
+  );
   const cells = cellRow(one.cells, one.shape, one.dtype, before?.cells ?? null, (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
-  const many = one.size && !cells ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`)) : null;
+  const many =
+    one.size && !cells
+      ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
+      : null;
   const written = one.changed && before ? h("small", { class: "pl-written" }, model.t("written over", "被改写")) : null;
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
 }
@@ -96,12 +120,22 @@ function needs(keeper: Keeper, model: ExplorerModel): string {
 
 /** A gradient that grows: what was there + what flows in = what is there now. All bars have one scale. */
 function sum({ name, rounds, left, cleared }: SumPicture, model: ExplorerModel, go: Go): HTMLElement {
-  const numbers = rounds.flatMap((round) => [round.before, round.flowed, round.after]).flatMap((cells) => known(cells, 3).map((one) => (one && typeof one[1] === "number" ? Math.abs(one[1]) : 0)));
+  const numbers = rounds
+    .flatMap((round) => [round.before, round.flowed, round.after])
+    .flatMap((cells) => known(cells, 3).map((one) => (one && typeof one[1] === "number" ? Math.abs(one[1]) : 0)));
   const most = Math.max(1e-12, ...numbers);
   const columns = rounds.map((round, at) => {
     const of = rounds.length + left;
     const title = model.t(`backward ${at + 1} of ${of}`, `第 ${at + 1} 次反向，共 ${of} 次`);
-    return column(at ? "wrong" : "other", title, model.place(round.line), round.code, round.step, go, addition(name, round, most, cleared && at > 0, model));
+    return column(
+      at ? "wrong" : "other",
+      title,
+      model.place(round.line),
+      round.code,
+      round.step,
+      go,
+      addition(name, round, most, cleared && at > 0, model),
+    );
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
 }
@@ -115,7 +149,9 @@ function addition(name: string, { before, flowed, after }: Round, most: number, 
   if (cleared) rows.push(["", model.t("meant", "本应"), flowed, "pl-flow pl-ok"]);
   const lines = rows.map(([sign, text, cells, kind]) => {
     const values = known(cells, 3);
-    const shown = values.length ? values.map((one) => (one ? bar(one[1], most) : h("i", { class: "pl-gap" }, "…"))) : [h("i", { class: "pl-gap" }, cells === null && sign !== "+" ? "None" : "…")];
+    const shown = values.length
+      ? values.map((one) => (one ? bar(one[1], most) : h("i", { class: "pl-gap" }, "…")))
+      : [h("i", { class: "pl-gap" }, cells === null && sign !== "+" ? "None" : "…")];
     return h("span", { class: `pl-sum-row ${kind}` }, h("b", {}, sign), h("code", {}, text), h("span", { class: "pl-bars" }, ...shown));
   });
   return h("span", { class: "pl-sum-rows" }, ...lines);
@@ -133,14 +169,38 @@ function table(picture: TablePicture, model: ExplorerModel, go: Go): HTMLElement
   const shapes = h(
     "table",
     { class: "pl-shapes" },
-    ...[one, other].map((side) => h("tr", { style: `--v-hue:${side.storage ? model.hue(side.storage) : ""}` }, h("th", { scope: "row" }, h("code", {}, side.name)), h("td", {}, h("code", {}, shape(side.shape))))),
-    h("tr", {}, h("th", { scope: "row" }, model.t("together", "合在一起")), h("td", {}, h("code", { class: "pl-bad" }, shape(together(one, other))))),
+    ...[one, other].map((side) =>
+      h(
+        "tr",
+        { style: `--v-hue:${side.storage ? model.hue(side.storage) : ""}` },
+        h("th", { scope: "row" }, h("code", {}, side.name)),
+        h("td", {}, h("code", {}, shape(side.shape))),
+      ),
+    ),
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, model.t("together", "合在一起")),
+      h("td", {}, h("code", { class: "pl-bad" }, shape(together(one, other)))),
+    ),
   );
-  const line = h("button", { class: "pl-goto", "data-step": picture.step, "data-role": "wrong", click: () => go(picture.step) }, h("span", { class: "pl-role" }, mark("wrong"), model.place(picture.line)), h("code", {}, picture.code));
-  const came = picture.came === null ? null : h("p", {}, model.t("torch gave", "torch 给出"), h("b", { class: "pl-bad" }, value(picture.came)));
+  const line = h(
+    "button",
+    { class: "pl-goto", "data-step": picture.step, "data-role": "wrong", click: () => go(picture.step) },
+    h("span", { class: "pl-role" }, mark("wrong"), model.place(picture.line)),
+    h("code", {}, picture.code),
+  );
+  const came =
+    picture.came === null ? null : h("p", {}, model.t("torch gave", "torch 给出"), h("b", { class: "pl-bad" }, value(picture.came)));
   const meant = picture.meant === null ? null : h("p", {}, model.t("meant", "本应"), h("b", { class: "pl-ok" }, value(picture.meant)));
   const note = h("p", { class: "pl-nothing" }, h("i", { class: "pl-own" }), model.t("the pairs that belong together", "真正对应的配对"));
-  return h("div", { class: "pl-board" }, h("div", {}, line, shapes), grid(picture, model), h("div", { class: "pl-came" }, h("p", { class: "pl-pairs-text" }, text), came, meant, note));
+  return h(
+    "div",
+    { class: "pl-board" },
+    h("div", {}, line, shapes),
+    grid(picture, model),
+    h("div", { class: "pl-came" }, h("p", { class: "pl-pairs-text" }, text), came, meant, note),
+  );
 }
 
 function together(one: Side, other: Side): number[] {
@@ -155,31 +215,86 @@ function grid({ column: one, row: other, count, cells }: TablePicture, model: Ex
   const left = known(one.cells, 7);
   const top = known(other.cells, 7);
   const rows = Array.from({ length: shown }, (_, r) =>
-    h("tr", {}, cells && h("th", { scope: "row" }, left[r] ? brief(left[r][1]) : ""), ...Array.from({ length: shown }, (_, c) => h("td", { class: r === c ? "pl-own" : "" }, cells ? brief(cells[r]?.[c] ?? 0) : ""))),
+    h(
+      "tr",
+      {},
+      cells && h("th", { scope: "row" }, left[r] ? brief(left[r][1]) : ""),
+      ...Array.from({ length: shown }, (_, c) => h("td", { class: r === c ? "pl-own" : "" }, cells ? brief(cells[r]?.[c] ?? 0) : "")),
+    ),
   );
-  const head = cells ? [h("tr", {}, h("td", {}, "−"), ...top.slice(0, shown).map((cell) => h("th", { scope: "col" }, cell ? brief(cell[1]) : "…")))] : [];
+  const head = cells
+    ? [h("tr", {}, h("td", {}, "−"), ...top.slice(0, shown).map((cell) => h("th", { scope: "col" }, cell ? brief(cell[1]) : "…")))]
+    : [];
   const caption = h("caption", {}, h("code", {}, other.name), " → ", ` · ${count} × ${count}`);
   const label = model.t(`${one.name} against ${other.name}: ${count} by ${count}`, `${one.name} 对 ${other.name}：${count} × ${count}`);
-  return h("div", { class: "pl-grid-box" }, h("span", { class: "pl-upright" }, h("code", {}, one.name), " ↓"), h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows));
+  return h(
+    "div",
+    { class: "pl-grid-box" },
+    h("span", { class: "pl-upright" }, h("code", {}, one.name), " ↓"),
+    h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows),
+  );
 }
 
 /** The way back from the loss, to where it ends. */
 function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
   const chip = (name: string, line: number | null, step: number, kind = ""): HTMLElement =>
-    h("li", {}, h("button", { class: `pl-chip-node ${kind}`, "data-step": step, "data-role": "other", click: () => go(step) }, h("code", {}, name), h("small", {}, model.place(line))));
+    h(
+      "li",
+      {},
+      h(
+        "button",
+        { class: `pl-chip-node ${kind}`, "data-step": step, "data-role": "other", click: () => go(step) },
+        h("code", {}, name),
+        h("small", {}, model.place(line)),
+      ),
+    );
   const chips = picture.chips.map((one) => chip(one.name.replace(/Backward\d*$/, ""), one.line, one.step));
   if (picture.skipped) chips.splice(-3, 0, h("li", { class: "pl-nothing" }, `… ${picture.skipped} …`));
-  const cut = h("li", { class: "pl-cut" }, h("button", { "data-step": picture.cut.step, "data-role": "changed", click: () => go(picture.cut.step) }, h("span", { class: "pl-role pl-bad" }, "✂ ", model.t("the graph ends here", "计算图到此为止"), h("span", { class: "pl-place" }, model.place(picture.cut.line))), h("code", {}, picture.cut.code)));
+  const cut = h(
+    "li",
+    { class: "pl-cut" },
+    h(
+      "button",
+      { "data-step": picture.cut.step, "data-role": "changed", click: () => go(picture.cut.step) },
+      h(
+        "span",
+        { class: "pl-role pl-bad" },
+        "✂ ",
+        model.t("the graph ends here", "计算图到此为止"),
+        h("span", { class: "pl-place" }, model.place(picture.cut.line)),
+      ),
+      h("code", {}, picture.cut.code),
+    ),
+  );
   const lost = picture.lost.map((name) => h("code", {}, name));
   const more = picture.more ? model.t(` and ${picture.more} more`, ` 等 ${picture.more} 个`) : "";
-  const behind = h("li", { class: "pl-lost" }, picture.behind && h("code", {}, picture.behind), h("span", {}, model.t("never reached: ", "到不了："), ...lost.flatMap((one, at) => [at ? ", " : "", one]), more));
+  const behind = h(
+    "li",
+    { class: "pl-lost" },
+    picture.behind && h("code", {}, picture.behind),
+    h("span", {}, model.t("never reached: ", "到不了："), ...lost.flatMap((one, at) => [at ? ", " : "", one]), more),
+  );
   return h("ol", { class: "pl-way" }, chip(picture.root, picture.root_line, picture.root_step, "pl-root-node"), ...chips, cut, behind);
 }
 
 /** What the current step takes and what it makes or writes. Its room is fixed: stepping moves nothing. */
 export function stepPicture(model: ExplorerModel): { element: HTMLElement; update(): void } {
   const element = h("section", { class: "pl-picture pl-step", tabindex: "-1", "data-part": "step", group: model.t("This step", "这一步") });
-  return { element, update: () => element.replaceChildren(...(model.event ? stepParts(model) : [h("p", { class: "pl-nothing" }, model.t("Step with → to see what each operation takes and makes.", "按 → 逐步查看每个操作用了什么、产生什么。"))])) };
+  return {
+    element,
+    update: () =>
+      element.replaceChildren(
+        ...(model.event
+          ? stepParts(model)
+          : [
+              h(
+                "p",
+                { class: "pl-nothing" },
+                model.t("Step with → to see what each operation takes and makes.", "按 → 逐步查看每个操作用了什么、产生什么。"),
+              ),
+            ]),
+      ),
+  };
 }
 
 function stepParts(model: ExplorerModel): HTMLElement[] {
@@ -192,12 +307,38 @@ function stepParts(model: ExplorerModel): HTMLElement[] {
   const made = [...new Set([...event.results.map((label) => storage(label)), ...event.writes].filter(Boolean))].slice(0, 2);
   const box = (id: string, state: typeof now, old?: Memory): [Memory, HTMLElement] | null => {
     const memory = memoryAt(id, state, model);
-    return memory && [memory, memoryBox({ ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) }, old, null, model)];
+    return (
+      memory && [
+        memory,
+        memoryBox({ ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) }, old, null, model),
+      ]
+    );
   };
   const left = taken.flatMap((id) => box(id, before)?.[1] ?? []);
   const right = made.flatMap((id) => box(id, now, memoryAt(id, before, model) ?? undefined)?.[1] ?? []);
-  const op = h("span", { class: "pl-op" }, h("code", {}, event.op.replace(/\.__[a-z]+__$/, "").split(".").pop() ?? event.op));
-  return [h("div", { class: "pl-flowing" }, h("div", { class: "pl-memories" }, ...left), left.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "", op, right.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "", h("div", { class: "pl-memories" }, ...right))];
+  const op = h(
+    "span",
+    { class: "pl-op" },
+    h(
+      "code",
+      {},
+      event.op
+        .replace(/\.__[a-z]+__$/, "")
+        .split(".")
+        .pop() ?? event.op,
+    ),
+  );
+  return [
+    h(
+      "div",
+      { class: "pl-flowing" },
+      h("div", { class: "pl-memories" }, ...left),
+      left.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "",
+      op,
+      right.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "",
+      h("div", { class: "pl-memories" }, ...right),
+    ),
+  ];
 }
 
 function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model: ExplorerModel): Memory | null {
@@ -208,7 +349,16 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
   const first = living[0]?.[1];
   const versions = living.flatMap(([, one]) => (one.counter ? [state.counters[one.counter] ?? 0] : []));
   const called = names.length ? names.slice(0, 4) : [model.called(living[0]?.[0] ?? id)];
-  return { storage: id, names: called, more: Math.max(0, names.length - 4), shape: first?.shape ?? null, size: storage.size, dtype: storage.dtype, cells: storage.cells, version: versions.length ? Math.max(...versions) : null };
+  return {
+    storage: id,
+    names: called,
+    more: Math.max(0, names.length - 4),
+    shape: first?.shape ?? null,
+    size: storage.size,
+    dtype: storage.dtype,
+    cells: storage.cells,
+    version: versions.length ? Math.max(...versions) : null,
+  };
 }
 
 /** What a sentence says, with its names as buttons. */

@@ -37,6 +37,10 @@ export function labels(text: string, model: ExplorerModel, state: State): Node[]
     if (!known) return document.createTextNode(index % 2 === 1 && !model.labelled ? model.called(part) : part);
     const storage = model.storageOf(part, state);
     const style = storage ? `--pl-of:${model.hue(storage)}` : "";
-    return h("button", { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style }, model.labelled ? part : model.called(part));
+    return h(
+      "button",
+      { class: "pl-label", "data-label": part, "aria-pressed": String(model.focus === part), style },
+      model.labelled ? part : model.called(part),
+    );
   });
 }

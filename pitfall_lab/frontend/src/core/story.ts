@@ -165,6 +165,11 @@ export function stories(scene: Scene): Story[] {
 /** A slice that can be trusted to be lists; `null` where it names no memory: there is nothing to open on. */
 function readSlice(raw: unknown): Slice | null {
   if (typeof raw !== "object" || raw === null) return null;
-  const read = Object.fromEntries(Object.keys(EMPTY).map((key) => [key, Array.isArray((raw as Record<string, unknown>)[key]) ? (raw as Record<string, unknown>)[key] : []])) as unknown as Slice;
+  const read = Object.fromEntries(
+    Object.keys(EMPTY).map((key) => [
+      key,
+      Array.isArray((raw as Record<string, unknown>)[key]) ? (raw as Record<string, unknown>)[key] : [],
+    ]),
+  ) as unknown as Slice;
   return read.storages.length || read.nodes.length ? read : null;
 }

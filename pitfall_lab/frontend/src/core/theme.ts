@@ -1,7 +1,9 @@
 /** Jupyter's themes say nothing about dark or light to a shadow root, so the background's brightness decides. */
 
 function isDark(root: HTMLElement): boolean {
-  const numbers = getComputedStyle(root).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [255, 255, 255];
+  const numbers = getComputedStyle(root)
+    .backgroundColor.match(/[\d.]+/g)
+    ?.map(Number) ?? [255, 255, 255];
   const scale = getComputedStyle(root).backgroundColor.startsWith("color(") ? 255 : 1;
   const [r = 255, g = 255, b = 255] = numbers.map((one) => one * scale);
   return 0.299 * r + 0.587 * g + 0.114 * b < 128;

@@ -70,14 +70,29 @@ export class WhatIf {
     const [model, back] = [this.#model, this.#lab.back];
     if (!back) return null;
     const text = model.t("This is the changed program.", "这是修改后的程序。");
-    return h("section", { class: "pl-changed", group: text, "data-part": "changed" }, h("b", {}, text), " ", h("button", { class: "pl-chip", click: back }, model.t("back to the program as it was", "回到原来的程序")));
+    return h(
+      "section",
+      { class: "pl-changed", group: text, "data-part": "changed" },
+      h("b", {}, text),
+      " ",
+      h("button", { class: "pl-chip", click: back }, model.t("back to the program as it was", "回到原来的程序")),
+    );
   }
 
   draw(): HTMLElement | null {
     const model = this.#model;
     if (!this.#changes.length) return null;
     const chips = this.#changes.map((change) =>
-      h("button", { class: "pl-chip", "data-change": change.id, "aria-pressed": String(change.id === this.#chosen), click: () => void this.#try(change) }, ...prose(say(change.title, model.language))),
+      h(
+        "button",
+        {
+          class: "pl-chip",
+          "data-change": change.id,
+          "aria-pressed": String(change.id === this.#chosen),
+          click: () => void this.#try(change),
+        },
+        ...prose(say(change.title, model.language)),
+      ),
     );
     const box = h("div", { class: "pl-whatif" }, h("div", { class: "pl-chips" }, ...chips));
     box.append(h("div", { role: "status" }, this.#status()), this.#state === "done" && this.#answer ? this.#compare(this.#answer) : "");
@@ -85,7 +100,8 @@ export class WhatIf {
   }
 
   #status(): string {
-    if (this.#state === "waiting") return this.#model.t("The changed program is being run on both engines …", "正在两个引擎上运行修改后的程序……");
+    if (this.#state === "waiting")
+      return this.#model.t("The changed program is being run on both engines …", "正在两个引擎上运行修改后的程序……");
     if (this.#state === "failed") return this.#model.t(`It could not be run: ${this.#failure}`, `无法运行：${this.#failure}`);
     return "";
   }
@@ -108,20 +124,48 @@ export class WhatIf {
   #compare(answer: Answer): HTMLElement {
     const model = this.#model;
     const { told } = answer;
-    const open = h("button", { class: "pl-chip", click: () => void this.#lab.open?.(answer) }, model.t("open the changed program here", "在此打开修改后的程序"));
+    const open = h(
+      "button",
+      { class: "pl-chip", click: () => void this.#lab.open?.(answer) },
+      model.t("open the changed program here", "在此打开修改后的程序"),
+    );
     if (told.first === null) return h("p", {}, say(told.same, model.language), " ", open);
     const titles = [model.t("Before", "修改前"), model.t("After", "修改后")];
     const sides = told.sides.map((side, index) => this.#side(side, titles[index] as string, index === 0));
-    const rows = [...told.gradients.map(([name, one, other]) => [`${name}.grad`, one, other]), [model.t("peak of memory", "内存峰值"), ...told.peaks]];
+    const rows = [
+      ...told.gradients.map(([name, one, other]) => [`${name}.grad`, one, other]),
+      [model.t("peak of memory", "内存峰值"), ...told.peaks],
+    ];
     const table = h("table", { class: "pl-pairs" }, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))));
-    for (const [name, one, other] of rows) table.append(h("tr", { class: one === other ? "" : "pl-differs" }, h("th", { scope: "row" }, name as string), h("td", {}, one as string), h("td", {}, other as string)));
+    for (const [name, one, other] of rows)
+      table.append(
+        h(
+          "tr",
+          { class: one === other ? "" : "pl-differs" },
+          h("th", { scope: "row" }, name as string),
+          h("td", {}, one as string),
+          h("td", {}, other as string),
+        ),
+      );
     const first = model.t(`The runs differ from step ${told.first + 1} on.`, `两次运行从第 ${told.first + 1} 步开始不同。`);
-    return h("div", { class: "pl-compared" }, h("p", {}, first, " ", open), h("div", { class: "pl-sides" }, ...sides), h("div", { class: "pl-scroll", tabindex: "-1", group: model.t("results", "结果") }, table));
+    return h(
+      "div",
+      { class: "pl-compared" },
+      h("p", {}, first, " ", open),
+      h("div", { class: "pl-sides" }, ...sides),
+      h("div", { class: "pl-scroll", tabindex: "-1", group: model.t("results", "结果") }, table),
+    );
   }
 
   #side(side: Side, title: string, mine: boolean): HTMLElement {
     const model = this.#model;
-    const ending = side.stopped ? `■ ${say(side.stopped, model.language)}` : side.raised ? `✕ ${side.raised}` : side.wrong ? model.t("≠ a gradient is wrong, and no error says so", "≠ 有梯度不对，却没有报错") : model.t("✓ finished", "✓ 正常结束");
+    const ending = side.stopped
+      ? `■ ${say(side.stopped, model.language)}`
+      : side.raised
+        ? `✕ ${side.raised}`
+        : side.wrong
+          ? model.t("≠ a gradient is wrong, and no error says so", "≠ 有梯度不对，却没有报错")
+          : model.t("✓ finished", "✓ 正常结束");
     const list = h("ol", {});
     for (const one of side.steps) {
       const line = h("span", { class: "pl-no" }, one.line ? `L${one.line}` : "");
@@ -129,6 +173,12 @@ export class WhatIf {
       list.append(h("li", {}, mine ? h("button", { click: () => (model.step = one.step) }, line, text) : h("div", {}, line, text)));
     }
     if (side.more) list.append(h("li", { class: "pl-nothing" }, model.t(`and ${side.more} more steps`, `另有 ${side.more} 步`)));
-    return h("section", { group: title }, h("h3", {}, title), h("p", { class: side.stopped || side.raised || side.wrong ? "pl-bad" : "pl-ok" }, ending), list);
+    return h(
+      "section",
+      { group: title },
+      h("h3", {}, title),
+      h("p", { class: side.stopped || side.raised || side.wrong ? "pl-bad" : "pl-ok" }, ending),
+      list,
+    );
   }
 }

@@ -23,7 +23,8 @@ export function rememberRuns(): void {
 /** The active code cell; when that is empty or no code, the cell that was run last, else the one above. */
 export function cellToExplain(panel: NotebookPanel): CodeCell | null {
   const { activeCell, activeCellIndex, widgets } = panel.content;
-  const usable = (cell: Cell | null | undefined): cell is CodeCell => !!cell && !cell.isDisposed && cell.model.type === "code" && sourceOf(cell).trim() !== "";
+  const usable = (cell: Cell | null | undefined): cell is CodeCell =>
+    !!cell && !cell.isDisposed && cell.model.type === "code" && sourceOf(cell).trim() !== "";
   if (usable(activeCell)) return activeCell;
   const last = lastRun.get(panel.content);
   if (usable(last) && widgets.includes(last)) return last;
@@ -53,10 +54,14 @@ async function loadExtension(kernel: Kernel.IKernelConnection): Promise<boolean>
 
 async function run(cell: CodeCell, code: string, context: ISessionContext): Promise<void> {
   const { model } = cell;
-  model.sharedModel.transact(() => {
-    model.clearExecution();
-    cell.outputHidden = false;
-  }, false, "silent-change");
+  model.sharedModel.transact(
+    () => {
+      model.clearExecution();
+      cell.outputHidden = false;
+    },
+    false,
+    "silent-change",
+  );
   cell.setPrompt("*");
   model.trusted = true;
   try {
@@ -89,13 +94,18 @@ export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToE
   const asked = panel.content.activeCell;
   const source = sourceOf(cell);
   if (/^\s*%%/.test(source) && !source.trimStart().startsWith(MAGIC)) {
-    Notification.info(say("A cell that begins with another %% magic cannot be explained.", "以其他 %% 魔法命令开头的单元格无法解释。"), { autoClose: 6000 });
+    Notification.info(say("A cell that begins with another %% magic cannot be explained.", "以其他 %% 魔法命令开头的单元格无法解释。"), {
+      autoClose: 6000,
+    });
     return;
   }
   const kernel = await pythonKernel(panel.sessionContext, say);
   if (!kernel) return;
   if (!(await loadExtension(kernel))) {
-    Notification.error(say("This kernel has no pitfall_lab: install it in the kernel's environment.", "该内核没有 pitfall_lab：请在内核的环境中安装。"), { autoClose: 10000 });
+    Notification.error(
+      say("This kernel has no pitfall_lab: install it in the kernel's environment.", "该内核没有 pitfall_lab：请在内核的环境中安装。"),
+      { autoClose: 10000 },
+    );
     return;
   }
   const magic = languageOf(say) === "zh" ? `${MAGIC} --language zh` : MAGIC;

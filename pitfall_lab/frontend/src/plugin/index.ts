@@ -20,7 +20,7 @@ import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
 import { addRecording, RECORD } from "./record";
 import { showStored } from "./stored";
-import { sayIn, type Say } from "./words";
+import { type Say, sayIn } from "./words";
 
 const PLUGIN = "pitfall-lab:plugin";
 const EXPLAIN = "pitfall-lab:explain-cell";
@@ -41,7 +41,10 @@ function addPanel(app: JupyterFrontEnd, shell: ILabShell | null, say: Say): Chap
 function addCommands(app: JupyterFrontEnd, tracker: INotebookTracker | null, panel: ChaptersPanel, say: Say): void {
   app.commands.addCommand(EXPLAIN, {
     label: say("Explain this cell", "解释这个单元格"),
-    caption: say("Explain this cell: run it again, watched, and show what happened to its tensors", "解释这个单元格：在观察下重新运行，并显示张量发生了什么"),
+    caption: say(
+      "Explain this cell: run it again, watched, and show what happened to its tensors",
+      "解释这个单元格：在观察下重新运行，并显示张量发生了什么",
+    ),
     icon,
     describedBy: { args: { type: "object", properties: {} } },
     isEnabled: () => tracker?.currentWidget != null,
@@ -110,7 +113,16 @@ const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN,
   description: "The chapters of Pitfall Lab, live tensors, and an explanation for any cell.",
   autoStart: true,
-  optional: [INotebookTracker, ICommandPalette, ISettingRegistry, ITranslator, ILabShell, IRenderMimeRegistry, ILauncher, IEditorExtensionRegistry],
+  optional: [
+    INotebookTracker,
+    ICommandPalette,
+    ISettingRegistry,
+    ITranslator,
+    ILabShell,
+    IRenderMimeRegistry,
+    ILauncher,
+    IEditorExtensionRegistry,
+  ],
   activate: (
     app: JupyterFrontEnd,
     tracker: INotebookTracker | null,
@@ -133,9 +145,16 @@ const plugin: JupyterFrontEndPlugin<void> = {
     showStored(tracker);
     addCommands(app, tracker, panel, say);
     addCard(app, launcher, panel, settings, say);
-    rendermime?.addFactory(hintFactory((place) => explainAround(place, tracker, say), say), 0);
-    rendermime?.addFactory(errorFactory(() => settings.fold, say), BEFORE_ERRORS);
-    for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE, RECORD] : [])]) palette?.addItem({ command, category: "Pitfall Lab" });
+    rendermime?.addFactory(
+      hintFactory((place) => explainAround(place, tracker, say), say),
+      0,
+    );
+    rendermime?.addFactory(
+      errorFactory(() => settings.fold, say),
+      BEFORE_ERRORS,
+    );
+    for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE, RECORD] : [])])
+      palette?.addItem({ command, category: "Pitfall Lab" });
     const changed = (): void => {
       void panel.refresh(settings.folder);
       notebooks?.configure(settings.live, settings.stale);

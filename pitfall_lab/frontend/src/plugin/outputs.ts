@@ -30,7 +30,10 @@ class HintLine extends Widget implements IRenderMime.IRenderer {
     this.node.replaceChildren();
     if (!hint) return;
     const { say } = this;
-    const title = say("Run this cell again, watched, and show what happened to its tensors", "在观察下重新运行这个单元格，并显示张量发生了什么");
+    const title = say(
+      "Run this cell again, watched, and show what happened to its tensors",
+      "在观察下重新运行这个单元格，并显示张量发生了什么",
+    );
     const click = (): void => this.explain(this.node);
     const rule = hint.rule ? h("span", { class: "pl-live-rule" }, hint.rule) : null;
     const button = h("button", { type: "button", class: "pl-live-explain", title, click }, say("Explain", "解释"));
@@ -44,7 +47,11 @@ export function hintFactory(explain: (place: Node) => void, say: Say): IRenderMi
 
 /** Whether a part of IPython's traceback is a frame of what was installed, by the line that it begins with. */
 export function isLibraryFrame(part: string): boolean {
-  const [first = ""] = part.replace(/\u001b\[[0-9;]*m/g, "").trimStart().split("\n");
+  const [first = ""] = part
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: the escape that begins a colour of the terminal
+    .replace(/\u001b\[[0-9;]*m/g, "")
+    .trimStart()
+    .split("\n");
   return /^File .*[\\/](?:site-packages|dist-packages|lib[\\/]python3\.\d+|torch|numpy)[\\/].*?:\d+/.test(first);
 }
 

@@ -2,7 +2,7 @@
 
 import type { Contents } from "@jupyterlab/services";
 import { Widget } from "@lumino/widgets";
-import { findChapters, type Chapter } from "./chapters";
+import { type Chapter, findChapters } from "./chapters";
 import { icon } from "./icon";
 import type { Say } from "./words";
 
@@ -42,7 +42,10 @@ export class ChaptersPanel extends Widget {
     this.list.replaceChildren(...chapters.map((chapter) => this.item(chapter)));
     this.hint.textContent = chapters.length
       ? this.say("Each chapter is a notebook: predict, run, look.", "每章是一个 notebook：先预测，再运行，然后观察。")
-      : this.say("No chapters here. They are notebooks named like 05-copies-and-views.ipynb.", "这里没有章节。章节是形如 05-copies-and-views.ipynb 的 notebook。");
+      : this.say(
+          "No chapters here. They are notebooks named like 05-copies-and-views.ipynb.",
+          "这里没有章节。章节是形如 05-copies-and-views.ipynb 的 notebook。",
+        );
     this.mark(this.open);
   }
 

@@ -86,7 +86,10 @@ export function addRecording(app: JupyterFrontEnd, tracker: INotebookTracker, sa
     caption: () =>
       on()
         ? say("Every cell that uses torch is recorded: click to stop", "正在记录每个使用 torch 的单元格：点击停止")
-        : say("Record every cell that uses torch, and show below it what happened", "记录每个使用 torch 的单元格，并在其下方显示发生了什么"),
+        : say(
+            "Record every cell that uses torch, and show below it what happened",
+            "记录每个使用 torch 的单元格，并在其下方显示发生了什么",
+          ),
     icon: () => (on() ? recordingIcon : recordIcon),
     describedBy: { args: { type: "object", properties: {} } },
     isEnabled: () => tracker.currentWidget !== null,
@@ -98,7 +101,13 @@ export function addRecording(app: JupyterFrontEnd, tracker: INotebookTracker, sa
       keep(notebook, !on());
       if (await switches.get(notebook)?.tell()) return;
       keep(notebook, false);
-      Notification.warning(say("This kernel cannot record: pitfall_lab is not installed in its environment.", "该内核无法记录：其环境中没有安装 pitfall_lab。"), { autoClose: 8000 });
+      Notification.warning(
+        say(
+          "This kernel cannot record: pitfall_lab is not installed in its environment.",
+          "该内核无法记录：其环境中没有安装 pitfall_lab。",
+        ),
+        { autoClose: 8000 },
+      );
     },
   });
 }

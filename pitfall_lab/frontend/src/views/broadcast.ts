@@ -50,9 +50,15 @@ export const broadcast: View = {
     const real = scene.cases.filter((one) => !scene.play || one.operands.some((side) => side.storage));
     const redraws = real.map((one) => drawCase(box, one, model));
     leftOut(box, scene.left_out, model);
-    const shapes = scene.cases.map((one) => one.operands.map((side) => side.shape)).find((all) => all.length <= MOST && all.flat().every((size) => size > 0 && size <= 12));
+    const shapes = scene.cases
+      .map((one) => one.operands.map((side) => side.shape))
+      .find((all) => all.length <= MOST && all.flat().every((size) => size > 0 && size <= 12));
     const toy = h("div", {});
-    const start = h("button", { class: "v-link", click: () => (start.remove(), play(toy, shapes ?? [[3], [3, 1]], model)) }, model.t("play with shapes", "试试别的形状"));
+    const start = h(
+      "button",
+      { class: "v-link", click: () => (start.remove(), play(toy, shapes ?? [[3], [3, 1]], model)) },
+      model.t("play with shapes", "试试别的形状"),
+    );
     box.append(start, toy);
     if (scene.play) start.click();
     const update = (): void => redraws.forEach((redraw) => redraw(model.step));
@@ -61,7 +67,11 @@ export const broadcast: View = {
 };
 
 function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => void {
-  const go = h("button", { class: "v-link", click: () => (model.step = one.step) }, `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`);
+  const go = h(
+    "button",
+    { class: "v-link", click: () => (model.step = one.step) },
+    `${one.line ? `L${one.line} ` : ""}${cut(one.code, 48)}`,
+  );
   const element = h("section", { class: "v-case" }, one.play ? "" : go);
   const names: [HTMLElement, string | null][] = [];
   const table = h("table", { class: "v-dims" });
@@ -87,7 +97,10 @@ function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => 
 function crossText(one: Case, model: Model): string {
   const [rows, columns] = one.result.shape.slice(-2);
   const tail = one.result.reduced ? model.t(" before the loss reduces it", "，然后才由损失函数归约") : "";
-  return model.t(`Every element of one meets every element of the other: ${rows} × ${columns} values${tail}.`, `一方的每个元素与另一方的每个元素相遇：${rows} × ${columns} 个值${tail}。`);
+  return model.t(
+    `Every element of one meets every element of the other: ${rows} × ${columns} values${tail}.`,
+    `一方的每个元素与另一方的每个元素相遇：${rows} × ${columns} 个值${tail}。`,
+  );
 }
 
 function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][], notes: [HTMLElement, Side][]): HTMLElement {
@@ -95,11 +108,29 @@ function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][]
   names.push([called, side.label]);
   const told = h("small", {});
   notes.push([told, side]);
-  const row = h("tr", { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" }, h("th", { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) }, side.storage && swatch(side.storage, model), " ", called, ` ${shape(side.shape)}`, told));
+  const row = h(
+    "tr",
+    { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" },
+    h(
+      "th",
+      { scope: "row", click: () => (model.focus = side.label), pointerenter: () => (model.focus = side.label) },
+      side.storage && swatch(side.storage, model),
+      " ",
+      called,
+      ` ${shape(side.shape)}`,
+      told,
+    ),
+  );
   for (const dim of side.dims) {
     const stretched = dim.kind === "one" || dim.kind === "missing";
     const title = `stride ${dim.stride}`;
-    row.append(h("td", { class: stretched ? "v-stretch" : dim.kind === "clash" ? "v-clash" : "", title }, dim.size === null ? "·" : String(dim.size)));
+    row.append(
+      h(
+        "td",
+        { class: stretched ? "v-stretch" : dim.kind === "clash" ? "v-clash" : "", title },
+        dim.size === null ? "·" : String(dim.size),
+      ),
+    );
   }
   return row;
 }
@@ -108,14 +139,21 @@ function note(side: Side, one: Case, model: Model, step: number): string {
   const dims = side.dims.flatMap((dim, index) => (dim.kind === "one" || dim.kind === "missing" ? [index] : []));
   if (!dims.length || one.clash.length) return "";
   const list = dims.join(", ");
-  if (one.ran !== null && step >= one.ran) return model.t(`↑ backward summed dim ${list} to ${shape(side.shape)}`, `↑ 反向时在第 ${list} 维求和，回到 ${shape(side.shape)}`);
+  if (one.ran !== null && step >= one.ran)
+    return model.t(`↑ backward summed dim ${list} to ${shape(side.shape)}`, `↑ 反向时在第 ${list} 维求和，回到 ${shape(side.shape)}`);
   const forward = model.t(`stride 0 in dim ${list}`, `第 ${list} 维步长为 0`);
-  return one.play ? forward + model.t(` · ↑ backward sums it to ${shape(side.shape)}`, ` · ↑ 反向时求和，回到 ${shape(side.shape)}`) : forward;
+  return one.play
+    ? forward + model.t(` · ↑ backward sums it to ${shape(side.shape)}`, ` · ↑ 反向时求和，回到 ${shape(side.shape)}`)
+    : forward;
 }
 
 function resultRow(one: Case, model: Model): HTMLElement {
   const bad = one.clash.length > 0;
-  const head = bad ? model.t("✕ sizes do not meet", "✕ 大小对不上") : one.result.reduced ? model.t("inside", "内部") : model.t("result", "结果");
+  const head = bad
+    ? model.t("✕ sizes do not meet", "✕ 大小对不上")
+    : one.result.reduced
+      ? model.t("inside", "内部")
+      : model.t("result", "结果");
   const row = h("tr", {}, h("th", { scope: "row", class: bad ? "pl-raised" : "" }, head, bad ? "" : ` ${shape(one.result.shape)}`));
   one.result.shape.forEach((size, index) => {
     const clash = one.clash.includes(index);
@@ -147,7 +185,14 @@ function grids(one: Case, model: Model): HTMLElement {
     cell.addEventListener("pointerleave", light(false));
   });
   line.append(result);
-  if (full[0] > rows || full[1] > columns) line.append(h("span", { class: "v-dim" }, model.t(`first ${rows} × ${columns} of ${full[0]} × ${full[1]}`, `${full[0]} × ${full[1]} 中的前 ${rows} × ${columns}`)));
+  if (full[0] > rows || full[1] > columns)
+    line.append(
+      h(
+        "span",
+        { class: "v-dim" },
+        model.t(`first ${rows} × ${columns} of ${full[0]} × ${full[1]}`, `${full[0]} × ${full[1]} 中的前 ${rows} × ${columns}`),
+      ),
+    );
   return line;
 }
 
@@ -160,7 +205,11 @@ function real(list: HTMLElement[], side: Side, place: number, columns: number, o
 }
 
 function mini(rows: number, columns: number, side: Side | null, model: Model, result?: Case["result"]): [HTMLElement[], HTMLElement] {
-  const grid = h("div", { class: "v-mini", "aria-hidden": "true", style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--v-hue:${model.hue(side.storage)}` : ""}` });
+  const grid = h("div", {
+    class: "v-mini",
+    "aria-hidden": "true",
+    style: `grid-template-columns:repeat(${columns},auto);${side?.storage ? `--v-hue:${model.hue(side.storage)}` : ""}`,
+  });
   const [tall, wide] = [1, 1, ...(side?.shape ?? [])].slice(-2) as [number, number];
   const cells: HTMLElement[] = [];
   for (let r = 0; r < rows; r += 1) {
@@ -178,7 +227,10 @@ function mini(rows: number, columns: number, side: Side | null, model: Model, re
 export function meet(shapes: number[][]): Case {
   const rank = Math.max(...shapes.map((own) => own.length));
   const full = shapes.map((own) => [...Array<null>(rank - own.length).fill(null), ...own]);
-  const sizes = Array.from({ length: rank }, (_, d) => new Set(full.flatMap((own) => (own[d] === null || own[d] === 1 ? [] : [own[d] as number]))));
+  const sizes = Array.from(
+    { length: rank },
+    (_, d) => new Set(full.flatMap((own) => (own[d] === null || own[d] === 1 ? [] : [own[d] as number]))),
+  );
   const common = sizes.map((all) => Math.max(1, ...all));
   const clash = sizes.flatMap((all, d) => (all.size > 1 ? [d] : []));
   const operands = shapes.map((own, index): Side => {
@@ -188,12 +240,37 @@ export function meet(shapes: number[][]): Case {
       return { size, kind: size === null ? "missing" : stretched ? "one" : clash.includes(d) ? "clash" : "real", stride };
     });
     const count = own.reduce((all, one) => all * one, 1);
-    return { label: "abcd"[index] as string, storage: null, shape: own, dims, summed: dims.flatMap((dim, d) => (dim.stride ? [] : [d])), cells: Array.from({ length: count }, (_, i) => String(i)) };
+    return {
+      label: "abcd"[index] as string,
+      storage: null,
+      shape: own,
+      dims,
+      summed: dims.flatMap((dim, d) => (dim.stride ? [] : [d])),
+      cells: Array.from({ length: count }, (_, i) => String(i)),
+    };
   });
   const [rows, columns] = [1, 1, ...common].slice(-2) as [number, number];
-  const cells = Array.from({ length: rank < 3 ? rows * columns : 0 }, (_, i) => operands.map((side) => behind(side, Math.floor(i / columns), i % columns)).join("·"));
-  const crossed = shapes.some((a) => shapes.some((b) => (a.at(-1) ?? 0) > 1 && b.length === a.length + 1 && b.at(-1) === 1 && b.at(-2) === a.at(-1)));
-  return { step: 0, steps: [], op: "", line: null, code: shapes.map(shape).join(" ∘ "), result: { label: null, shape: common, reduced: false, cells }, clash, operands, node: null, ran: null, crossed, wasteful: false, play: true };
+  const cells = Array.from({ length: rank < 3 ? rows * columns : 0 }, (_, i) =>
+    operands.map((side) => behind(side, Math.floor(i / columns), i % columns)).join("·"),
+  );
+  const crossed = shapes.some((a) =>
+    shapes.some((b) => (a.at(-1) ?? 0) > 1 && b.length === a.length + 1 && b.at(-1) === 1 && b.at(-2) === a.at(-1)),
+  );
+  return {
+    step: 0,
+    steps: [],
+    op: "",
+    line: null,
+    code: shapes.map(shape).join(" ∘ "),
+    result: { label: null, shape: common, reduced: false, cells },
+    clash,
+    operands,
+    node: null,
+    ran: null,
+    crossed,
+    wasteful: false,
+    play: true,
+  };
 }
 
 /** The operand's element that stands behind a cell of the result (of its last two dimensions). */
@@ -216,7 +293,8 @@ function play(box: HTMLElement, first: number[][], model: Model): void {
     picture.replaceChildren();
     drawCase(picture, one, model)(0);
   };
-  const button = (sign: string, label: string, act: () => void): HTMLElement => h("button", { class: "v-link", title: label, label: label, click: () => (act(), build(`[aria-label="${label}"]`)) }, sign);
+  const button = (sign: string, label: string, act: () => void): HTMLElement =>
+    h("button", { class: "v-link", title: label, label: label, click: () => (act(), build(`[aria-label="${label}"]`)) }, sign);
   const build = (focus = ""): void => {
     const rows = shapes.map((own, index) => {
       const called = "abcd"[index] as string;
@@ -227,7 +305,14 @@ function play(box: HTMLElement, first: number[][], model: Model): void {
           shown.textContent = input.value;
           draw();
         };
-        const input: HTMLInputElement = h("input", { type: "range", min: 1, max: Math.max(6, ...first.flat()), value: size, label: model.t(`${called}, size of dim ${d}`, `${called} 第 ${d} 维的大小`), input: slide });
+        const input: HTMLInputElement = h("input", {
+          type: "range",
+          min: 1,
+          max: Math.max(6, ...first.flat()),
+          value: size,
+          label: model.t(`${called}, size of dim ${d}`, `${called} 第 ${d} 维的大小`),
+          input: slide,
+        });
         input.addEventListener("keydown", (event) => event.key.startsWith("Arrow") && event.stopPropagation());
         return h("label", {}, input, shown);
       });
@@ -235,9 +320,13 @@ function play(box: HTMLElement, first: number[][], model: Model): void {
       const more = own.length < MOST && button("+", model.t(`${called}: one dim more`, `${called}：加一维`), () => own.unshift(1));
       return h("div", { class: "v-row" }, h("b", {}, called), ...sliders, fewer, more);
     });
-    const less = shapes.length > 2 && button(model.t("− operand", "− 操作数"), model.t("one operand less", "减一个操作数"), () => shapes.pop());
-    const another = shapes.length < MOST && button(model.t("+ operand", "+ 操作数"), model.t("one operand more", "加一个操作数"), () => shapes.push([1]));
-    const trap = button("(4,) ∘ (4, 1)", model.t("the table that a loss makes by mistake", "损失函数无意中得到的表"), () => shapes.splice(0, 4, [4], [4, 1]));
+    const less =
+      shapes.length > 2 && button(model.t("− operand", "− 操作数"), model.t("one operand less", "减一个操作数"), () => shapes.pop());
+    const another =
+      shapes.length < MOST && button(model.t("+ operand", "+ 操作数"), model.t("one operand more", "加一个操作数"), () => shapes.push([1]));
+    const trap = button("(4,) ∘ (4, 1)", model.t("the table that a loss makes by mistake", "损失函数无意中得到的表"), () =>
+      shapes.splice(0, 4, [4], [4, 1]),
+    );
     controls.replaceChildren(...rows, h("div", { class: "v-row" }, ...[less, another, trap].filter((one) => one !== false)));
     draw();
     if (focus) controls.querySelector<HTMLElement>(focus)?.focus();

@@ -83,6 +83,8 @@ export function pressable(element: SVGElement, label: string, go: () => void): v
 export function reveal(box: HTMLElement, element: Element): void {
   const [outer, inner] = [box.getBoundingClientRect(), element.getBoundingClientRect()];
   if (!inner.width && !inner.height) return;
-  if (inner.height < outer.height && (inner.top < outer.top || inner.bottom > outer.bottom)) box.scrollTop += inner.top - outer.top - Math.max(0, (outer.height - inner.height) / 3);
-  if (inner.left < outer.left || inner.right > outer.right) box.scrollLeft += inner.left - outer.left - Math.max(0, (outer.width - inner.width) / 3);
+  if (inner.height < outer.height && (inner.top < outer.top || inner.bottom > outer.bottom))
+    box.scrollTop += inner.top - outer.top - Math.max(0, (outer.height - inner.height) / 3);
+  if (inner.left < outer.left || inner.right > outer.right)
+    box.scrollLeft += inner.left - outer.left - Math.max(0, (outer.width - inner.width) / 3);
 }

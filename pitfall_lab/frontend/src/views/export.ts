@@ -1,6 +1,17 @@
 /** A view as a picture for slides: its drawing alone as SVG, or as PNG; nothing in either refers to the page. */
 
-const VARIABLES = ["--pl-bg", "--pl-ink", "--pl-line", "--pl-accent", "--pl-red", "--pl-green", "--pl-dim", "--pl-wash", "--pl-tint", "--pl-code-font"];
+const VARIABLES = [
+  "--pl-bg",
+  "--pl-ink",
+  "--pl-line",
+  "--pl-accent",
+  "--pl-red",
+  "--pl-green",
+  "--pl-dim",
+  "--pl-wash",
+  "--pl-tint",
+  "--pl-code-font",
+];
 const SVG = "http://www.w3.org/2000/svg";
 
 /** The content of a view's box as one SVG: its own SVG where it is one, else its elements inside a `foreignObject`. */
@@ -8,9 +19,19 @@ export function asSvg(box: HTMLElement): { text: string; width: number; height: 
   const style = getComputedStyle(box);
   const values = VARIABLES.map((name) => `${name}:${style.getPropertyValue(name)}`).join(";");
   const alone = box.querySelectorAll("svg").length === 1 ? box.querySelector<SVGSVGElement>(":scope > svg") : null;
-  const [width, height] = alone ? [alone.viewBox.baseVal.width, alone.viewBox.baseVal.height] : [box.scrollWidth + 16, box.scrollHeight + 16];
+  const [width, height] = alone
+    ? [alone.viewBox.baseVal.width, alone.viewBox.baseVal.height]
+    : [box.scrollWidth + 16, box.scrollHeight + 16];
   const outer = document.createElementNS(SVG, "svg");
-  for (const [name, value] of Object.entries({ xmlns: SVG, width, height, viewBox: `0 0 ${width} ${height}`, class: "plv", style: `${values};background:${style.getPropertyValue("--pl-bg")};color:${style.getPropertyValue("--pl-ink")}` })) outer.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries({
+    xmlns: SVG,
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+    class: "plv",
+    style: `${values};background:${style.getPropertyValue("--pl-bg")};color:${style.getPropertyValue("--pl-ink")}`,
+  }))
+    outer.setAttribute(name, String(value));
   const sheet = document.createElementNS(SVG, "style");
   sheet.textContent = (box.getRootNode() as ShadowRoot).querySelector("style")?.textContent ?? "";
   outer.append(sheet);

@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { cut, describe, frame, nothing, part, pressable, reveal, toggle, value } from "./draw";
-import { mountLadder, type Ladder } from "./ladder";
+import { type Ladder, mountLadder } from "./ladder";
 import { stage } from "./stage";
 
 interface Notch {
@@ -83,7 +83,11 @@ export const graph: View = {
     if (scene?.folded) ways.push([model.t("loops folded", "折叠循环"), (place) => mountCards(place, model, scene.folded as Graph)]);
     if (scene?.ladder) ways.push([model.t("ladder", "梯形图"), (place) => mountLadder(place, model, scene.ladder as Ladder)]);
     if (scene?.nodes.length) ways.push([model.t("all nodes", "全部节点"), (place) => mountCards(place, model, scene)]);
-    if (!ways[0]) return nothing(root, model.t("torch built no graph: nothing here requires a gradient.", "torch 没有建立计算图：这里没有张量需要梯度。"));
+    if (!ways[0])
+      return nothing(
+        root,
+        model.t("torch built no graph: nothing here requires a gradient.", "torch 没有建立计算图：这里没有张量需要梯度。"),
+      );
     return ways.length > 1 ? mountWays(root, ways) : ways[0][1](root);
   },
 };
@@ -114,10 +118,21 @@ function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
   let view: Mounted;
   const open = (key: string, focus = true): void => {
     const { places, ...picture } = pictures[key] as (typeof pictures)[string];
-    view = mountCards(place, model, { ...picture, count: scene.count, nodes: places.map(([card, x, y]) => ({ ...(all[card] as Card), x, y })) }, open);
+    view = mountCards(
+      place,
+      model,
+      { ...picture, count: scene.count, nodes: places.map(([card, x, y]) => ({ ...(all[card] as Card), x, y })) },
+      open,
+    );
     const buttons = Object.keys(pictures)
       .filter((one) => !one || one === key || key.startsWith(`${one}/`))
-      .map((one) => h("button", { class: "v-link", "aria-pressed": String(one === key), click: () => open(one) }, one.replaceAll("/", ".") || model.t("model", "模型")));
+      .map((one) =>
+        h(
+          "button",
+          { class: "v-link", "aria-pressed": String(one === key), click: () => open(one) },
+          one.replaceAll("/", ".") || model.t("model", "模型"),
+        ),
+      );
     trail.replaceChildren(...buttons.flatMap((button, depth) => (depth ? ["›", button] : [button])));
     view.update();
     if (focus) buttons.at(-1)?.focus();
@@ -130,18 +145,32 @@ function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
 function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: string) => void, whole = false): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
-  const svg = s("svg", { width: scene.width + 56, height: scene.height, viewBox: `0 0 ${scene.width + 56} ${scene.height}`, class: whole ? "v-whole" : "", group: label });
+  const svg = s("svg", {
+    width: scene.width + 56,
+    height: scene.height,
+    viewBox: `0 0 ${scene.width + 56} ${scene.height}`,
+    class: whole ? "v-whole" : "",
+    group: label,
+  });
   const tip = `v-tip-${Math.random().toString(36).slice(2)}`;
   const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "v-tip" });
-  svg.append(s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)));
+  svg.append(
+    s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)),
+  );
   const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip));
   const places = scene.nodes.map((card) => {
     redraws.push(drawCard(svg, card, model, box, open));
     const text = [card.id, card.title, card.sub, card.output, card.storage, ...card.saved.map((notch) => notch.text)].join(" ");
-    return { ...card, text, element: svg.lastElementChild as SVGElement, go: () => (card.kind === "fold" ? (model.step = card.born) : (model.focus = card.id)) };
+    return {
+      ...card,
+      text,
+      element: svg.lastElementChild as SVGElement,
+      go: () => (card.kind === "fold" ? (model.step = card.born) : (model.focus = card.id)),
+    };
   });
   box.append(svg);
-  const tools = scene.height > 260 || scene.width > 480 ? stage(box, svg, { width: scene.width + 56, height: scene.height }, places, model) : null;
+  const tools =
+    scene.height > 260 || scene.width > 480 ? stage(box, svg, { width: scene.width + 56, height: scene.height }, places, model) : null;
   if (whole) requestAnimationFrame(() => box.clientWidth && tools?.fit());
   let shown = -2;
   return {
@@ -162,7 +191,10 @@ const BESIDE = 11;
 
 /** The same curve from its end to its start, beside it. */
 function backwards(d: string): string {
-  const points = d.slice(1).split(/[C ]/).map((point) => point.split(",").map(Number) as [number, number]);
+  const points = d
+    .slice(1)
+    .split(/[C ]/)
+    .map((point) => point.split(",").map(Number) as [number, number]);
   const [first, ...rest] = points.reverse().map(([x, y]) => `${x + BESIDE},${y}`);
   return `M${first}C${rest.join(" ")}`;
 }
@@ -196,12 +228,24 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
   const square = card.kind === "leaf";
   const face = s("rect", { class: "v-face", width: card.w, height: card.h, rx: square ? 0 : 7 });
   if (square) face.setAttribute("style", `stroke:${hue};stroke-width:2.4`);
-  const g = s("g", { class: "v-card", transform: `translate(${card.x} ${card.y})` }, face, s("text", { x: 9, y: 18, class: "v-b" }, card.title));
+  const g = s(
+    "g",
+    { class: "v-card", transform: `translate(${card.x} ${card.y})` },
+    face,
+    s("text", { x: 9, y: 18, class: "v-b" }, card.title),
+  );
   const sub = s("g", {});
   let y = 37;
   const group = card.kind === "fold" || card.kind === "skip" || card.kind === "module";
   const between = model.t(card.count === 1 ? "1 node between" : `${card.count} nodes between`, `中间有 ${card.count} 个节点`);
-  const text = card.kind === "skip" ? between : card.kind === "fold" ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`) : group ? model.t(`▸ ${card.count} nodes`, `▸ ${card.count} 个节点`) : card.sub;
+  const text =
+    card.kind === "skip"
+      ? between
+      : card.kind === "fold"
+        ? model.t(`${card.count} nodes, the same again`, `${card.count} 个同样的节点`)
+        : group
+          ? model.t(`▸ ${card.count} nodes`, `▸ ${card.count} 个节点`)
+          : card.sub;
   if (text) {
     if (card.storage) {
       sub.append(s("rect", { x: 8, y: y - 12, width: 17, height: 16, rx: 2, style: `fill:${hue};stroke:var(--pl-ink)` }));
@@ -267,7 +311,11 @@ function isNow(card: Card, model: Model, step: number): boolean {
   if (!event) return false;
   if (card.until !== undefined) return card.born <= step && step < card.until;
   const ids = card.inside ?? [card.id];
-  return event.effects.some(([path]) => path.startsWith("nodes.") && ids.includes(path.split(".")[1] as string)) || event.results.some((one) => ids.includes(one)) || ids.includes(event.error?.node ?? "");
+  return (
+    event.effects.some(([path]) => path.startsWith("nodes.") && ids.includes(path.split(".")[1] as string)) ||
+    event.results.some((one) => ids.includes(one)) ||
+    ids.includes(event.error?.node ?? "")
+  );
 }
 
 /** A saved tensor: a tab with a cut corner. Struck out when its counter moved on, hollow when freed, ≠ when it was silently wrong. */
@@ -276,7 +324,14 @@ function drawNotch(g: Element, card: Card, notch: Notch, y: number, model: Model
   const { x, w } = notch;
   const strike = s("line", { x1: x + 3, y1: y + 17, x2: x + w - 4, y2: y + 3 });
   const mark = s("text", { x: x + w - 14, y: y + 14, class: "v-red" });
-  const tab = s("g", { class: "v-notch" }, s("path", { d: `M${x} ${y}h${w - 7}l7 7v13h${-w}z`, style: `stroke:${hue}` }), s("text", { x: x + 5, y: y + 14 }, cut(notch.text, 18)), strike, mark);
+  const tab = s(
+    "g",
+    { class: "v-notch" },
+    s("path", { d: `M${x} ${y}h${w - 7}l7 7v13h${-w}z`, style: `stroke:${hue}` }),
+    s("text", { x: x + 5, y: y + 14 }, cut(notch.text, 18)),
+    strike,
+    mark,
+  );
   g.append(tab);
   return (state, step) => {
     const now = notch.counter ? state.counters[notch.counter] : undefined;
@@ -288,7 +343,9 @@ function drawNotch(g: Element, card: Card, notch: Notch, y: number, model: Model
     toggle(tab, "v-freed", !!state.nodes[card.id]?.freed);
     mark.textContent = broken ? "✕" : wrong ? "≠" : "";
     const fate = stale ? model.t(` is stale, now v${now}`, ` 已失效，现为 v${now}`) : "";
-    return model.t(`saved ${notch.text} of ${model.called(notch.tensor ?? notch.storage)}${fate}`, `保存了 ${model.called(notch.tensor ?? notch.storage)} 的 ${notch.text}${fate}`);
+    return model.t(
+      `saved ${notch.text} of ${model.called(notch.tensor ?? notch.storage)}${fate}`,
+      `保存了 ${model.called(notch.tensor ?? notch.storage)} 的 ${notch.text}${fate}`,
+    );
   };
 }
-

@@ -35,7 +35,11 @@ export const memory: View = {
     const now = h("b", {});
     const line = model.trace.events[peak.step]?.span?.line;
     const where = line ? model.t(`line ${line}`, `第 ${line} 行`) : model.t(`step ${peak.step + 1}`, `第 ${peak.step + 1} 步`);
-    const go = h("button", { class: "v-link", click: () => (model.step = peak.step) }, model.t(`peak ${bytes(peak.bytes)} · ${where}`, `峰值 ${bytes(peak.bytes)} · ${where}`));
+    const go = h(
+      "button",
+      { class: "v-link", click: () => (model.step = peak.step) },
+      model.t(`peak ${bytes(peak.bytes)} · ${where}`, `峰值 ${bytes(peak.bytes)} · ${where}`),
+    );
     const cursor = h("i", { class: "v-now-line" });
     const chart = h("div", { class: "v-memory" });
     const redraws = draw(chart, scene, peak.bytes, model);
@@ -62,7 +66,11 @@ export const memory: View = {
 
 /** The bands, in a picture that is stretched to the room there is; names stand over it, unstretched. */
 function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((step: number) => void)[] {
-  const svg = s("svg", { viewBox: `0 0 ${scene.steps} ${peak}`, preserveAspectRatio: "none", group: model.t("live bytes over the steps", "各步存活的字节") });
+  const svg = s("svg", {
+    viewBox: `0 0 ${scene.steps} ${peak}`,
+    preserveAspectRatio: "none",
+    group: model.t("live bytes over the steps", "各步存活的字节"),
+  });
   chart.append(svg);
   return scene.bands.map((band) => {
     const end = band.died ?? scene.steps;
@@ -71,7 +79,14 @@ function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((
     const path = s("path", { class: "v-band", d, style: `fill:${model.hue(band.id)}` });
     const until = band.died === null ? "" : model.t(` to step ${band.died}`, ` 至第 ${band.died} 步`);
     const called = model.called(band.id);
-    pressable(path, model.t(`${called}, ${bytes(band.nbytes)}, from step ${band.born + 1}${until}`, `${called}，${bytes(band.nbytes)}，第 ${band.born + 1} 步起${until}`), () => (model.focus = band.id));
+    pressable(
+      path,
+      model.t(
+        `${called}, ${bytes(band.nbytes)}, from step ${band.born + 1}${until}`,
+        `${called}，${bytes(band.nbytes)}，第 ${band.born + 1} 步起${until}`,
+      ),
+      () => (model.focus = band.id),
+    );
     svg.append(path);
     const [from, base, to] = parts.reduce((best, one) => (one[2] - one[0] > best[2] - best[0] ? one : best));
     const short = cut(called, 16);
@@ -88,12 +103,20 @@ function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((
 
 /** The largest storages alive after the step, each with what keeps it: names, gradients, nodes that saved it. */
 function alive(scene: Memory, state: State, step: number, model: Model): HTMLElement[] {
-  const live = scene.bands.filter((band) => band.born <= step && step < (band.died ?? Infinity)).sort((a, b) => b.nbytes - a.nbytes || a.born - b.born);
+  const live = scene.bands
+    .filter((band) => band.born <= step && step < (band.died ?? Infinity))
+    .sort((a, b) => b.nbytes - a.nbytes || a.born - b.born);
   const kept = keepers(new Set(live.slice(0, LISTED).map((band) => band.id)), state, model);
   const rows = live.slice(0, LISTED).map((band) => {
     const names = [...(kept.get(band.id) ?? [])];
     const text = names.slice(0, 3).join(", ") + (names.length > 3 ? ` +${names.length - 3}` : "");
-    return h("li", { click: () => (model.focus = band.id) }, swatch(band.id, model), h("b", {}, bytes(band.nbytes)), h("span", {}, text || model.t("nothing here names it", "这里没有名字指向它")));
+    return h(
+      "li",
+      { click: () => (model.focus = band.id) },
+      swatch(band.id, model),
+      h("b", {}, bytes(band.nbytes)),
+      h("span", {}, text || model.t("nothing here names it", "这里没有名字指向它")),
+    );
   });
   const more = live.length - rows.length + scene.others;
   if (more > 0) rows.push(h("li", {}, h("span", { class: "v-dim" }, model.t(`and ${more} smaller ones`, `以及 ${more} 个较小的存储`))));

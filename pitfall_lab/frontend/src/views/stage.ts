@@ -20,7 +20,13 @@ const NEAREST = 3;
 const MAP = 120;
 
 /** Puts tools over `box` and makes `svg` in it zoom and pan. Nothing in the drawing moves against the rest of it. */
-export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; height: number }, places: Place[], model: Model): { fit(): void } {
+export function stage(
+  box: HTMLElement,
+  svg: SVGElement,
+  size: { width: number; height: number },
+  places: Place[],
+  model: Model,
+): { fit(): void } {
   let zoom = 1;
   const map = overview(box, size, places, model);
   const scale = (to: number, x = box.clientWidth / 2, y = box.clientHeight / 2): void => {
@@ -33,7 +39,8 @@ export function stage(box: HTMLElement, svg: SVGElement, size: { width: number; 
     map?.update(zoom);
   };
   const fit = (): void => scale(Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height));
-  const button = (text: string, label: string, click: () => void): HTMLElement => h("button", { class: "v-link", title: label, label: `${text} ${label}`, click }, text);
+  const button = (text: string, label: string, click: () => void): HTMLElement =>
+    h("button", { class: "v-link", title: label, label: `${text} ${label}`, click }, text);
   const zooms = [
     button("−", model.t("smaller", "缩小"), () => scale(zoom / 1.25)),
     button("+", model.t("larger", "放大"), () => scale(zoom * 1.25)),
@@ -92,12 +99,24 @@ function search(box: HTMLElement, places: Place[], model: Model): HTMLElement {
     reveal(box, (found[at] as Place).element);
     count.textContent = `${at + 1} / ${found.length}`;
   };
-  const input: HTMLInputElement = h("input", { class: "v-search", type: "search", placeholder: label, label: label, input: look, keydown: key });
+  const input: HTMLInputElement = h("input", {
+    class: "v-search",
+    type: "search",
+    placeholder: label,
+    label: label,
+    input: look,
+    keydown: key,
+  });
   return h("span", { class: "v-find" }, input, count);
 }
 
 /** The whole drawing, small, with the part in sight, beside it; only where the room does not hold it all and is no narrow column. */
-function overview(box: HTMLElement, size: { width: number; height: number }, places: Place[], model: Model): { element: HTMLElement; update(zoom: number): void } | null {
+function overview(
+  box: HTMLElement,
+  size: { width: number; height: number },
+  places: Place[],
+  model: Model,
+): { element: HTMLElement; update(zoom: number): void } | null {
   if (size.width < 900 && size.height < 900) return null;
   const scale = MAP / Math.max(size.width, size.height);
   const view = s("rect", { class: "v-view" });
@@ -110,12 +129,21 @@ function overview(box: HTMLElement, size: { width: number; height: number }, pla
     now = zoom;
     const room = element.parentElement?.clientWidth ?? 0; // the overview's own room counts: what it hides must not bring it back
     element.hidden = room < 420 || (size.width * zoom < room && size.height * zoom < box.clientHeight + 2);
-    for (const [name, value] of [["x", box.scrollLeft], ["y", box.scrollTop], ["width", box.clientWidth], ["height", box.clientHeight]] as const) view.setAttribute(name, String(value / zoom));
+    for (const [name, value] of [
+      ["x", box.scrollLeft],
+      ["y", box.scrollTop],
+      ["width", box.clientWidth],
+      ["height", box.clientHeight],
+    ] as const)
+      view.setAttribute(name, String(value / zoom));
   };
   const go = (event: PointerEvent): void => {
     if (!event.buttons) return;
     const edge = svg.getBoundingClientRect();
-    box.scrollTo(((event.clientX - edge.left) / scale) * now - box.clientWidth / 2, ((event.clientY - edge.top) / scale) * now - box.clientHeight / 2);
+    box.scrollTo(
+      ((event.clientX - edge.left) / scale) * now - box.clientWidth / 2,
+      ((event.clientY - edge.top) / scale) * now - box.clientHeight / 2,
+    );
   };
   svg.addEventListener("pointerdown", go);
   svg.addEventListener("pointermove", go);

@@ -58,10 +58,13 @@ export const storage: View = {
     };
     // What the finding is about stands in its order, from the first memory to the last.
     const wanted = model.slice?.storages.filter((id) => scene.storages.some((store) => store.id === id)) ?? [];
-    const first = wanted.length ? wanted.flatMap((id) => scene.storages.filter((store) => store.id === id)) : scene.storages.filter((store) => store.main);
+    const first = wanted.length
+      ? wanted.flatMap((id) => scene.storages.filter((store) => store.id === id))
+      : scene.storages.filter((store) => store.main);
     show(first);
     const rest = scene.storages.filter((store) => !first.includes(store));
-    if (rest.length && !wanted.length) box.append(moreButton(model, rest.length, () => (guests.clear(), guest.replaceChildren(), show(rest.slice(0, 200)), update())));
+    if (rest.length && !wanted.length)
+      box.append(moreButton(model, rest.length, () => (guests.clear(), guest.replaceChildren(), show(rest.slice(0, 200)), update())));
     // What the current step touches and is not drawn above gets the last place: nothing else moves for it.
     const guest = h("div", {});
     box.append(guest);
@@ -69,8 +72,12 @@ export const storage: View = {
     const invite = (state: State): void => {
       const event = model.trace.events[model.step];
       const labels = event ? [...event.results, ...event.operands.map((one) => one.label ?? "")] : [];
-      const wanted = new Set([...(event?.writes ?? []), ...labels.map((label) => state.tensors[label]?.storage ?? ""), model.storageOf(model.focus, state)]);
-      for (const [id, block] of guests) if (!wanted.has(id)) (block.element.remove(), guests.delete(id));
+      const wanted = new Set([
+        ...(event?.writes ?? []),
+        ...labels.map((label) => state.tensors[label]?.storage ?? ""),
+        model.storageOf(model.focus, state),
+      ]);
+      for (const [id, block] of guests) if (!wanted.has(id)) block.element.remove(), guests.delete(id);
       for (const store of rest) {
         if (!wanted.has(store.id) || blocks.has(store.id) || guests.has(store.id) || guests.size > 3) continue;
         const block = new Block(store, model);
@@ -96,7 +103,11 @@ export const storage: View = {
 };
 
 function moreButton(model: Model, count: number, go: () => void): HTMLElement {
-  const button: HTMLElement = h("button", { class: "v-link", click: () => (button.remove(), go()) }, model.t(`show ${count} more storages`, `再显示 ${count} 个存储`));
+  const button: HTMLElement = h(
+    "button",
+    { class: "v-link", click: () => (button.remove(), go()) },
+    model.t(`show ${count} more storages`, `再显示 ${count} 个存储`),
+  );
   return button;
 }
 
@@ -127,16 +138,28 @@ class Block {
     const label = model.t(`${title}: cells, and the tensors that read them`, `${title}：单元，以及读取它们的张量`);
     const head = h("tr", {}, h("th", { scope: "col" }, model.t("cell", "单元")));
     const row = h("tr", {}, h("th", { scope: "row" }, model.t("value", "值")));
-    this.#eachColumn((column, place) => {
-      head.append(h("th", { scope: "col" }, String(column)));
-      const cell = this.#cell(place, "v-cell");
-      const longest = Math.max(...store.values.map((known) => value(known.cells[place], store.dtype).length), ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)));
-      cell.style.minWidth = `calc(${Math.min(longest, 24)}ch + 12px)`;
-      this.#cells[place] = cell;
-      row.append(cell);
-    }, () => (head.append(this.#hole("th")), row.append(this.#hole("td"))));
+    this.#eachColumn(
+      (column, place) => {
+        head.append(h("th", { scope: "col" }, String(column)));
+        const cell = this.#cell(place, "v-cell");
+        const longest = Math.max(
+          ...store.values.map((known) => value(known.cells[place], store.dtype).length),
+          ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)),
+        );
+        cell.style.minWidth = `calc(${Math.min(longest, 24)}ch + 12px)`;
+        this.#cells[place] = cell;
+        row.append(cell);
+      },
+      () => (head.append(this.#hole("th")), row.append(this.#hole("td"))),
+    );
     const brushes = store.brushes.map((brush) => this.#brush(brush));
-    const table = h("table", { class: "v-grid", role: "grid", label: label, keydown: (event: KeyboardEvent) => this.#key(event) }, h("thead", {}, head), h("tbody", {}, row), ...brushes);
+    const table = h(
+      "table",
+      { class: "v-grid", role: "grid", label: label, keydown: (event: KeyboardEvent) => this.#key(event) },
+      h("thead", {}, head),
+      h("tbody", {}, row),
+      ...brushes,
+    );
     const box = h("div", {}, table);
     leftOut(box, store.left_out, model);
     return box;
@@ -145,7 +168,14 @@ class Block {
   /** One cell that says who reads it; a double click or Enter writes to it. */
   #cell(place: number, kind: string, brush?: Brush): HTMLElement {
     const tell = (): void => this.#tell(place);
-    const cell: HTMLElement = h("td", { class: kind, tabindex: "-1", click: tell, focus: tell, pointerenter: tell, dblclick: () => this.#write(cell, place, brush) });
+    const cell: HTMLElement = h("td", {
+      class: kind,
+      tabindex: "-1",
+      click: tell,
+      focus: tell,
+      pointerenter: tell,
+      dblclick: () => this.#write(cell, place, brush),
+    });
     return cell;
   }
 
@@ -163,7 +193,13 @@ class Block {
   #write(cell: HTMLElement, place: number, brush?: Brush): void {
     const [model, store] = [this.#model, this.#store];
     const found = this.#reader(place, brush);
-    if (!model.edit) return this.#say(model.t("This is a recording and stays as it was; cells of show_storage(…) can be written to.", "这是录制的内容，不能修改；show_storage(…) 的单元可以写入。"));
+    if (!model.edit)
+      return this.#say(
+        model.t(
+          "This is a recording and stays as it was; cells of show_storage(…) can be written to.",
+          "这是录制的内容，不能修改；show_storage(…) 的单元可以写入。",
+        ),
+      );
     if (!found) return this.#say(model.t("No living tensor reads this cell.", "没有存活的张量读取这个单元。"));
     const [reader, index] = found;
     const element = index === "()" ? "[()]" : `[${index}]`;
@@ -185,7 +221,14 @@ class Block {
       else if (event.key === "Escape") close();
     };
     const now = at(store.values, model.step)?.cells[place];
-    const input: HTMLInputElement = h("input", { class: "v-write", value: now === null || now === undefined ? "" : String(now), label: label, title: label, keydown: key, blur: () => input.isConnected && cell.replaceChildren(...old) });
+    const input: HTMLInputElement = h("input", {
+      class: "v-write",
+      value: now === null || now === undefined ? "" : String(now),
+      label: label,
+      title: label,
+      keydown: key,
+      blur: () => input.isConnected && cell.replaceChildren(...old),
+    });
     cell.replaceChildren(input);
     input.select();
     input.focus();
@@ -217,11 +260,27 @@ class Block {
     const form = h("span", { class: "v-dim" });
     const look = (): void => void (model.focus = brush.tensor);
     const cells = h("tr", {}, h("td", {}));
-    const row = h("tbody", {}, h("tr", {}, h("th", { class: "v-own", scope: "rowgroup", colspan: 99, click: look, pointerenter: look }, h("div", {}, called, " ", badge, " ", form))), cells);
+    const row = h(
+      "tbody",
+      {},
+      h(
+        "tr",
+        {},
+        h(
+          "th",
+          { class: "v-own", scope: "rowgroup", colspan: 99, click: look, pointerenter: look },
+          h("div", {}, called, " ", badge, " ", form),
+        ),
+      ),
+      cells,
+    );
     const places: HTMLElement[] = [];
-    this.#eachColumn((_, place) => {
-      cells.append((places[place] = this.#cell(place, "", brush)));
-    }, () => cells.append(h("td", { class: "v-hole" }, "")));
+    this.#eachColumn(
+      (_, place) => {
+        cells.append((places[place] = this.#cell(place, "", brush)));
+      },
+      () => cells.append(h("td", { class: "v-hole" }, "")),
+    );
     let drawn: Stroke | null = null;
     this.#rows.push((state, step) => {
       const now = at(brush.history, step);
@@ -236,7 +295,9 @@ class Block {
       toggle(badge, "v-double", !!stroke.counter && stroke.counter !== store.counters[0]);
       form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
       toggle(row, "v-hit", model.focus === brush.tensor);
-      places.forEach((cell, place) => toggle(cell, "v-written", this.#written.has(place) && there && stroke.alive && !!stroke.cover[place]?.length));
+      places.forEach((cell, place) =>
+        toggle(cell, "v-written", this.#written.has(place) && there && stroke.alive && !!stroke.cover[place]?.length),
+      );
       if (stroke === drawn) return;
       drawn = stroke;
       paint(places, stroke.cover);
@@ -269,10 +330,14 @@ class Block {
     });
     const steps = store.writes.filter((write) => write.cells.includes(place) && write.step <= model.step).slice(-6);
     const said = readers.length ? readers.slice(0, 10).join(", ") : model.t("no tensor", "没有张量");
-    const parts: (Node | string)[] = [model.t(`Cell ${store.columns[place]}: read by ${said}. `, `单元 ${store.columns[place]}：读取者 ${said}。`)];
+    const parts: (Node | string)[] = [
+      model.t(`Cell ${store.columns[place]}: read by ${said}. `, `单元 ${store.columns[place]}：读取者 ${said}。`),
+    ];
     if (steps.length) parts.push(model.t("Written in ", "写入于 "));
     for (const write of steps) {
-      const text = write.line ? model.t(`line ${write.line}`, `第 ${write.line} 行`) : model.t(`step ${write.step + 1}`, `第 ${write.step + 1} 步`);
+      const text = write.line
+        ? model.t(`line ${write.line}`, `第 ${write.line} 行`)
+        : model.t(`step ${write.step + 1}`, `第 ${write.step + 1} 步`);
       parts.push(h("button", { tabindex: "-1", click: () => (model.step = write.step) }, text), " ");
     }
     this.#detail.replaceChildren(...parts);
@@ -289,7 +354,9 @@ class Block {
     }
     const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
     if (!move || here.tagName !== "TD") return;
-    const rows = [...this.#table.querySelectorAll("tbody:not(.v-away)")].map((row) => [...row.querySelectorAll<HTMLElement>("td[tabindex]")]);
+    const rows = [...this.#table.querySelectorAll("tbody:not(.v-away)")].map((row) => [
+      ...row.querySelectorAll<HTMLElement>("td[tabindex]"),
+    ]);
     const r = rows.findIndex((row) => row.includes(here));
     const next = rows[r + (move[0] as number)]?.[(rows[r]?.indexOf(here) ?? 0) + (move[1] as number)];
     if (!next && move[0]) return; // out of the grid, to the next control

@@ -62,7 +62,9 @@ export const versions: View = {
         chart = new Chart(box, scene.tracks.slice(0, 300), scene.columns, model);
         chart.update();
       };
-      box.append(h("button", { class: "v-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)));
+      box.append(
+        h("button", { class: "v-link", click: all }, model.t(`show ${rest.length} more counters`, `再显示 ${rest.length} 个版本计数器`)),
+      );
     }
     leftOut(box, scene.left_out, model);
     return { update: () => chart.update(), destroy: () => root.replaceChildren() };
@@ -81,18 +83,14 @@ class Chart {
   readonly #columns: number[];
   readonly #model: Model;
 
-  constructor(
-    box: HTMLElement,
-    tracks: Track[],
-    columns: number[],
-    model: Model,
-  ) {
+  constructor(box: HTMLElement, tracks: Track[], columns: number[], model: Model) {
     this.#box = box;
     this.#columns = columns;
     this.#model = model;
     columns.forEach((step, index) => this.#places.set(step, PAD + COLUMN * (index + 0.5)));
     const [width, height] = [PAD + COLUMN * (columns.length + 1), tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
-    const sheet = (w: number, h: number, label: string): SVGElement => s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", label: label } : { "aria-hidden": "true" }) });
+    const sheet = (w: number, h: number, label: string): SVGElement =>
+      s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", label: label } : { "aria-hidden": "true" }) });
     const head = sheet(width, TOP, "");
     for (const [step, x] of this.#places) {
       const line = model.trace.events[step]?.span?.line;
@@ -138,7 +136,8 @@ class Chart {
     const mid = axis - 8;
     const g = s("g", { class: "v-track" }, s("rect", { class: "v-back-drop", x: 0, y: top, width, height: height - 4 }));
     const label = s("g", {}, s("rect", { x: 8, y: mid - 8, width: 20, height: 20, rx: 3, style: `fill:${hue};stroke:var(--pl-ink)` }));
-    if (track.shared.length) label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
+    if (track.shared.length)
+      label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
     const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "v-b" }), s("text", { x: 40, y: mid + 14, class: "v-sans v-dim" })];
     label.append(counter, names);
     const others = track.shared.length ? model.t(", the same memory as another counter", "，与另一个计数器共用内存") : "";
@@ -168,9 +167,21 @@ class Chart {
     const x = this.#places.get(bump.step);
     if (x === undefined) return;
     const model = this.#model;
-    const tick = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }), s("line", { class: "v-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }));
+    const tick = s(
+      "g",
+      {},
+      s("rect", { x: x - 12, y: axis - 12, width: 24, height: 34, fill: "transparent" }),
+      s("line", { class: "v-tick", x1: x, x2: x, y1: axis - 9, y2: axis + 9 }),
+    );
     tick.append(s("text", { x, y: axis + 22, class: "v-mid v-b" }, `v${bump.to}`));
-    pressable(tick, model.t(`step ${bump.step + 1}: from version ${bump.from} to ${bump.to}`, `第 ${bump.step + 1} 步：版本从 ${bump.from} 变为 ${bump.to}`), () => (model.step = bump.step));
+    pressable(
+      tick,
+      model.t(
+        `step ${bump.step + 1}: from version ${bump.from} to ${bump.to}`,
+        `第 ${bump.step + 1} 步：版本从 ${bump.from} 变为 ${bump.to}`,
+      ),
+      () => (model.step = bump.step),
+    );
     g.append(tick);
     this.#redraws.push((_, step) => toggle(tick, "v-later", step < bump.step));
   }
@@ -179,8 +190,20 @@ class Chart {
     const x = this.#places.get(at);
     if (x === undefined) return;
     const model = this.#model;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }), s("rect", { class: "v-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }));
-    pressable(mark, model.t(`step ${at + 1}: ${model.called(track.storage)} written, its version did not move`, `第 ${at + 1} 步：写入 ${model.called(track.storage)}，版本没有变化`), () => (model.step = at));
+    const mark = s(
+      "g",
+      {},
+      s("rect", { x: x - 12, y: axis - 12, width: 24, height: 24, fill: "transparent" }),
+      s("rect", { class: "v-silent", x: x - 7, y: axis - 7, width: 14, height: 14 }),
+    );
+    pressable(
+      mark,
+      model.t(
+        `step ${at + 1}: ${model.called(track.storage)} written, its version did not move`,
+        `第 ${at + 1} 步：写入 ${model.called(track.storage)}，版本没有变化`,
+      ),
+      () => (model.step = at),
+    );
     g.append(mark);
     this.#redraws.push((_, step) => toggle(mark, "v-later", step < at));
   }
@@ -194,14 +217,29 @@ class Chart {
     const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
     const text = `${model.labelled ? `${pin.node}.` : ""}${cut(pin.slot, 10)} v${pin.version}`;
-    const mark = s("g", {}, s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }), s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }), s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }), s("text", { x, y: foot - 2, class: "v-mid v-halo" }, text));
-    const label = model.t(`${pin.title} saved ${pin.slot} at version ${pin.version}`, `${pin.title} 在版本 ${pin.version} 保存了 ${pin.slot}`);
+    const mark = s(
+      "g",
+      {},
+      s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }),
+      s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }),
+      s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }),
+      s("text", { x, y: foot - 2, class: "v-mid v-halo" }, text),
+    );
+    const label = model.t(
+      `${pin.title} saved ${pin.slot} at version ${pin.version}`,
+      `${pin.title} 在版本 ${pin.version} 保存了 ${pin.slot}`,
+    );
     pressable(mark, label, () => {
       model.step = pin.step;
       model.focus = pin.node;
     });
     g.append(mark);
-    const ends = ([["broken", "✕"], ["wrong", "≠"]] as const).flatMap(([key, sign]) => {
+    const ends = (
+      [
+        ["broken", "✕"],
+        ["wrong", "≠"],
+      ] as const
+    ).flatMap(([key, sign]) => {
       const step = pin[key];
       if (step === null) return [];
       const sign_ = s("text", { x: this.#x(step), y: axis - 8, class: "v-mid v-red" }, sign);

@@ -3,8 +3,8 @@
 import type { Cell, ICodeCellModel } from "@jupyterlab/cells";
 import type { NotebookPanel } from "@jupyterlab/notebook";
 import { h } from "../../core/dom";
-import type { CellRef, Role } from "./protocol";
 import type { Say } from "../words";
+import type { CellRef, Role } from "./protocol";
 
 /** A cell that was edited since has the same id; one that was deleted is not found. */
 export function cellOf(notebook: NotebookPanel, { id, count }: CellRef): Cell | null {
@@ -20,7 +20,8 @@ export async function goTo(notebook: NotebookPanel, ref: CellRef, line: number |
   content.activeCellIndex = content.widgets.indexOf(cell);
   content.deselectAll();
   await content.scrollToItem(content.activeCellIndex, "smart");
-  if (line !== null && cell.editor && line >= 1 && line <= cell.editor.lineCount) cell.editor.setCursorPosition({ line: line - 1, column: 0 });
+  if (line !== null && cell.editor && line >= 1 && line <= cell.editor.lineCount)
+    cell.editor.setCursorPosition({ line: line - 1, column: 0 });
   cell.node.classList.remove("pl-live-here");
   void cell.node.offsetWidth; // The mark fades; asked for twice, it starts again.
   cell.node.classList.add("pl-live-here");
@@ -41,7 +42,11 @@ export function cellButton(notebook: NotebookPanel, ref: CellRef & { line?: numb
   const title = gone
     ? say("This cell is no longer in the notebook", "这个单元格已不在 notebook 中")
     : say(`Show the cell${ref.line ? `, line ${ref.line}` : ""}`, `显示单元格${ref.line ? `，第 ${ref.line} 行` : ""}`);
-  const button = h("button", { class: "pl-live-cell", type: "button", title, click: () => void goTo(notebook, ref, ref.line ?? null) }, where);
+  const button = h(
+    "button",
+    { class: "pl-live-cell", type: "button", title, click: () => void goTo(notebook, ref, ref.line ?? null) },
+    where,
+  );
   if (gone) button.disabled = true;
   if (ref.role) button.append(" ", h("span", {}, say(...ROLES[ref.role])));
   return button;

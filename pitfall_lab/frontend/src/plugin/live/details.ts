@@ -1,12 +1,12 @@
 /** What is known of the selected row, and its picture. */
 
 import type { NotebookPanel } from "@jupyterlab/notebook";
-import { h, type Child } from "../../core/dom";
+import { type Child, h } from "../../core/dom";
 import { prose } from "../../core/prose";
-import { cellButton } from "./cells";
-import { bytesText, gradText, shapeText, versionText } from "./rows";
-import { VIEWS, type CellRef, type Message, type Row, type View } from "./protocol";
 import { languageOf, type Say } from "../words";
+import { cellButton } from "./cells";
+import { type CellRef, type Message, type Row, VIEWS, type View } from "./protocol";
+import { bytesText, gradText, shapeText, versionText } from "./rows";
 
 type Drawn = Extract<Message, { kind: "picture" }>;
 
@@ -47,7 +47,11 @@ export class Details {
 
   private head(row: Row): HTMLElement {
     const { say } = this;
-    const away = h("button", { class: "pl-live-close", type: "button", label: say("Close", "关闭"), title: say("Close", "关闭"), click: () => this.close() }, "×");
+    const away = h(
+      "button",
+      { class: "pl-live-close", type: "button", label: say("Close", "关闭"), title: say("Close", "关闭"), click: () => this.close() },
+      "×",
+    );
     return h("div", { class: "pl-live-about" }, h("h3", { title: row.name }, row.name), h("span", {}, row.type), away);
   }
 
@@ -62,7 +66,13 @@ export class Details {
     add(say("Version", "版本"), versionText(row));
     add(say("Gradient", "梯度"), gradText(row, say));
     if (row.detail) this.parameter(row.detail, add);
-    add(say("Shares with", "共用内存"), sharing.map(({ name }) => name).slice(0, 8).join(", "));
+    add(
+      say("Shares with", "共用内存"),
+      sharing
+        .map(({ name }) => name)
+        .slice(0, 8)
+        .join(", "),
+    );
     for (const { node, version, cell, line } of row.saved_by.slice(0, 6)) {
       const ref = cell === null ? null : (cells.find(({ count }) => count === cell) ?? { count: cell, id: "" });
       add(say("Saved by", "被谁保存"), `${node} ${say("at", "于")} v${version} `, ref && cellButton(notebook, { ...ref, line }, say));
@@ -85,7 +95,11 @@ export class Details {
         this.view = view;
         if (this.row) this.ask(this.row, view);
       };
-      return h("button", { type: "button", "aria-pressed": String(view === this.view), "data-view": view, click }, viewName(view, this.say));
+      return h(
+        "button",
+        { type: "button", "aria-pressed": String(view === this.view), "data-view": view, click },
+        viewName(view, this.say),
+      );
     };
     return h("div", { class: "pl-live-views", role: "group", label: this.say("Picture", "图") }, ...VIEWS.map(button));
   }
@@ -95,10 +109,22 @@ export class Details {
     const words = drawn?.text[languageOf(this.say)] ?? refusal;
     const shown = h("div", { class: "pl-live-picture" });
     if (drawn?.svg && row) {
-      const open = h("button", { class: "pl-live-cell", type: "button", click: () => this.enlarge(drawn, row) }, this.say("Open in a tab", "在标签页中打开"));
-      shown.append(h("div", { class: "pl-live-sheet", tabindex: 0, group: viewName(drawn.view, this.say) }, imageOf(drawn.svg, words)), open);
+      const open = h(
+        "button",
+        { class: "pl-live-cell", type: "button", click: () => this.enlarge(drawn, row) },
+        this.say("Open in a tab", "在标签页中打开"),
+      );
+      shown.append(
+        h("div", { class: "pl-live-sheet", tabindex: 0, group: viewName(drawn.view, this.say) }, imageOf(drawn.svg, words)),
+        open,
+      );
     }
-    if (words) shown.append(drawn?.svg ? h("details", {}, h("summary", {}, this.say("The same in words", "文字版")), h("p", {}, words)) : h("p", {}, ...prose(words)));
+    if (words)
+      shown.append(
+        drawn?.svg
+          ? h("details", {}, h("summary", {}, this.say("The same in words", "文字版")), h("p", {}, words))
+          : h("p", {}, ...prose(words)),
+      );
     return shown;
   }
 }

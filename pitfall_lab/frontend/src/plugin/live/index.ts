@@ -31,7 +31,10 @@ export function addLivePanel(app: JupyterFrontEnd, shell: ILabShell | null, trac
   });
   app.commands.addCommand(OPEN_LIVE, {
     label: say("Show live tensors", "显示实时张量"),
-    caption: say("Pitfall Lab: every tensor, array, module and optimizer of the notebook's kernel", "Pitfall Lab：内核中的所有张量、数组、模块与优化器"),
+    caption: say(
+      "Pitfall Lab: every tensor, array, module and optimizer of the notebook's kernel",
+      "Pitfall Lab：内核中的所有张量、数组、模块与优化器",
+    ),
     icon: liveIcon,
     describedBy: { args: { type: "object", properties: {} } },
     isToggled: () => panel.isVisible,

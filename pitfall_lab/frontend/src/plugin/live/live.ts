@@ -7,7 +7,7 @@ import type { NotebookPanel } from "@jupyterlab/notebook";
 import type { Kernel } from "@jupyterlab/services";
 import { Signal } from "@lumino/signaling";
 import type { Language, Text } from "../../core/contract";
-import { readMessage, TARGET, VERSION, type Ask, type CellRef, type Message, type Row, type Rows, type Warning } from "./protocol";
+import { type Ask, type CellRef, type Message, type Row, type Rows, readMessage, TARGET, VERSION, type Warning } from "./protocol";
 
 /** The only code that is ever sent without a click. */
 const LOAD = "%load_ext pitfall_lab";

@@ -4,9 +4,9 @@ import type { PanelLayout } from "@lumino/widgets";
 import { Widget } from "@lumino/widgets";
 import { h } from "../../core/dom";
 import { prose } from "../../core/prose";
+import { languageOf, type Say } from "../words";
 import { cellButton, cellOf } from "./cells";
 import type { Live } from "./live";
-import { languageOf, type Say } from "../words";
 
 const lines = new WeakMap<Live, Widget>();
 
@@ -22,13 +22,25 @@ export function giveNotice(live: Live, show: (row: string | null) => void, say: 
   const wrong = warnings.filter(({ level, failed }) => level !== "note" && !failed);
   const first = wrong.find(({ level }) => level === "error") ?? wrong[0];
   const caused = first && cellOf(live.notebook, cell);
-  if (!first || !caused || !caused.layout) return;
-  const more = wrong.length > 1 ? h("span", { class: "pl-live-others" }, say(`+${wrong.length - 1} more`, `另有 ${wrong.length - 1} 条`)) : null;
-  const panel = h("button", { class: "pl-live-cell", type: "button", click: () => show(first.row) }, say("Show in the panel", "在面板中显示"));
-  const away = h("button", { class: "pl-live-close", type: "button", label: say("Dismiss", "忽略"), title: say("Dismiss", "忽略"), click: () => takeNotice(live) }, "×");
+  if (!first || !caused?.layout) return;
+  const more =
+    wrong.length > 1 ? h("span", { class: "pl-live-others" }, say(`+${wrong.length - 1} more`, `另有 ${wrong.length - 1} 条`)) : null;
+  const panel = h(
+    "button",
+    { class: "pl-live-cell", type: "button", click: () => show(first.row) },
+    say("Show in the panel", "在面板中显示"),
+  );
+  const away = h(
+    "button",
+    { class: "pl-live-close", type: "button", label: say("Dismiss", "忽略"), title: say("Dismiss", "忽略"), click: () => takeNotice(live) },
+    "×",
+  );
   const elsewhere = first.cells.filter(({ id }) => id !== cell.id).map((one) => cellButton(live.notebook, one, say));
   const line = new Widget({ node: h("div", { class: `pl-live-notice pl-live-${first.level}`, role: "status" }) });
-  line.node.append(h("p", {}, ...prose(first.sentence[languageOf(say)])), h("div", { class: "pl-live-cells" }, ...elsewhere, panel, more, away));
+  line.node.append(
+    h("p", {}, ...prose(first.sentence[languageOf(say)])),
+    h("div", { class: "pl-live-cells" }, ...elsewhere, panel, more, away),
+  );
   (caused.layout as PanelLayout).addWidget(line);
   lines.set(live, line);
 }

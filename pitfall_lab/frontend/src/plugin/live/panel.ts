@@ -9,8 +9,8 @@ import { languageOf, type Say } from "../words";
 import { Details, imageOf, viewName } from "./details";
 import type { Live } from "./live";
 import type { Notebooks } from "./notebooks";
+import { type Message, ROWS, type Row, type View, type Warning } from "./protocol";
 import { arrange, levels, type Only, type Wanted } from "./rows";
-import { ROWS, type Message, type Row, type View, type Warning } from "./protocol";
 import { Table } from "./table";
 import { Warnings } from "./warnings";
 
@@ -48,7 +48,13 @@ export class LivePanel extends Widget {
     this.node.setAttribute("role", "region");
     this.node.setAttribute("aria-label", this.title.caption);
     this.node.dataset.lmSuppressShortcuts = "true";
-    this.slider = h("input", { type: "range", min: 0, step: 1, label: say("After which cell", "在哪个单元格之后"), input: () => this.travel() });
+    this.slider = h("input", {
+      type: "range",
+      min: 0,
+      step: 1,
+      label: say("After which cell", "在哪个单元格之后"),
+      input: () => this.travel(),
+    });
     this.tools = this.makeTools();
     const sort = (column: Wanted["column"]): void => {
       this.wanted.down = this.wanted.column === column && !this.wanted.down;
@@ -109,7 +115,11 @@ export class LivePanel extends Widget {
       ["changed", say("Changed", "有变化")],
       ["warned", say("With warnings", "有警告")],
     ];
-    const search = h("input", { type: "search", placeholder: say("Search", "搜索"), label: say("Search names, shapes, types", "搜索名称、形状、类型") });
+    const search = h("input", {
+      type: "search",
+      placeholder: say("Search", "搜索"),
+      label: say("Search names, shapes, types", "搜索名称、形状、类型"),
+    });
     search.addEventListener("input", () => {
       wanted.search = search.value;
       this.rows();
@@ -148,9 +158,16 @@ export class LivePanel extends Widget {
     const said = this.sentence(live);
     this.says.hidden = !said;
     this.says.replaceChildren(...prose(said));
-    for (const part of [this.tools, this.table.node, this.foot]) part.hidden = !shown || (shown.rows.length === 0 && shown.cells.length < 2);
+    for (const part of [this.tools, this.table.node, this.foot])
+      part.hidden = !shown || (shown.rows.length === 0 && shown.cells.length < 2);
     const inside = shown?.past ? new Map<string, Row[]>() : (live?.children ?? new Map<string, Row[]>());
-    const lines = arrange(shown?.rows ?? [], inside, live ? this.opened(live) : new Set(), levels(live?.warned.warnings ?? []), this.wanted);
+    const lines = arrange(
+      shown?.rows ?? [],
+      inside,
+      live ? this.opened(live) : new Set(),
+      levels(live?.warned.warnings ?? []),
+      this.wanted,
+    );
     this.table.show(lines, this.wanted);
     this.summarise(lines.filter(({ depth }) => depth === 0).length);
     this.drawDetails();
@@ -164,13 +181,27 @@ export class LivePanel extends Widget {
   /** What there is to say when there are no rows, or not all of them. */
   private sentence(live: Live | null): string {
     const { say } = this;
-    if (!this.notebooks.enabled) return say("The live panel is switched off in Pitfall Lab's settings.", "实时面板已在 Pitfall Lab 的设置中关闭。");
-    if (!live) return say("Open a notebook: its tensors are listed here after every cell.", "打开一个 notebook：每个单元格运行后，这里列出它的张量。");
-    if (live.state === "absent") return say("This kernel has no pitfall_lab. Install it in the kernel's environment with `pip install pitfall-lab`, then restart the kernel.", "该内核没有 pitfall_lab。请在内核的环境中用 `pip install pitfall-lab` 安装，然后重启内核。");
-    if (live.state === "refused") return say("This kernel has another version of pitfall_lab than JupyterLab; install the same one in both.", "内核与 JupyterLab 中的 pitfall_lab 版本不同；请在两处安装同一版本。");
+    if (!this.notebooks.enabled)
+      return say("The live panel is switched off in Pitfall Lab's settings.", "实时面板已在 Pitfall Lab 的设置中关闭。");
+    if (!live)
+      return say(
+        "Open a notebook: its tensors are listed here after every cell.",
+        "打开一个 notebook：每个单元格运行后，这里列出它的张量。",
+      );
+    if (live.state === "absent")
+      return say(
+        "This kernel has no pitfall_lab. Install it in the kernel's environment with `pip install pitfall-lab`, then restart the kernel.",
+        "该内核没有 pitfall_lab。请在内核的环境中用 `pip install pitfall-lab` 安装，然后重启内核。",
+      );
+    if (live.state === "refused")
+      return say(
+        "This kernel has another version of pitfall_lab than JupyterLab; install the same one in both.",
+        "内核与 JupyterLab 中的 pitfall_lab 版本不同；请在两处安装同一版本。",
+      );
     if (live.state === "none") return say("There is no running kernel.", "没有正在运行的内核。");
     const shown = live.past ?? live.now;
-    if (!shown) return say("Waiting for the kernel. While a cell runs, rows come when it has ended.", "正在等待内核。单元格运行期间，结束后才有行。");
+    if (!shown)
+      return say("Waiting for the kernel. While a cell runs, rows come when it has ended.", "正在等待内核。单元格运行期间，结束后才有行。");
     if (shown.rows.length === 0) return say("No tensors yet. Run a cell that makes one.", "还没有张量。运行一个会创建张量的单元格。");
     return shown.note?.[languageOf(say)] ?? "";
   }

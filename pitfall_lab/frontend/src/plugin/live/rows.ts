@@ -1,7 +1,7 @@
 /** Which rows are shown, in which order, and what stands in their columns. Nothing here knows of the page. */
 
-import type { Kind, Level, Row, Warning } from "./protocol";
 import type { Say } from "../words";
+import type { Kind, Level, Row, Warning } from "./protocol";
 
 export const COLUMNS = ["name", "shape", "state", "dtype", "bytes", "device", "saved"] as const;
 export type Column = (typeof COLUMNS)[number];
@@ -68,7 +68,8 @@ const names = new Intl.Collator("en", { numeric: true });
 const ORDERS: Record<Column, (a: Row, b: Row) => number> = {
   name: (a, b) => names.compare(a.name, b.name),
   shape: (a, b) => elements(b) - elements(a) || names.compare(shapeText(a), shapeText(b)),
-  state: (a, b) => Number(b.changed) - Number(a.changed) || (b.version?.[1] ?? -1) - (a.version?.[1] ?? -1) || names.compare(a.grad, b.grad),
+  state: (a, b) =>
+    Number(b.changed) - Number(a.changed) || (b.version?.[1] ?? -1) - (a.version?.[1] ?? -1) || names.compare(a.grad, b.grad),
   dtype: (a, b) => names.compare(a.dtype, b.dtype),
   bytes: (a, b) => (b.bytes ?? -1) - (a.bytes ?? -1),
   device: (a, b) => names.compare(a.device, b.device),
@@ -101,7 +102,9 @@ function kept(row: Row, wanted: Wanted, warned: ReadonlyMap<string, Level>): boo
   if (wanted.only === "warned" && !warned.has(row.id)) return false;
   if (!["all", "changed", "warned"].includes(wanted.only) && row.kind !== wanted.only) return false;
   const search = wanted.search.trim().toLowerCase();
-  return !search || [row.name, row.type, shapeText(row), row.dtype, row.device, row.grad_fn].some((one) => one.toLowerCase().includes(search));
+  return (
+    !search || [row.name, row.type, shapeText(row), row.dtype, row.device, row.grad_fn].some((one) => one.toLowerCase().includes(search))
+  );
 }
 
 /** The lines of the list. What is inside a row follows it, in the kernel's own order; filters are for the rows of the namespace. */
@@ -113,7 +116,9 @@ export function arrange(
   wanted: Wanted,
 ): Line[] {
   const order = ORDERS[wanted.column];
-  const sorted = rows.filter((row) => kept(row, wanted, warned)).sort((a, b) => (wanted.down ? -1 : 1) * order(a, b) || names.compare(a.name, b.name));
+  const sorted = rows
+    .filter((row) => kept(row, wanted, warned))
+    .sort((a, b) => (wanted.down ? -1 : 1) * order(a, b) || names.compare(a.name, b.name));
   const lines: Line[] = [];
   const seen = new Set<string>();
   const put = (row: Row, depth: number, begin = 0): void => {

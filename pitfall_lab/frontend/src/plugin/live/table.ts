@@ -1,10 +1,10 @@
 /** The list of rows: only those in sight are in the page, so ten thousand cost as much as forty. A tree grid to the keyboard and to assistive tools. */
 
-import { h, type Child } from "../../core/dom";
+import { type Child, h } from "../../core/dom";
 import { hue, inkOn } from "../../core/palette";
-import { bytesText, COLUMNS, gradText, gradWord, savedText, shapeText, versionText, type Column, type Line, type Wanted } from "./rows";
-import type { Row } from "./protocol";
 import type { Say } from "../words";
+import type { Row } from "./protocol";
+import { bytesText, COLUMNS, type Column, gradText, gradWord, type Line, savedText, shapeText, versionText, type Wanted } from "./rows";
 
 const HEIGHT = 26;
 const AROUND = 6;
@@ -34,7 +34,12 @@ export class Table {
     this.body = h("div", { class: "pl-live-body", scroll: () => this.draw() }, this.space);
     const label = say("Tensors, arrays, modules and optimizers", "张量、数组、模块与优化器");
     const key = (event: KeyboardEvent): void => this.key(event);
-    this.node = h("div", { class: "pl-live-table", role: "treegrid", tabindex: 0, label, keydown: key }, h("div", { role: "rowgroup" }, this.head), this.body);
+    this.node = h(
+      "div",
+      { class: "pl-live-table", role: "treegrid", tabindex: 0, label, keydown: key },
+      h("div", { role: "rowgroup" }, this.head),
+      this.body,
+    );
     new ResizeObserver(() => this.draw()).observe(this.body);
   }
 
@@ -73,8 +78,17 @@ export class Table {
     const title = (column: Column): HTMLElement => {
       const sorted = wanted.column === column;
       const arrow = sorted ? h("span", { "aria-hidden": "true" }, wanted.down ? " ↑" : " ↓") : null;
-      const button = h("button", { type: "button", tabindex: -1, title: say("Sort by this", "按此排序"), click: () => this.acts.sort(column) }, words[column], arrow);
-      return h("div", { class: `pl-live-${column}`, role: "columnheader", "aria-sort": sorted ? (wanted.down ? "descending" : "ascending") : "none" }, button);
+      const button = h(
+        "button",
+        { type: "button", tabindex: -1, title: say("Sort by this", "按此排序"), click: () => this.acts.sort(column) },
+        words[column],
+        arrow,
+      );
+      return h(
+        "div",
+        { class: `pl-live-${column}`, role: "columnheader", "aria-sort": sorted ? (wanted.down ? "descending" : "ascending") : "none" },
+        button,
+      );
     };
     this.head.replaceChildren(...COLUMNS.map(title));
   }
@@ -96,7 +110,12 @@ export class Table {
   private line(line: Line, index: number): HTMLElement {
     const { row } = line;
     const selected = row.id === this.selected;
-    const classes = ["pl-live-row", selected && "pl-live-selected", line.level && `pl-live-${line.level}`, row.changed && "pl-live-changed"];
+    const classes = [
+      "pl-live-row",
+      selected && "pl-live-selected",
+      line.level && `pl-live-${line.level}`,
+      row.changed && "pl-live-changed",
+    ];
     const tied = !selected && this.storage !== null && row.storage === this.storage;
     const attributes = {
       id: rowId(index),
@@ -134,7 +153,10 @@ export class Table {
         const version = h("span", { class: moved ? "pl-live-moved" : "" }, versionText(row));
         const said = moved ? say("written by the last cell", "被上一个单元格写入") : "";
         const has = row.has_grad ? h("span", { class: "pl-live-grad pl-live-has" }, ".grad") : null;
-        return [[version, h("span", { class: "pl-live-grad" }, gradWord(row, say)), has], [versionText(row), said, gradText(row, say)].filter(Boolean).join(" · ")];
+        return [
+          [version, h("span", { class: "pl-live-grad" }, gradWord(row, say)), has],
+          [versionText(row), said, gradText(row, say)].filter(Boolean).join(" · "),
+        ];
       }
       case "dtype":
         return [[row.dtype], row.dtype];
@@ -169,7 +191,9 @@ export class Table {
   private mark({ row, depth }: Line): HTMLElement | null {
     const fresh = row.new && depth === 0;
     if (!fresh && !row.changed) return null;
-    const title = fresh ? this.say("new since the last cell", "上一个单元格新建") : this.say("changed by the last cell", "上一个单元格改变");
+    const title = fresh
+      ? this.say("new since the last cell", "上一个单元格新建")
+      : this.say("changed by the last cell", "上一个单元格改变");
     return h("span", { class: "pl-live-mark", role: "img", label: title, title });
   }
 
@@ -192,14 +216,22 @@ export class Table {
     const line = this.lines[at];
     const page = Math.max(1, Math.floor(this.body.clientHeight / HEIGHT) - 1);
     const last = this.lines.length - 1;
-    const moves: Record<string, number> = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: last };
+    const moves: Record<string, number> = {
+      ArrowDown: at + 1,
+      ArrowUp: at - 1,
+      PageDown: at + page,
+      PageUp: at - page,
+      Home: 0,
+      End: last,
+    };
     const to = moves[event.key];
     if (to !== undefined) this.select(Math.max(0, Math.min(last, to)));
     else if (!line) return;
     else if (event.key === "Enter" || event.key === " ") this.acts.look(line.row);
     else if (event.key === "ArrowRight" && line.row.children > 0 && !line.open) this.acts.fold(line.row, true);
     else if (event.key === "ArrowLeft" && line.open) this.acts.fold(line.row, false);
-    else if (event.key === "ArrowLeft" && line.depth > 0) this.select(this.lines.slice(0, at).findLastIndex(({ depth }) => depth < line.depth));
+    else if (event.key === "ArrowLeft" && line.depth > 0)
+      this.select(this.lines.slice(0, at).findLastIndex(({ depth }) => depth < line.depth));
     else return;
     event.preventDefault();
     event.stopPropagation();

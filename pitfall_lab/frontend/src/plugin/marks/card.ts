@@ -31,9 +31,19 @@ export function offered(remedy: Remedy, say: Say): HTMLElement {
     const refused = applied ? remedy.undo() : remedy.apply();
     if (!refused) applied = !applied;
     button.textContent = applied ? say("Undo", "撤销") : say("Apply", "应用");
-    const done = applied ? say("Applied. Run the cells again to see that it holds.", "已应用。重新运行这些单元格即可看到效果。") : say("As it was.", "已恢复原样。");
+    const done = applied
+      ? say("Applied. Run the cells again to see that it holds.", "已应用。重新运行这些单元格即可看到效果。")
+      : say("As it was.", "已恢复原样。");
     answer.textContent = refused ? refused[language] : done;
   });
-  const tried = remedy.tried ? say("✓ verified: the edited program was run", "✓ 已验证：修改后的程序运行过") : say("not run yet", "尚未运行");
-  return h("div", { class: "pl-card-remedy" }, h("p", {}, ...prose(remedy.title[language])), h("div", {}, button, h("span", {}, tried)), answer);
+  const tried = remedy.tried
+    ? say("✓ verified: the edited program was run", "✓ 已验证：修改后的程序运行过")
+    : say("not run yet", "尚未运行");
+  return h(
+    "div",
+    { class: "pl-card-remedy" },
+    h("p", {}, ...prose(remedy.title[language])),
+    h("div", {}, button, h("span", {}, tried)),
+    answer,
+  );
 }

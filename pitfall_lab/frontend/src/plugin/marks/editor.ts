@@ -1,12 +1,12 @@
 /** The marks in an editor: a sign in the gutter, an underline, and where one points at it, the sentence with the edit that helps. */
 
-import { Compartment, RangeSet, StateEffect, StateField, type EditorState, type Extension } from "@codemirror/state";
-import { Decoration, EditorView, gutter, GutterMarker, hoverTooltip, ViewPlugin, type DecorationSet, type Tooltip } from "@codemirror/view";
+import { Compartment, type EditorState, type Extension, RangeSet, StateEffect, StateField } from "@codemirror/state";
+import { Decoration, type DecorationSet, EditorView, GutterMarker, gutter, hoverTooltip, type Tooltip, ViewPlugin } from "@codemirror/view";
 import { h } from "../../core/dom";
 import type { Level } from "../live/protocol";
 import type { Say } from "../words";
 import { card } from "./card";
-import { forget, marksOf, watch, type Mark } from "./marks";
+import { forget, type Mark, marksOf, watch } from "./marks";
 
 interface Place {
   from: number;
@@ -25,13 +25,18 @@ const places = StateField.define<Place[]>({
     const told = effects.find((effect) => effect.is(place));
     if (told) return told.value as Place[];
     if (!docChanged) return value;
-    return value.flatMap(({ from, to, mark }) => (changes.touchesRange(from, to) ? [] : [{ from: changes.mapPos(from, 1), to: changes.mapPos(to, -1), mark }]));
+    return value.flatMap(({ from, to, mark }) =>
+      changes.touchesRange(from, to) ? [] : [{ from: changes.mapPos(from, 1), to: changes.mapPos(to, -1), mark }],
+    );
   },
   provide: (field) => EditorView.decorations.from(field, underlined),
 });
 
 function underlined(all: Place[]): DecorationSet {
-  return Decoration.set(all.map(({ from, to, mark }) => Decoration.mark({ class: `pl-marked pl-marked-${mark.level}` }).range(from, to)), true);
+  return Decoration.set(
+    all.map(({ from, to, mark }) => Decoration.mark({ class: `pl-marked pl-marked-${mark.level}` }).range(from, to)),
+    true,
+  );
 }
 
 class Sign extends GutterMarker {
@@ -55,7 +60,10 @@ function signs(view: EditorView, say: Say): RangeSet<GutterMarker> {
     const known = lines.get(at);
     if (!known || WORST.indexOf(mark.level) < WORST.indexOf(known.level)) lines.set(at, mark);
   }
-  return RangeSet.of([...lines].map(([at, mark]) => new Sign(mark, say).range(at)), true);
+  return RangeSet.of(
+    [...lines].map(([at, mark]) => new Sign(mark, say).range(at)),
+    true,
+  );
 }
 
 /** Without its indentation and what follows it; a mark of what no longer stands there has no place. */
@@ -78,28 +86,38 @@ export function markedEditor(cell: object, say: Say): Extension {
     if (!all.length && !view.state.field(places).length) return;
     view.dispatch({ effects: [place.of(all), column.reconfigure(all.length ? found : [])] });
   };
-  const follow = ViewPlugin.define(
-    (view) => {
-      const soon = (): void => void Promise.resolve().then(() => view.dom.isConnected && show(view));
-      const stop = watch(cell, soon);
-      window.setTimeout(soon);
-      return {
-        update({ docChanged, state, startState }) {
-          const now = state.field(places);
-          if (!docChanged || now === startState.field(places)) return;
-          const still = new Set(now.map(({ mark }) => mark));
-          for (const { mark } of startState.field(places)) if (!still.has(mark)) forget(cell, mark);
-          for (const { from, mark } of now) mark.line = state.doc.lineAt(from).number;
-        },
-        destroy: stop,
-      };
-    },
-  );
+  const follow = ViewPlugin.define((view) => {
+    const soon = (): void => void Promise.resolve().then(() => view.dom.isConnected && show(view));
+    const stop = watch(cell, soon);
+    window.setTimeout(soon);
+    return {
+      update({ docChanged, state, startState }) {
+        const now = state.field(places);
+        if (!docChanged || now === startState.field(places)) return;
+        const still = new Set(now.map(({ mark }) => mark));
+        for (const { mark } of startState.field(places)) if (!still.has(mark)) forget(cell, mark);
+        for (const { from, mark } of now) mark.line = state.doc.lineAt(from).number;
+      },
+      destroy: stop,
+    };
+  });
   const hover = hoverTooltip(
     (view, at): Tooltip | null => {
       const here = view.state.field(places).filter(({ from, to }) => from <= at && at <= to);
       const [first] = here;
-      return first ? { pos: first.from, end: first.to, above: true, create: () => ({ dom: card(here.map(({ mark }) => mark), say) }) } : null;
+      return first
+        ? {
+            pos: first.from,
+            end: first.to,
+            above: true,
+            create: () => ({
+              dom: card(
+                here.map(({ mark }) => mark),
+                say,
+              ),
+            }),
+          }
+        : null;
     },
     { hoverTime: 200 },
   );

@@ -1,11 +1,11 @@
 /** What an Explorer found, as marks in the cells that its program came from. It says so by an event, each time that it is drawn. */
 
 import type { Cell } from "@jupyterlab/cells";
-import { NotebookActions, type INotebookTracker, type NotebookPanel } from "@jupyterlab/notebook";
+import { type INotebookTracker, NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
 import type { Text } from "../../core/contract";
-import { apply, cellAround, undo, type Edit } from "../cell";
+import { apply, cellAround, type Edit, undo } from "../cell";
 import type { Level } from "../live/protocol";
-import { setMarks, type Mark, type Remedy } from "./marks";
+import { type Mark, type Remedy, setMarks } from "./marks";
 import { offset } from "./write";
 
 const FOUND = "pitfall-lab-found";

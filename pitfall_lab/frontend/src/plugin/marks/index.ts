@@ -13,7 +13,8 @@ export function addMarks(registry: IEditorExtensionRegistry, tracker: INotebookT
   registry.addExtension({
     name: "pitfall-lab:marks",
     // Cells only: an editor of a file has no runs.
-    factory: ({ inline, model }) => (inline ? EditorExtensionRegistry.createImmutableExtension(markedEditor(model.sharedModel, say)) : null),
+    factory: ({ inline, model }) =>
+      inline ? EditorExtensionRegistry.createImmutableExtension(markedEditor(model.sharedModel, say)) : null,
   });
   rememberTexts();
   markFindings(tracker);

@@ -51,7 +51,12 @@ export function setMarks(origin: string, found: ReadonlyMap<Cell, Mark[]>): void
 /** The marked text was edited: whatever is said of it, was said of something else. */
 export function forget(cell: Cell, mark: Mark): void {
   const all = kept.get(cell);
-  all?.forEach((marks, origin) => all.set(origin, marks.filter((one) => one !== mark)));
+  all?.forEach((marks, origin) =>
+    all.set(
+      origin,
+      marks.filter((one) => one !== mark),
+    ),
+  );
 }
 
 export function watch(cell: Cell, tell: () => void): () => void {

@@ -1,7 +1,7 @@
 /** What the live panel can do about a warning: an edit of the cell that caused it. */
 
-import { NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
 import type { Cell } from "@jupyterlab/cells";
+import { NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
 import type { Text } from "../../core/contract";
 import { cellOf } from "../live/cells";
 import type { Warning } from "../live/protocol";

@@ -4,7 +4,7 @@ import { cellOf, ROLES } from "../live/cells";
 import type { Live } from "../live/live";
 import { levelName } from "../live/warnings";
 import { sayBoth } from "../words";
-import { setMarks, type Mark } from "./marks";
+import { type Mark, setMarks } from "./marks";
 import { remedies, textAt } from "./remedy";
 import { offset } from "./write";
 

@@ -311,7 +311,7 @@
 }
 
 .pl-live-space .pl-live-row > * {
-  font: 12px/1.5 var(--jp-code-font-family);
+  font: 12px / 1.5 var(--jp-code-font-family);
 }
 
 .pl-live-space .pl-live-row > :not(.pl-live-name, .pl-live-state) {
@@ -426,7 +426,7 @@
   margin-inline-end: 5px;
   padding: 0 2px;
   border-radius: 3px;
-  font: 10px/14px var(--jp-ui-font-family);
+  font: 10px / 14px var(--jp-ui-font-family);
   text-align: center;
 }
 
@@ -502,7 +502,7 @@
 .pl-live-details dd {
   margin: 0;
   overflow-wrap: anywhere;
-  font: 12px/1.5 var(--jp-code-font-family);
+  font: 12px / 1.5 var(--jp-code-font-family);
 }
 
 .pl-live-views {
