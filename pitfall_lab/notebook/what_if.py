@@ -30,7 +30,7 @@ class Comparison:
     language: Language = "en"
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> compare.ComparedRuns:
         """The comparison as plain data (see :mod:`pitfall_lab.views.compare`)."""
         return compare.compare(self.before, self.after)
 

@@ -11,18 +11,78 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Language, T, Trace
 from pitfall_lab.trace.extent import headline, stop
 from pitfall_lab.trace.slice import behind_failures, failures, story
+from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import excerpt
-from pitfall_lab.views.folds import folds
-from pitfall_lab.views.help import texts
+from pitfall_lab.views.folds import Fold, folds
+from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.stories import fixes, stories
+from pitfall_lab.views.stories import Story, fixes, stories
 
 __all__ = ["fragment", "names", "page", "rest", "scene", "text", "told"]
+
+
+class SceneEvent(TypedDict):
+    """A step in a sentence; ``matters`` if a failure or a finding depends on it. A look at live tensors has no lines."""
+
+    step: int
+    sentence: Text
+    line: NotRequired[int | None]
+    code: NotRequired[str]
+    matters: NotRequired[bool]
+
+
+class Jumps(TypedDict):
+    """The steps to which the key E jumps."""
+
+    saved: list[int]
+    changed: list[int]
+    raised: list[int]
+
+
+class Failed(TypedDict):
+    """A view that raised: the type of its error."""
+
+    failed: str
+
+
+class Trials(TypedDict):
+    """How many fixes have been tried; ``said`` is why they cannot be."""
+
+    state: Literal["trying", "done", "stopped", "failed", "refused"]
+    done: int
+    total: int
+    said: Text | None
+
+
+class Offered(TypedDict):
+    """A change of the program that can be tried: the ``id`` by which the browser asks for it, and its title."""
+
+    id: str
+    title: Text
+
+
+class CommonScene(TypedDict, total=False):
+    """What is drawn beside the views: sentences, display names, findings, the headline, and why observation stopped."""
+
+    events: list[SceneEvent]
+    names: dict[str, str]
+    stories: list[Story]
+    head: Text | None
+    why: Text | None
+    help: Help
+    palette: list[str]
+    story: list[int]
+    jumps: Jumps
+    touched: dict[str, list[int]]
+    folds: list[Fold]
+    changes: list[Offered]
+    trying: bool
+    trials: Trials
 
 
 def names() -> tuple[str, ...]:
@@ -81,7 +141,7 @@ def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) ->
     """The scene ``before`` with its findings and fixes recomputed, after fixes were verified."""
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
-        return stories(gather(trace), plain)
+        return [{**story} for story in stories(gather(trace), plain)]
     return [
         {**story, "explanation": finding.get("explanation") or "", "fixes": fixes(trace, finding)}
         for story, finding in zip(before, plain, strict=True)
@@ -112,20 +172,21 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None) ->
     return render(trace, language, facts)
 
 
-def _palette(facts: Facts, told: list[dict[str, Any]]) -> list[str]:
+def _palette(facts: Facts, told: list[Story]) -> list[str]:
     """The storages that get a hue: those of the first finding; without one, the shared, written and named ones."""
     return [*dict.fromkeys(storage for story in told[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
 
 
-def _said(text: T | None) -> dict[str, str] | None:
+def _said(text: T | None) -> Text | None:
     return None if text is None else {"en": text.en, "zh": text.zh}
 
 
 def _project(name: str, facts: Facts, *, first: bool = False) -> dict[str, Any]:
     try:
-        return facts.projected(importlib.import_module(f"{__name__}.{name}"), first=first)
+        drawn: dict[str, Any] = facts.projected(importlib.import_module(f"{__name__}.{name}"), first=first)
     except Exception as error:
         return {"failed": type(error).__name__}
+    return drawn
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:
@@ -161,7 +222,7 @@ def _steps(finding: dict[str, Any]) -> list[int]:
     return [step for step in steps if isinstance(step, int)]
 
 
-def _jumps(trace: Trace) -> dict[str, list[int]]:
+def _jumps(trace: Trace) -> Jumps:
     """The steps to which the key E jumps: saved → changed → raised (or computed a wrong value)."""
     saved: set[int] = set()
     changed: set[int] = set()

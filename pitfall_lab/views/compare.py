@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from pitfall_lab.trace import Event, Language, T, Trace
 from pitfall_lab.trace.extent import stopped_at
 from pitfall_lab.trace.replay import advance
+from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import cells_text, excerpt, sentences
 from pitfall_lab.views.encoding import clean
 from pitfall_lab.views.label_history import Facts, gather
@@ -41,7 +42,36 @@ def _bare(value: Any) -> Any:
     return {k: _bare(v) for k, v in value.items() if k not in _NUMBERS} if isinstance(value, dict) else value
 
 
-def compare(before: Trace, after: Trace) -> dict[str, Any]:
+class SaidStep(TypedDict):
+    """A step in words."""
+
+    step: int
+    line: int | None
+    code: str
+    sentence: Text
+
+
+class ComparedSide(TypedDict):
+    """One of two programs from their first difference on; ``raised`` is its error, ``wrong`` if a gradient was silently wrong."""
+
+    steps: list[SaidStep]
+    more: int
+    raised: str
+    wrong: bool
+    stopped: Text | None
+
+
+class ComparedRuns(TypedDict):
+    """Two programs; ``gradients`` are the named ones (name, before, after), ``peaks`` those of memory."""
+
+    first: int | None
+    same: Text
+    sides: list[ComparedSide]
+    gradients: list[tuple[str, str, str]]
+    peaks: list[str]
+
+
+def compare(before: Trace, after: Trace) -> ComparedRuns:
     """Both traces from their first difference on, as plain data: steps in words, endings, gradients, and peaks of memory."""
     first = first_difference(before, after)
     facts = gather(before), gather(after)
@@ -55,8 +85,8 @@ def compare(before: Trace, after: Trace) -> dict[str, Any]:
     }
 
 
-def _side(trace: Trace, first: int | None) -> dict[str, Any]:
-    steps = []
+def _side(trace: Trace, first: int | None) -> ComparedSide:
+    steps: list[SaidStep] = []
     for event, text in sentences(trace):
         if first is not None and first <= event.step < first + STEPS:
             line = event.span.line if event.span else None
@@ -71,11 +101,11 @@ def _side(trace: Trace, first: int | None) -> dict[str, Any]:
     }
 
 
-def _gradients(before: Facts, after: Facts) -> list[list[str]]:
-    """``[name, gradient before, gradient after]`` of every named tensor that has one in either."""
+def _gradients(before: Facts, after: Facts) -> list[tuple[str, str, str]]:
+    """``(name, gradient before, gradient after)`` of every named tensor that has one in either."""
     found = [_gradients_of(facts) for facts in (before, after)]
     names = list(dict.fromkeys([*found[0], *found[1]]))[:12]
-    return [[name, found[0].get(name, "–"), found[1].get(name, "–")] for name in names]
+    return [(name, found[0].get(name, "–"), found[1].get(name, "–")) for name in names]
 
 
 def _gradients_of(facts: Facts) -> dict[str, str]:
@@ -89,7 +119,7 @@ def _gradients_of(facts: Facts) -> dict[str, str]:
     return out
 
 
-def text(told: dict[str, Any], language: Language = "en") -> str:
+def text(told: ComparedRuns, language: Language = "en") -> str:
     """The comparison in words."""
     zh = language == "zh"
     if told["first"] is None:
@@ -112,7 +142,7 @@ def same(*runs: Trace) -> T:
     return T("Both runs do the same.", "两次运行做的事相同。")
 
 
-def _ending(side: dict[str, Any]) -> T:
+def _ending(side: ComparedSide) -> T:
     if side["stopped"]:
         return T(f"■ {side['stopped']['en']}", f"■ {side['stopped']['zh']}")
     if side["raised"]:
@@ -122,7 +152,7 @@ def _ending(side: dict[str, Any]) -> T:
     return T("✓ finished", "✓ 正常结束")
 
 
-def html(told: dict[str, Any], language: Language = "en") -> str:
+def html(told: ComparedRuns, language: Language = "en") -> str:
     """The two columns as a table that needs no script."""
     zh = language == "zh"
     if told["first"] is None:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from pitfall_lab.trace import Event, Trace
+from pitfall_lab.trace.state_types import Cells, Text
 from pitfall_lab.trace.text import cells_text, source_lines
 from pitfall_lab.views.label_history import Facts
 
@@ -36,8 +37,157 @@ MATRIX = 12
 
 Data = dict[str, Any]
 
+BeatRole = Literal["saved", "changed", "raised", "wrong", "other"]
 
-def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Data]) -> Data:
+
+class BeatText(TypedDict):
+    """One place in a story: what happened there, and the step and line to look at."""
+
+    role: BeatRole
+    title: Text
+    step: int | None
+    line: int | None
+    source: int
+    place: Text
+    code: str
+    text: str | Text
+
+
+class Beat(BeatText):
+    """A beat with ``was``, the role that the finding gave the line."""
+
+    was: str
+
+
+class StorageThen(TypedDict):
+    """A storage as it was after a step; ``changed`` if its elements differ from the moment before."""
+
+    storage: str
+    names: list[str]
+    more: int
+    shape: list[int] | None
+    size: int | None
+    dtype: str | None
+    cells: Cells | None
+    version: int | None
+    changed: bool
+
+
+class Moment(BeatText):
+    """A beat with the storages that it is about."""
+
+    memory: list[StorageThen]
+
+
+Keeper = TypedDict(
+    "Keeper",
+    {
+        "node": str, "name": str, "slot": str | None, "from": int, "to": int, "freed": int | None, "expected": int | None,
+        "found": int | None,
+    },
+)  # fmt: skip
+"""The node that keeps the storage from one moment (an index) to another."""
+
+
+class TimePicture(TypedDict):
+    """Moments after one another."""
+
+    kind: Literal["time"]
+    moments: list[Moment]
+    keeper: Keeper | None
+    about: list[str]
+
+
+class Round(TypedDict):
+    """One backward that added to a ``.grad``: the values before, what flowed in, the values after."""
+
+    step: int
+    line: int | None
+    code: str
+    before: Cells | None
+    flowed: Cells | None
+    after: Cells | None
+
+
+class SumPicture(TypedDict):
+    """A ``.grad`` that one backward after another adds to; ``cleared`` if it was meant to be cleared in between."""
+
+    kind: Literal["sum"]
+    leaf: str
+    name: str
+    rounds: list[Round]
+    cleared: bool
+    left: int
+    moments: list[Moment]
+    about: list[str]
+
+
+class TableSide(TypedDict):
+    """One operand of a broadcast."""
+
+    name: str
+    shape: list[int]
+    storage: str | None
+    cells: Cells | None
+
+
+class TablePicture(TypedDict):
+    """Two operands that broadcast to a table, with the number that came out of it and the intended one, where they are known."""
+
+    kind: Literal["table"]
+    step: int
+    line: int | None
+    code: str
+    column: TableSide
+    row: TableSide
+    count: int
+    pairs: int | None
+    cells: list[list[float]] | None
+    came: float | None
+    meant: float | None
+    moments: list[Moment]
+    about: list[str]
+
+
+class Chip(TypedDict):
+    """A node on a path."""
+
+    node: str
+    name: str
+    step: int
+    line: int | None
+
+
+class CutPlace(TypedDict):
+    """The call at which the graph ends."""
+
+    step: int
+    line: int | None
+    code: str
+
+
+class PathPicture(TypedDict):
+    """The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient."""
+
+    kind: Literal["path"]
+    root: str
+    root_step: int
+    root_line: int | None
+    chips: list[Chip]
+    skipped: int
+    cut: CutPlace
+    behind: str
+    lost: list[str]
+    more: int
+    moments: list[Moment]
+    about: list[str]
+    nodes: list[str]
+
+
+FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture
+
+
+def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
     """The picture of a finding, given as plain data (:func:`pitfall_lab.views.in_two_languages`), and of its beats."""
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
@@ -46,6 +196,14 @@ def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Data
         if drawn is not None:
             return drawn
     return board.time(finding, known, beats)
+
+
+def moment(beat: Beat, memory: list[StorageThen]) -> Moment:
+    """A beat with its storages."""
+    return {
+        "role": beat["role"], "title": beat["title"], "step": beat["step"], "line": beat["line"], "place": beat["place"],
+        "source": beat["source"], "code": beat["code"], "text": beat["text"], "memory": memory,
+    }  # fmt: skip
 
 
 class _Board:
@@ -57,7 +215,7 @@ class _Board:
         self.given: dict[str, str] = {}
         """Names given only on this finding's lines, such as ``best["weight"]``."""
 
-    def time(self, finding: Data, known: Data, beats: list[Data]) -> Data:
+    def time(self, finding: Data, known: Data, beats: list[Beat]) -> TimePicture:
         """Moments with the storages that the finding is about; if there are none, with those that each step touched."""
         moments = _few(beats)
         subjects = self._subjects(known)
@@ -95,7 +253,7 @@ class _Board:
         owner = next((self.names[t] for t in self.facts.of_storage(storage) if self.names[t].startswith(f"{found[2]}.")), "")
         return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
 
-    def _touched(self, beat: Data) -> list[str]:
+    def _touched(self, beat: Beat) -> list[str]:
         """The storages that a step reads and makes: of its first operand and of its last result."""
         event = self._event(beat["step"])
         if event is None:
@@ -105,12 +263,12 @@ class _Board:
         found = list(dict.fromkeys(s for s in (*storages, *event.writes) if s))
         return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
 
-    def _moment(self, beat: Data, storages: Iterable[str]) -> Data:
+    def _moment(self, beat: Beat, storages: Iterable[str]) -> Moment:
         step = beat["step"]
         memory = [m for storage in storages if step is not None and (m := self._memory(storage, step)) is not None]
-        return {**{key: beat[key] for key in ("role", "title", "step", "line", "place", "source", "code", "text")}, "memory": memory}
+        return moment(beat, memory)
 
-    def _memory(self, storage: str, step: int) -> Data | None:
+    def _memory(self, storage: str, step: int) -> StorageThen | None:
         """A storage after a step: the tensors on it, shape, values and version."""
         history = self.facts.storages.get(storage, [])
         record = next((r for s, r in reversed(history) if s <= step and r), None)
@@ -130,6 +288,7 @@ class _Board:
             "dtype": record.get("dtype"),
             "cells": record.get("cells"),
             "version": max((v for v in versions.values() if v is not None), default=None),
+            "changed": False,
         }
 
     def _names_of(self, labels: list[str], step: int) -> list[str]:
@@ -142,7 +301,7 @@ class _Board:
         history = [v for s, v in self.facts.counters.get(counter, []) if s <= step and isinstance(v, int)]
         return history[-1] if history else None
 
-    def _keeper(self, known: Data, moments: list[Data]) -> Data | None:
+    def _keeper(self, known: Data, moments: list[Beat]) -> Keeper | None:
         """The node that saved a tensor, drawn from the moment of saving to the backward that reads it."""
         node = known.get("node")
         if not isinstance(node, str) or node not in self.facts.nodes:
@@ -167,12 +326,12 @@ class _Board:
             "found": known.get("found"),
         }
 
-    def sum(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
+    def sum(self, finding: Data, known: Data, beats: list[Beat]) -> SumPicture | None:
         """A ``.grad`` that one backward after another adds to."""
         if not ({"left", "sum"} <= known.keys() or finding.get("name") in ACCUMULATING):
             return None
-        leaf = known.get("tensor")
-        added = self._added(leaf) if isinstance(leaf, str) else []
+        leaf = str(known.get("tensor"))
+        added = self._added(leaf)
         steps = {beat["step"] for beat in beats}
         around = [one for one in added if one["step"] <= max((s for s in steps if s is not None), default=0)]
         chosen = (around or added)[:ROUNDS]
@@ -181,12 +340,12 @@ class _Board:
         return {
             "kind": "sum",
             "leaf": leaf,
-            "name": self.names.get(str(leaf), str(leaf)),
+            "name": self.names.get(leaf, leaf),
             "rounds": chosen,
             "cleared": "left" in known,
             "left": len(added) - len(chosen),
             "moments": [],
-            "about": self._with_gradient(str(leaf)),
+            "about": self._with_gradient(leaf),
         }
 
     def _with_gradient(self, leaf: str) -> list[str]:
@@ -194,9 +353,9 @@ class _Board:
         grads = [record["grad"] for _, record in self.facts.tensors.get(leaf, ()) if record and record.get("grad")]
         return list(dict.fromkeys(s for s in (tensor.get("storage"), *(self.facts.tensor(g).get("storage") for g in grads)) if s))
 
-    def _added(self, leaf: str) -> list[Data]:
+    def _added(self, leaf: str) -> list[Round]:
         """For each backward that reached a leaf: ``.grad`` before, the gradient added, and ``.grad`` after."""
-        out: list[Data] = []
+        out: list[Round] = []
         for event in self.trace.events:
             if event.name != "backward" or event.kind != "call" or event.error is not None:
                 continue
@@ -204,15 +363,17 @@ class _Board:
             before, after = self._gradient(leaf, event.step - 1), self._gradient(leaf, end)
             if after is None or before == after:
                 continue
-            here = {"step": event.step, "line": self.facts.line(event.step), "code": self.facts.code(event.step)}
-            out.append({**here, "before": before, "flowed": _difference(after, before), "after": after})
+            out.append({
+                "step": event.step, "line": self.facts.line(event.step), "code": self.facts.code(event.step),
+                "before": before, "flowed": _difference(after, before), "after": after,
+            })  # fmt: skip
         return out
 
     def _gradient(self, leaf: str, step: int) -> Any:
         grad = self.facts.tensor(leaf, step).get("grad") if step >= 0 else None
         return self._cells(self.facts.tensor(grad, step).get("storage"), step) if grad else None
 
-    def path(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
+    def path(self, finding: Data, known: Data, beats: list[Beat]) -> PathPicture | None:
         """From the loss back to the operation where the graph ends, and on to what is never reached."""
         cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
         back = self._event(_step(beats, "backward"))
@@ -291,11 +452,11 @@ class _Board:
                     todo.append(following)
         return out
 
-    def _chip(self, node: str) -> Data:
+    def _chip(self, node: str) -> Chip:
         born = self.facts.nodes[node][0][0]
         return {"node": node, "name": self.names.get(node, node), "step": born, "line": self.facts.line(born)}
 
-    def table(self, finding: Data, known: Data, beats: list[Data]) -> Data | None:
+    def table(self, finding: Data, known: Data, beats: list[Beat]) -> TablePicture | None:
         """Two operands that broadcast to a table."""
         pair = known.get("column"), known.get("row")
         if not all(isinstance(label, str) for label in pair):
@@ -310,9 +471,9 @@ class _Board:
         came, meant = self._numbers(event, differences)
         return {
             "kind": "table",
-            "step": step,
-            "line": self.facts.line(step),
-            "code": self.facts.code(step),
+            "step": event.step,
+            "line": self.facts.line(event.step),
+            "code": self.facts.code(event.step),
             "column": one,
             "row": other,
             "count": count,
@@ -324,11 +485,11 @@ class _Board:
             "about": [s for s in (one["storage"], other["storage"]) if s],
         }
 
-    def _operand(self, label: str, step: int | None) -> Data:
+    def _operand(self, label: str, step: int | None) -> TableSide:
         tensor = self.facts.tensor(label, step)
         storage = tensor.get("storage")
         cells = self._cells(storage, step) if step is not None else None
-        return {"name": self.names.get(label, label), "shape": tensor.get("shape"), "storage": storage, "cells": cells}
+        return {"name": self.names.get(label, label), "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
         """The number that the line computes, and the intended one where it can be computed from the differences."""
@@ -356,12 +517,10 @@ class _Board:
         record = next((r for s, r in reversed(self.facts.storages.get(storage or "", [])) if s <= step and r), None)
         return record.get("cells") if record else None
 
-    def _products(self, event: Event, one: Data, other: Data, column: str) -> list[list[float]] | None:
+    def _products(self, event: Event, one: TableSide, other: TableSide, column: str) -> list[list[float]] | None:
         """Every difference of the two, where all their numbers are known: the elements of the table before it is squared and reduced."""
-        left, right = one["cells"], other["cells"]
-        if not all(isinstance(cells, list) and all(isinstance(v, (int, float)) for v in cells) for cells in (left, right)):
-            return None
-        if len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
+        left, right = _numbers_of(one["cells"]), _numbers_of(other["cells"])
+        if left is None or right is None or len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
             return None
         operands = [operand.label for operand in event.operands if operand.label]
         sign = 1.0 if operands[:1] == [column] else -1.0  # as the program subtracts them
@@ -371,7 +530,15 @@ class _Board:
         return self.trace.events[step] if step is not None and 0 <= step < len(self.trace.events) else None
 
 
-def _few(beats: list[Data]) -> list[Data]:
+def _numbers_of(cells: Cells | None) -> list[float] | None:
+    """Elements that are all known and finite."""
+    if not isinstance(cells, list):
+        return None
+    numbers = [v for v in cells if isinstance(v, (int, float))]
+    return numbers if len(numbers) == len(cells) else None
+
+
+def _few(beats: list[Beat]) -> list[Beat]:
     """At most ``MOMENTS`` of the moments: of many changes only the first and the last."""
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
     if len(placed) <= MOMENTS:
@@ -381,7 +548,7 @@ def _few(beats: list[Data]) -> list[Data]:
     return [told[0], *middle[: MOMENTS - 2], told[-1]] if len(told) > MOMENTS else told
 
 
-def _mark_changes(columns: list[Data]) -> None:
+def _mark_changes(columns: list[Moment]) -> None:
     """Mark the values of each storage that differ from the moment before."""
     before: dict[str, Any] = {}
     for column in columns:
@@ -391,7 +558,7 @@ def _mark_changes(columns: list[Data]) -> None:
             before[memory["storage"]] = cells
 
 
-def _step(beats: list[Data], role: str) -> int | None:
+def _step(beats: list[Beat], role: str) -> int | None:
     return next((beat["step"] for beat in beats if beat["was"] == role and beat["step"] is not None), None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from pitfall_lab.trace import Trace
 
@@ -11,13 +11,22 @@ FEWEST = 3
 """A block must repeat at least this often: folding twice the same saves nothing."""
 
 
-def folds(trace: Trace) -> list[dict[str, int]]:
+class Fold(TypedDict):
+    """A repeated run of events: its first step, the events of one turn, the turns."""
+
+    first: int
+    length: int
+    times: int
+
+
+def folds(trace: Trace) -> list[Fold]:
     """Repeated runs as ``{"first": step, "length": events per turn, "times": turns}``, in order, without overlap.
 
     A program of 700 events that does the same seven operations a hundred times is one fold of length 7, times 100.
     """
     keys = [_key(event) for event in trace.events]
-    found, i = [], 0
+    found: list[Fold] = []
+    i = 0
     following = _next_same(keys)
     while i < len(keys):
         best = (0, 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from pitfall_lab.trace import T
+from pitfall_lab.trace.state_types import Text
 
 _KEYS = {
     "← →": T("previous, next step", "上一步、下一步"),
@@ -29,7 +30,15 @@ _AGREEMENT = T(
 )
 
 
-def texts() -> dict[str, Any]:
+class Help(TypedDict):
+    """Keys and signs with what they mean, and what "agree" means."""
+
+    keys: list[tuple[str, Text]]
+    signs: list[tuple[str, Text]]
+    agreement: Text
+
+
+def texts() -> Help:
     """Keys and signs with what they mean, and what "agree" means, as plain data in both languages."""
     return {
         "keys": [(key, _both(text)) for key, text in _KEYS.items()],
@@ -38,5 +47,5 @@ def texts() -> dict[str, Any]:
     }
 
 
-def _both(text: T) -> dict[str, str]:
+def _both(text: T) -> Text:
     return {"en": text.en, "zh": text.zh}

@@ -54,7 +54,7 @@ class Facts:
     said: list[T] = field(default_factory=list)
     """The sentences of the events, computed when first needed."""
 
-    def projected(self, view: ModuleType, *, first: bool = False) -> dict[str, Any]:
+    def projected(self, view: ModuleType, *, first: bool = False) -> Any:
         """The projection of ``view`` (a view's module) on these facts, computed once; with ``first`` its outline, if any."""
         name = view.__name__
         if name not in self.drawn:

@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.trace import Language, Note, Trace
+from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.trace.text import cell_text, sentences, shape_text
 from pitfall_lab.views import broadcast as broadcast_view
 from pitfall_lab.views import graph as graph_view
 from pitfall_lab.views import memory as memory_view
 from pitfall_lab.views import storage as storage_view
+from pitfall_lab.views.broadcast import BroadcastCase, BroadcastOperand, BroadcastScene, Meeting
 from pitfall_lab.views.broadcast import svg as broadcast_svg
 from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.label_history import Facts, gather
+from pitfall_lab.views.memory import MemoryScene
 from pitfall_lab.views.memory import allocator as allocator_view
 from pitfall_lab.views.memory import svg as memory_svg
 from pitfall_lab.views.picture import Picture
+from pitfall_lab.views.storage import StorageScene
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.versions import now as versions_now
 
@@ -43,7 +47,7 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
             lines.append(f"  {name}  {kind}  shape {tuple(entry['shape'])}  stride {tuple(entry['stride'])}  offset {entry['offset']}")
             reads = [
                 f"[{c}]→{'/'.join(names)}={cell_text(v) if v is not None else '?'}"
-                for c, names, v in zip(one["columns"], entry["cover"], (one["values"] or [{"cells": []}])[-1]["cells"], strict=False)
+                for c, names, v in zip(one["columns"], entry["cover"], one["values"][-1]["cells"] if one["values"] else (), strict=False)
                 if names
             ]
             if reads:
@@ -55,7 +59,9 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
     return Picture(drawing, "\n".join(lines), title="存储" if zh else "Storage", notes=notes, language=language, files=files)
 
 
-def _on_paper(view: str, scene: dict[str, Any], facts: Facts, language: Language) -> dict[str, Callable[[Path], None]]:
+def _on_paper(
+    view: str, scene: StorageScene | BroadcastScene | MemoryScene, facts: Facts, language: Language
+) -> dict[str, Callable[[Path], None]]:
     """The same picture for print; matplotlib is imported only when one is saved."""
 
     def write(path: Path) -> None:
@@ -76,7 +82,7 @@ def _moment(trace: Trace) -> Facts:
     return replace(gather(trace), labelled=False)
 
 
-def _sharing(scene: dict[str, Any], facts: Facts, *, zh: bool) -> str:
+def _sharing(scene: StorageScene, facts: Facts, *, zh: bool) -> str:
     """One sentence saying which tensors share memory."""
     groups = [[facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]]
     shared = [group for group in groups if len(group) > 1]
@@ -153,27 +159,31 @@ def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Pict
     return Picture(drawing, "\n".join(lines), title=title, notes=notes, language=language, files=files)
 
 
-def broadcast_scene(trace: Trace, names: list[str]) -> dict[str, Any]:
+def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
     """The data for broadcasting the tensors of a trace, in the order of ``names``; empty with fewer than two."""
     facts = _moment(trace)
     tensors = sorted(facts.tensors, key=lambda t: names.index(facts.tensor(t)["name"]))
     if len(tensors) < 2:
         return {"cases": [], "left_out": 0}
     met = broadcast_view.meet(facts, tensors, 0)
-    case = {
+    case: BroadcastCase = {
         "step": 0,
         "steps": [],
+        "op": "",
+        "node": None,
         "line": None,
         "code": " ∘ ".join(str(facts.tensor(t).get("name") or t) for t in tensors),
         "result": {"label": None, "shape": met["shape"], "reduced": False, "cells": _pairs(met)},
         "ran": None,
         "wasteful": False,
-        **{key: met[key] for key in ("shape", "clash", "operands", "crossed")},
+        "clash": met["clash"],
+        "operands": met["operands"],
+        "crossed": met["crossed"],
     }
     return {"cases": [case], "left_out": 0}
 
 
-def _pairs(met: dict[str, Any]) -> list[str] | None:
+def _pairs(met: Meeting) -> list[Cell | None] | None:
     """For (N,) with (N, 1): for each cell of the resulting table, the two elements that are combined."""
     if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
         return None
@@ -182,24 +192,24 @@ def _pairs(met: dict[str, Any]) -> list[str] | None:
     return [f"{c}·{r}" if flat_first else f"{r}·{c}" for r in range(rows) for c in range(columns)] if rows * columns <= 10_000 else None
 
 
-def _stretch(operand: dict[str, Any], *, zh: bool) -> str:
+def _stretch(operand: BroadcastOperand, *, zh: bool) -> str:
     if not operand["summed"]:
         return ""
     dims = ", ".join(map(str, operand["summed"]))
     return f"，在第 {dims} 维拉伸（步长 0），反向时求和" if zh else f", stretched in dim {dims} (stride 0); backward sums there"
 
 
-def _meeting(met: dict[str, Any], *, zh: bool) -> str:
+def _meeting(met: BroadcastCase, *, zh: bool) -> str:
     shapes = " · ".join(shape_text(o["shape"]) for o in met["operands"])
     if met["clash"]:
         d = met["clash"][0]
-        sizes = sorted({o["dims"][d]["size"] for o in met["operands"] if o["dims"][d]["kind"] == "clash"})
-        back = d - len(met["shape"])
+        sizes = sorted({o["dims"][d]["size"] or 0 for o in met["operands"] if o["dims"][d]["kind"] == "clash"})
+        back = d - len(met["result"]["shape"])
         told = f"第 {back} 维的大小 {sizes} 既不相等也不为 1" if zh else f"sizes {sizes} in dim {back} are neither equal nor 1"
         return f"{shapes} ✕ {told}: {'torch 会报错' if zh else 'torch raises an error'}."
-    result = f"{shapes} → {shape_text(met['shape'])}"
+    result = f"{shapes} → {shape_text(met['result']['shape'])}"
     if met["crossed"]:
-        n = met["shape"][-1]
+        n = met["result"]["shape"][-1]
         if zh:
             return f"{result}：每行都遇到每列，得到 {n}×{n} = {n * n} 个数，而不是 {n} 个。"
         return f"{result}: every row meets every column, {n} × {n} = {n * n} numbers instead of {n}."
@@ -240,7 +250,7 @@ def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
     return Picture(drawing, words, title=title, notes=notes, language=language)
 
 
-def _memory(trace: Trace, language: Language) -> tuple[Facts, dict[str, Any], str]:
+def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
     """The drawing of one program's live bytes, and the same in words."""
     facts, zh = gather(trace), language == "zh"
     scene = memory_view.project(trace, facts)

@@ -9,7 +9,7 @@ from pitfall_lab.trace.extent import stop, stopped_at, whole
 from pitfall_lab.trace.text import cells_text, source_lines
 from pitfall_lab.views import versions
 from pitfall_lab.views.encoding import clean_text
-from pitfall_lab.views.folds import folds
+from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.label_history import Facts, gather
 
 STEPS = 200
@@ -47,7 +47,7 @@ def _source(trace: Trace, zh: bool) -> str:
 
 def _steps(trace: Trace, language: Language, texts: list[T]) -> str:
     zh = language == "zh"
-    hidden: dict[int, dict[str, int]] = {}
+    hidden: dict[int, Fold] = {}
     for fold in folds(trace):
         for step in range(fold["first"] + fold["length"], fold["first"] + fold["length"] * fold["times"]):
             event = trace.events[step]

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
+from pitfall_lab.views.finding_pictures import Beat
 from pitfall_lab.views.label_history import Facts
 
 STEPS = 400
 NODES = 14
 
 
-def around(facts: Facts, picture: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
+class Slice(TypedDict):
+    """Labels and steps."""
+
+    storages: list[str]
+    tensors: list[str]
+    counters: list[str]
+    nodes: list[str]
+    steps: list[int]
+
+
+def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice:
     """The labels and steps that belong to a finding's picture and its beats."""
     storages = list(dict.fromkeys(picture.get("about", ())))
     tensors = [label for storage in storages for label in facts.of_storage(storage)]
@@ -31,7 +43,7 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
     }
 
 
-def _nodes(facts: Facts, picture: dict[str, Any], marked: list[int]) -> list[str]:
+def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int]) -> list[str]:
     """The nodes that the picture names, and those that its steps brought into the graph."""
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Event, Failure, T, Trace
+from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import place, source_lines
-from pitfall_lab.views.finding_pictures import picture
+from pitfall_lab.views.finding_pictures import Beat, BeatRole, FindingPicture, moment, picture
+from pitfall_lab.views.graph import Drawing
 from pitfall_lab.views.graph.part import part
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.slices import around
+from pitfall_lab.views.slices import Slice, around
 
 ORDER = ("other", "saved", "changed", "wrong", "raised")
 CHANGES = 4
@@ -43,7 +45,52 @@ DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 """The exceptions that reading a malformed trace can raise."""
 
 
-def stories(facts: Facts, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+Sign = Literal[" ", "−", "+"]
+
+
+class Edit(TypedDict):
+    """An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell."""
+
+    line: int
+    end_line: int
+    text: str
+    cell: NotRequired[str]
+    name: NotRequired[str]
+    own: NotRequired[int]
+
+
+class Fix(TypedDict):
+    """A way to repair the program; of its ``rows``, " " stay, "−" go and "+" come."""
+
+    title: str | Text
+    verified: bool
+    rows: list[tuple[Sign, str]]
+    edits: list[Edit]
+
+
+class Drawn(TypedDict):
+    """The beats of a story, its picture, and its part of the trace, whose part of the graph is laid out on its own."""
+
+    beats: list[Beat]
+    picture: FindingPicture | None
+    slice: Slice
+    graph: Drawing | None
+
+
+class Story(Drawn):
+    """One finding, or the error of the trace itself."""
+
+    severity: Literal["error", "warning", "info"]
+    rule: str
+    name: str
+    message: str | Text
+    explanation: str | Text
+    predicted: bool
+    step: int | None
+    fixes: list[Fix]
+
+
+def stories(facts: Facts, told: list[dict[str, Any]]) -> list[Story]:
     """One story per finding, as plain data for the browser; without findings, one made of the trace's own errors and wrong gradients."""
     facts.called(None)
     names = facts.names
@@ -53,14 +100,17 @@ def stories(facts: Facts, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_of_finding(facts, names, finding) for finding in told]
 
 
-def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> dict[str, Any]:
+def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> Story:
     trace = facts.trace
     beats = [_of_related(trace, related) for related in finding.get("related", ())]
     beats.sort(key=lambda beat: _order(trace, beat))
     if all(beat["role"] == "other" and beat["line"] != finding.get("line") for beat in beats):
         beats.append(_own_place(trace, finding))
     return {
-        **{key: finding.get(key) or "" for key in ("rule", "name", "message", "explanation")},
+        "rule": finding.get("rule") or "",
+        "name": finding.get("name") or "",
+        "message": finding.get("message") or "",
+        "explanation": finding.get("explanation") or "",
         "severity": finding.get("severity") or "info",
         "predicted": finding.get("predicted") is True,
         "step": finding.get("step"),
@@ -69,21 +119,23 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
     }
 
 
-def _order(trace: Trace, beat: dict[str, Any]) -> tuple[float, int]:
+def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
     """Sort key of a beat: its step; a line without a torch call comes before the next line with one."""
     step, line = beat["step"], beat["line"]
+    place: float = len(trace.events) if step is None else step
     if step is None and line is not None:
         later = (e.step for e in trace.events if e.span and e.span.source == beat["source"] and e.span.line > line and e.kind != "node")
-        step = next(later, len(trace.events)) - 0.5
-    return (len(trace.events) if step is None else step, ORDER.index(beat["role"]))
+        place = next(later, len(trace.events)) - 0.5
+    return (place, ORDER.index(beat["role"]))
 
 
-def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[dict[str, Any]]) -> dict[str, Any]:
+def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[Beat]) -> Drawn:
     """The beats of a story with their picture and their part of the trace; the picture may be missing."""
     try:
-        drawn = picture(facts, names, finding, beats)
+        drawn: FindingPicture = picture(facts, names, finding, beats)
     except DAMAGED:
-        drawn = {"kind": "time", "moments": [{**beat, "memory": []} for beat in beats[:4]], "keeper": None, "left": 0, "about": []}
+        moments = [moment(beat, []) for beat in beats[:4]]
+        drawn = {"kind": "time", "moments": moments, "keeper": None, "about": []}
     chosen = around(facts, drawn, beats)
     try:
         graph = part(facts, [*_roots(facts, beats), *chosen["nodes"]])
@@ -92,14 +144,14 @@ def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: 
     return {"beats": beats, "picture": drawn, "slice": chosen, "graph": graph}
 
 
-def _roots(facts: Facts, beats: list[dict[str, Any]]) -> list[str]:
+def _roots(facts: Facts, beats: list[Beat]) -> list[str]:
     """The node that each backward of the story begins at."""
     events = [_event(facts.trace, beat["step"]) for beat in beats]
     labels = [(e.operands[0].label, e.step) for e in events if e is not None and e.name == "backward" and e.operands]
     return [root for label, step in labels if (root := facts.tensor(label, step).get("grad_fn"))]
 
 
-def fixes(trace: Trace, finding: dict[str, Any]) -> list[dict[str, Any]]:
+def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
     """The edits of a finding: as rows to be read, and as edits of the program's first source to be applied."""
     lines = _lines(trace)
     return [
@@ -113,17 +165,19 @@ def fixes(trace: Trace, finding: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _of_related(trace: Trace, related: dict[str, Any]) -> dict[str, Any]:
+def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
     was = related.get("role", "")
     role = _role(was, raised=trace.outcome.kind == "raised")
     step = related.get("step")
     if step is None:
         step = _step_on(trace, related.get("line"), role)
     place = {"line": related.get("line"), "source": related.get("source")}
-    return {**_beat(trace, role, step, **place, title=_ROLES.get(was), text=related.get("message") or ""), "was": was}
+    beat = _beat(trace, role, step, **place, title=_ROLES.get(was), text=related.get("message") or "")
+    beat["was"] = was
+    return beat
 
 
-def _own_place(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
+def _own_place(trace: Trace, finding: dict[str, Any]) -> Beat:
     """The beat of the finding's own place, for a finding without related places."""
     step = finding.get("step")
     if step is None:
@@ -134,8 +188,9 @@ def _own_place(trace: Trace, finding: dict[str, Any]) -> dict[str, Any]:
     return _beat(trace, "other", step, line=finding.get("line"))
 
 
-def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> dict[str, Any]:
+def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> Story:
     trace = facts.trace
+    steps: list[tuple[BeatRole, int | None]]
     steps = [("saved", failure.saved_at), *(("changed", step) for step in failure.changed_at[:CHANGES]), ("raised", failure.step)]
     beats = [_beat(trace, role, step) for role, step in steps if step is not None]
     message = f"{failure.type}: {failure.message}"
@@ -149,8 +204,15 @@ def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> dict[s
 
 
 def _beat(
-    trace: Trace, role: str, step: int | None, *, line: int | None = None, source: int | None = None, title: T | None = None, text: Any = ""
-) -> dict[str, Any]:
+    trace: Trace,
+    role: BeatRole,
+    step: int | None,
+    *,
+    line: int | None = None,
+    source: int | None = None,
+    title: T | None = None,
+    text: Any = "",
+) -> Beat:
     event = _event(trace, step)
     if event is not None and event.span and (line is None or source is None):
         line, source = (event.span.line, event.span.source) if line is None else (line, event.span.source if event.span.line == line else 0)
@@ -158,13 +220,17 @@ def _beat(
     code = lines[line - 1].strip() if line is not None and 0 < line <= len(lines) else ""
     title = title or _TITLES[role]
     where = place(trace, line, source or 0) if line is not None else T("", "")
-    named = {"title": {"en": title.en, "zh": title.zh}, "place": {"en": where.en, "zh": where.zh}}
-    return {"role": role, "was": role, "step": step, "line": line, "source": source or 0, "code": code, "text": text, **named}
+    return {
+        "role": role, "was": role, "step": step, "line": line, "source": source or 0, "code": code, "text": text,
+        "title": {"en": title.en, "zh": title.zh}, "place": {"en": where.en, "zh": where.zh},
+    }  # fmt: skip
 
 
-def _role(role: str, *, raised: bool) -> str:
-    if role in {"saved", "changed"}:
-        return role
+def _role(role: str, *, raised: bool) -> BeatRole:
+    if role == "saved":
+        return "saved"
+    if role == "changed":
+        return "changed"
     if role in {"backward", "raised"}:
         return "raised" if raised else "wrong"
     return "other"
@@ -186,9 +252,9 @@ def _lines(trace: Trace, source: int = 0) -> list[str]:
     return list(source_lines(trace.sources[source].text)) if 0 <= source < len(trace.sources) else []
 
 
-def _rows(lines: list[str], edits: Any) -> list[tuple[str, str]]:
+def _rows(lines: list[str], edits: Any) -> list[tuple[Sign, str]]:
     """The edits of a fix as rows: ``(" ", line)`` stays, ``("−", line)`` goes, ``("+", line)`` comes."""
-    rows: list[tuple[str, str]] = []
+    rows: list[tuple[Sign, str]] = []
     for edit in sorted(edits, key=lambda edit: edit["line"]):
         old = lines[edit["line"] - 1 : edit["end_line"]]
         new = list(source_lines(edit["text"]))
@@ -202,20 +268,22 @@ def _rows(lines: list[str], edits: Any) -> list[tuple[str, str]]:
     return rows
 
 
-def _edits(trace: Trace, edits: Any) -> list[dict[str, Any]]:
+def _edits(trace: Trace, edits: Any) -> list[Edit]:
     """The edits of a fix for the page that makes them.
 
     Where cells make the program, each also has the ``cell`` (the notebook's id for it), its ``name``, and its ``own`` line in there.
     """
-    out = []
+    out: list[Edit] = []
     for edit in edits:
         part = trace.sources[0].part(edit["line"]) if trace.sources else None
-        where = {"cell": part.cell, "name": part.name, "own": edit["line"] - part.line + part.own} if part is not None else {}
-        out.append({**edit, **where})
+        made: Edit = {"line": edit["line"], "end_line": edit["end_line"], "text": edit["text"]}
+        if part is not None:
+            made["cell"], made["name"], made["own"] = part.cell, part.name, edit["line"] - part.line + part.own
+        out.append(made)
     return out
 
 
-def _dedented(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+def _dedented(rows: list[tuple[Sign, str]]) -> list[tuple[Sign, str]]:
     """The rows without their common indentation."""
     deep = min((len(text) - len(text.lstrip()) for _, text in rows if text.strip()), default=0)
     return [(sign, text[deep:]) for sign, text in rows]

@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.fuzz import MODES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +43,8 @@ TESTS = (
     "tests/shadow/test_saved_table.py", "tests/shadow/test_alone.py", "tests/verify/test_express.py", "tests/shadow/test_variants.py", "tests/shadow/test_states.py",
 )  # fmt: skip
 """The engine's tests, in order of promise."""
-PATIENCE = 900
-"""Seconds after which a fault that makes the engine hang is found."""
+PATIENCE, SILENCE = 900, 7200
+"""Seconds of processor time, and seconds in all, after which a fault that makes the engine hang is found."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +228,15 @@ class Trial:
                 compiled.unlink()
         self.process = forked(judge, self.folder, texts, each_way=each_way, tests=tests)
 
+    def _spent(self) -> float:
+        """Seconds of processor time: a busy machine is no fault."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return float(sum(psutil.Process(self.process.pid).cpu_times()[:2]))
+        return 0.0
+
     def verdict(self) -> dict[str, Any] | None:
         """What was found, once it is over."""
-        if self.process.is_alive() and time.monotonic() - self.began < PATIENCE:
+        if self.process.is_alive() and self._spent() < PATIENCE and time.monotonic() - self.began < SILENCE:
             return None
         self.process.kill()
         self.process.join()

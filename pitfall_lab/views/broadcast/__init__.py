@@ -2,10 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Event, Trace
+from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
+
+
+class Dim(TypedDict):
+    """One dimension of an operand, aligned to the result's; ``size`` is None if it was added, ``stride`` 0 where it is stretched."""
+
+    size: int | None
+    kind: Literal["real", "one", "missing", "clash"]
+    stride: int
+
+
+class BroadcastOperand(TypedDict):
+    """An operand of a broadcast call; ``summed`` are the result dimensions that backward sums to get its gradient."""
+
+    label: str
+    storage: str | None
+    shape: list[int]
+    dims: list[Dim]
+    summed: list[int]
+    cells: list[Cell | None] | None
+
+
+class BroadcastResult(TypedDict):
+    """The common shape; ``reduced`` if the call returns only a mean or a sum of it."""
+
+    label: str | None
+    shape: list[int]
+    reduced: bool
+    cells: list[Cell | None] | None
+
+
+class BroadcastCase(TypedDict):
+    """One expression whose operands have different shapes. ``clash`` are the dimensions in which they do not fit."""
+
+    step: int
+    steps: list[int]
+    op: str
+    line: int | None
+    code: str
+    result: BroadcastResult
+    clash: list[int]
+    operands: list[BroadcastOperand]
+    node: str | None
+    ran: int | None
+    crossed: bool
+    wasteful: bool
+    play: NotRequired[bool]
+
+
+class Meeting(TypedDict):
+    """How shapes meet: the common ``shape``, where they ``clash``, and whether (N,) met (N, 1)."""
+
+    shape: list[int]
+    clash: list[int]
+    operands: list[BroadcastOperand]
+    crossed: bool
+
+
+class BroadcastScene(TypedDict):
+    """What the browser draws of broadcasting; ``play`` if shapes can be changed there."""
+
+    cases: list[BroadcastCase]
+    left_out: NotRequired[int]
+    play: NotRequired[bool]
+
 
 ELEMENTWISE = frozenset(
     [
@@ -84,7 +149,7 @@ CASES = 60
 GRID = 12
 
 
-def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
     """One case per expression whose operands have different shapes, as plain data; ``steps`` are its turns in a loop.
 
     ``dims`` of an operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension,
@@ -92,7 +157,7 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     stretched. ``summed`` are the result dimensions that backward sums to get this operand's gradient.
     """
     facts = facts or gather(trace)
-    cases: dict[tuple[Any, ...], dict[str, Any]] = {}
+    cases: dict[tuple[Any, ...], BroadcastCase] = {}
     for event in trace.events:
         case = _case(event, facts)
         if case is not None:
@@ -106,7 +171,7 @@ def base_name(event: Event) -> str:
     return event.name.strip("_")
 
 
-def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
+def _case(event: Event, facts: Facts) -> BroadcastCase | None:
     name = base_name(event)
     tensors = [o.label for o in event.operands if o.label in facts.tensors]
     if event.kind != "call" or name not in ELEMENTWISE or len(tensors) < 2:
@@ -138,7 +203,7 @@ def _case(event: Event, facts: Facts) -> dict[str, Any] | None:
     }
 
 
-def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> dict[str, Any]:
+def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> Meeting:
     """How the tensors' shapes meet: the common ``shape``, where sizes ``clash``, and the ``operands`` aligned to it."""
     shapes = [[int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors]
     shape, clash = broadcast_shape(shapes)
@@ -177,14 +242,16 @@ def _crossed(shapes: list[list[int]]) -> bool:
     return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
 
 
-def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tuple[list[int], list[int]]) -> dict[str, Any]:
+def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tuple[list[int], list[int]]) -> BroadcastOperand:
     result, clash = common
     stride = list(facts.tensor(label, step).get("stride") or facts.tensor(label).get("stride") or [0] * len(shape))
     pad = len(result) - len(shape)
-    dims, summed = [], []
+    dims: list[Dim] = []
+    summed = []
     for d, size in enumerate(result):
         own = shape[d - pad] if d >= pad else None
         stretched = own is None or (own == 1 and size != 1)
+        kind: Literal["real", "one", "missing", "clash"]
         kind = "clash" if d in clash and own not in (None, 1) else "missing" if own is None else "one" if stretched else "real"
         step_size = 0 if stretched else stride[d - pad] if d - pad < len(stride) else 0
         dims.append({"size": own, "kind": kind, "stride": step_size})

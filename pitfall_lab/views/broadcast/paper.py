@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views import print_style
+from pitfall_lab.views.broadcast import BroadcastCase, BroadcastOperand, BroadcastScene
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
 
@@ -17,7 +18,7 @@ DRAWN, SMALL, LEFT, BOX = 3, 5, 5.2, 1.1
 WIDE, TALL = 0.84, 0.5
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
+def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> Figure:
     """What went wrong first, then what crosses, in the program's order; says how many it left out."""
     zh = language == "zh"
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
@@ -40,16 +41,16 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
     return figure
 
 
-def _rows(case: dict[str, Any]) -> int:
+def _rows(case: BroadcastCase) -> int:
     return min([1, *case["result"]["shape"]][-2:][0] if len(case["result"]["shape"]) > 1 else 1, SMALL)
 
 
-def _drawable(case: dict[str, Any]) -> bool:
+def _drawable(case: BroadcastCase) -> bool:
     shape = case["result"]["shape"]
     return not case["clash"] and 0 < len(shape) <= 2 and 0 not in shape and len(case["operands"]) <= 2
 
 
-def _case(sheet: Axes, case: dict[str, Any], facts: Facts, y: float, *, zh: bool) -> None:
+def _case(sheet: Axes, case: BroadcastCase, facts: Facts, y: float, *, zh: bool) -> None:
     shape = case["result"]["shape"]
     print_style.write(
         sheet, 0.3, y + 0.3, cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60), size=print_style.TEXT, weight="bold"
@@ -74,7 +75,7 @@ def _case(sheet: Axes, case: dict[str, Any], facts: Facts, y: float, *, zh: bool
         _tables(sheet, case, row + 1.1)
 
 
-def _sizes(sheet: Axes, operand: dict[str, Any], facts: Facts, y: float, *, zh: bool) -> None:
+def _sizes(sheet: Axes, operand: BroadcastOperand, facts: Facts, y: float, *, zh: bool) -> None:
     if operand["storage"]:
         print_style.swatch(sheet, 0.3, y + 0.05, operand["storage"], facts.palette)
     name, shape = facts.name(operand["label"]), shape_text(operand["shape"])
@@ -90,7 +91,7 @@ def _sizes(sheet: Axes, operand: dict[str, Any], facts: Facts, y: float, *, zh: 
         print_style.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, told, color=print_style.DIM)
 
 
-def _tables(sheet: Axes, case: dict[str, Any], y: float) -> None:
+def _tables(sheet: Axes, case: BroadcastCase, y: float) -> None:
     shape = case["result"]["shape"]
     full = ([1, *shape])[-2:]
     rows, columns = min(full[0], SMALL), min(full[1], SMALL)

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from pitfall_lab.trace.text import cell_text, shape_text
+from pitfall_lab.views.broadcast import BroadcastCase, BroadcastOperand, BroadcastScene
 from pitfall_lab.views.encoding import Canvas, cut, hue, width_of
 from pitfall_lab.views.label_history import Facts
 
@@ -14,7 +15,7 @@ BOX, DRAWN, LEFT = 44, 4, 190
 SMALL = 6
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> str:
     """The first cases; says how many it left out."""
     canvas, y, width = Canvas(), 10.0, 420.0
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
@@ -32,7 +33,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     return canvas.svg(width, y, "广播" if language == "zh" else "Broadcasting: shapes aligned from the right")
 
 
-def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language: str) -> tuple[float, float]:
+def _case(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float, language: str) -> tuple[float, float]:
     rank = len(case["result"]["shape"])
     canvas.text(16, y + 16, cut((f"L{case['line']}  " if case["line"] else "") + case["code"], 60), "t b m")
     row, width = y + 28, LEFT + rank * BOX + 240.0
@@ -59,7 +60,7 @@ def _case(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float, language
     return row - y, width
 
 
-def _sizes(canvas: Canvas, operand: dict[str, Any], facts: Facts, y: float) -> None:
+def _sizes(canvas: Canvas, operand: BroadcastOperand, facts: Facts, y: float) -> None:
     colour = hue(operand["storage"], facts.palette)
     shape = shape_text(operand["shape"])
     name = facts.name(operand["label"])
@@ -80,7 +81,7 @@ def _sizes(canvas: Canvas, operand: dict[str, Any], facts: Facts, y: float) -> N
         canvas.text(x + (BOX - 6) / 2, y + 18, "" if dim["size"] is None else dim["size"], "t s m", "middle")
 
 
-def _note(operand: dict[str, Any], language: str) -> str:
+def _note(operand: BroadcastOperand, language: str) -> str:
     stretched = [d for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing")]
     if not stretched:
         return ""
@@ -90,7 +91,7 @@ def _note(operand: dict[str, Any], language: str) -> str:
     return f"stride 0 in dim {dims}; backward sums it"
 
 
-def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tuple[float, float]:
+def _grids(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float) -> tuple[float, float]:
     shape = case["result"]["shape"]
     rows, columns = [1, 1, *shape][-2:]
     rows, columns = min(rows, SMALL), min(columns, SMALL)
@@ -112,7 +113,7 @@ def _grids(canvas: Canvas, case: dict[str, Any], facts: Facts, y: float) -> tupl
     return rows * 22 + 8.0, x + columns * 36 + 16
 
 
-def _grid(canvas: Canvas, operand: dict[str, Any], facts: Facts, place: tuple[float, float], size: tuple[int, int]) -> None:
+def _grid(canvas: Canvas, operand: BroadcastOperand, facts: Facts, place: tuple[float, float], size: tuple[int, int]) -> None:
     (x, y), (rows, columns) = place, size
     colour, shape = hue(operand["storage"], facts.palette), operand["shape"]
     own = [1, 1, *shape][-2:]

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal, TypedDict
 
 from pitfall_lab.trace import Span, Trace
 from pitfall_lab.trace.slice import failures
+from pitfall_lab.trace.state_types import Text
 from pitfall_lab.views.label_history import Facts, gather
 
+MarkKind = Literal["saved", "written", "raised", "silent", "wrong"]
 
-def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+
+class CodeMark(TypedDict):
+    """A span of the source at which something was saved, written, or found to be wrong."""
+
+    kind: MarkKind
+    step: int
+    source: int
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    utf16: list[int]
+    text: Text
+
+
+class CodeScene(TypedDict):
+    """The marks of the source, in its order."""
+
+    marks: list[CodeMark]
+
+
+def project(trace: Trace, facts: Facts | None = None) -> CodeScene:
     """Marks at exact spans (lines from 1, columns from 0 in code points, ``utf16`` in the browser's units), as plain data.
 
     Only what takes part in a failure or a wrong value is marked ``saved`` or ``written``: a mark on every line would say nothing.
     """
     facts = facts or gather(trace)
-    wanted: dict[tuple[str, int], dict[str, str]] = {}
+    wanted: dict[tuple[MarkKind, int], Text] = {}
     for failure in failures(trace):
         if failure.saved_at is not None:
             wanted.setdefault(("saved", failure.saved_at), _text("saved", failure.node, failure.saved, failure.expected))
@@ -36,14 +59,14 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     return {"marks": sorted(marks, key=lambda m: (m["source"], m["line"], m["column"], m["step"]))}
 
 
-def _text(kind: str, who: str | None, slot: str | None, version: int | None) -> dict[str, str]:
+def _text(kind: str, who: str | None, slot: str | None, version: int | None) -> Text:
     if kind == "saved":
         at = "" if version is None else f" v{version}"
         return {"en": f"for {who}.{slot}{at}", "zh": f"供 {who}.{slot} 使用{at}"}
     return {"en": f"{who} is v{version} from here", "zh": f"{who} 从此为 v{version}"}
 
 
-def _mark(facts: Facts, kind: str, step: int, text: dict[str, str]) -> dict[str, Any] | None:
+def _mark(facts: Facts, kind: MarkKind, step: int, text: Text) -> CodeMark | None:
     events = facts.trace.events
     span: Span | None = events[step].span if 0 <= step < len(events) else None
     if span is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.text import cells_text, shape_text
 from pitfall_lab.views.encoding import cut, width_of
 from pitfall_lab.views.folds import folds
-from pitfall_lab.views.graph.ladder import ladder
+from pitfall_lab.views.graph.ladder import Ladder, ladder
 from pitfall_lab.views.graph.layout import lay_out
 from pitfall_lab.views.graph.nested import Nested, Pairs
 from pitfall_lab.views.graph.ways import bezier, label_place, spread
@@ -35,7 +35,102 @@ STATES = {"freed": " freed", "hooked": " hook"}
 """What a look at a live graph found of a saved tensor besides its version."""
 
 
-def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> dict[str, Any]:
+class Notch(TypedDict):
+    """A saved tensor at the foot of its node's card; ``broken``, ``wrong`` and ``stale`` are the steps that found it so."""
+
+    name: str
+    text: str
+    x: float
+    w: float
+    tensor: str | None
+    storage: str | None
+    counter: str | None
+    version: int
+    broken: int | None
+    wrong: int | None
+    stale: int | None
+
+
+class Card(TypedDict):
+    """A leaf, a node, or a box that stands for several of them (``count``); ``x`` and ``y`` are its top left corner."""
+
+    id: str
+    kind: Literal["leaf", "node", "fold", "skip", "module"]
+    title: str
+    sub: str
+    x: float
+    y: float
+    w: float
+    h: float
+    born: int
+    line: int | None
+    storage: str | None
+    counter: str | None
+    saved: list[Notch]
+    output: NotRequired[str | None]
+    gradient: NotRequired[str]
+    ran: NotRequired[list[int]]
+    raised: NotRequired[int | None]
+    numbers: NotRequired[int]
+    count: NotRequired[int]
+    until: NotRequired[int]
+    inside: NotRequired[list[str]]
+    opens: NotRequired[str]
+
+
+Edge = TypedDict(
+    "Edge",
+    {
+        "from": str, "to": str, "via": NotRequired[tuple[str, str]], "times": int, "born": int, "d": str, "label": tuple[float, float],
+        "shape": str,
+    },
+)  # fmt: skip
+"""The way from a card to another; ``via`` is the edge between nodes that one between boxes represents, ``d`` its path in SVG."""
+
+
+class Placed(TypedDict):
+    """Cards with their places and edges; ``by`` is what placed them."""
+
+    nodes: list[Card]
+    edges: list[Edge]
+    width: int
+    height: int
+    by: str
+
+
+class Drawing(Placed):
+    """A drawing that represents ``count`` nodes."""
+
+    count: int
+
+
+class OpenedModule(TypedDict):
+    """A drawing of cards that others have as well: ``places`` are the number of a card, x, y."""
+
+    places: list[tuple[int, float, float]]
+    edges: list[Edge]
+    width: int
+    height: int
+    by: str
+
+
+class Boxes(TypedDict):
+    """The modules as cards, and a drawing for each module that can be opened; that of "" has none open."""
+
+    boxes: list[Card]
+    pictures: dict[str, OpenedModule]
+
+
+class GraphScene(Drawing):
+    """The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes. ``cards`` have no places of their own."""
+
+    ladder: NotRequired[Ladder]
+    folded: NotRequired[Drawing]
+    cards: NotRequired[list[Card]]
+    modules: NotRequired[Boxes]
+
+
+def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> GraphScene:
     """The graph with every position, as plain data.
 
     ``nodes`` are cards (``x``, ``y`` their top left corner); a leaf's card (``kind`` ``"leaf"``) has its tensor's label
@@ -55,7 +150,10 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
         pairs = _pairs(facts, {card["id"]: i for i, card in enumerate(cards)})
         in_boxes = _in_boxes(facts, cards, pairs)
         if count <= DRAWN:
-            _cards(facts, out, cards, pairs, dot=dot)
+            out = {**out, **place_cards(facts, cards, pairs, dot=dot)}
+            folded = _folded(facts, cards, pairs)
+            if folded is not None:
+                out["folded"] = {"count": count, **place_cards(facts, *folded, dot=dot)}
         elif in_boxes is not None:
             out["cards"] = cards
         if in_boxes is not None:
@@ -63,24 +161,24 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> di
     return out
 
 
-def outline(trace: Trace, facts: Facts) -> dict[str, Any] | None:
+def outline(trace: Trace, facts: Facts) -> GraphScene | None:
     """What :func:`project` says of a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one."""
     count = len(facts.nodes)
     large = count > CARDS or (count == 0 and len(trace.events) > CARDS)
     return {**_empty(count), "ladder": ladder(facts)} if large else None
 
 
-def _empty(count: int) -> dict[str, Any]:
+def _empty(count: int) -> GraphScene:
     return {"count": count, "nodes": [], "edges": [], "width": 0, "height": 0, "by": "none"}
 
 
-def _in_boxes(facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> dict[str, Any] | None:
+def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
     """The graph with modules as boxes; ``None`` where there are none."""
     nested = Nested(facts, cards, pairs)
     if not nested.boxes:
         return None
     number = {card["id"]: i for i, card in enumerate((*cards, *nested.boxes.values()))}
-    pictures: dict[str, Any] = {}
+    pictures: dict[str, OpenedModule] = {}
     for opened in ((), *(path for path in nested.openable() if nested.boxes[path]["opens"])):
         drawn = nested.picture(opened, pairs)
         if drawn is None:
@@ -88,30 +186,23 @@ def _in_boxes(facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> dict[s
                 nested.boxes[opened]["opens"] = ""
             continue
         chosen, joined, inner = drawn
-        picture: dict[str, Any] = {}
-        place_cards(facts, picture, chosen, without_circles(joined), inner, dot=False)
-        picture["places"] = [(number[card["id"]], card["x"], card["y"]) for card in picture.pop("nodes")]
-        pictures["/".join(opened)] = picture
+        placed = place_cards(facts, chosen, without_circles(joined), inner, dot=False)
+        pictures["/".join(opened)] = {
+            "edges": placed["edges"], "width": placed["width"], "height": placed["height"], "by": placed["by"],
+            "places": [(number[card["id"]], card["x"], card["y"]) for card in placed["nodes"]],
+        }  # fmt: skip
     return {"boxes": list(nested.boxes.values()), "pictures": pictures} if "" in pictures else None
 
 
-def _cards(facts: Facts, out: dict[str, Any], cards: list[dict[str, Any]], pairs: Pairs, *, dot: bool) -> None:
-    place_cards(facts, out, cards, pairs, dot=dot)
-    folded = _folded(facts, cards, pairs)
-    if folded is not None:
-        out["folded"] = {"count": out["count"]}
-        place_cards(facts, out["folded"], *folded, dot=dot)
-
-
 def _folded(
-    facts: Facts, cards: list[dict[str, Any]], pairs: dict[tuple[str, str], int]
-) -> tuple[list[dict[str, Any]], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
+    facts: Facts, cards: list[Card], pairs: dict[tuple[str, str], int]
+) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
     """The same graph with the later turns of each loop as one card; ``None`` when that would hide little.
 
     Turns in which torch refused something, or a value was wrong, stay as they are.
     """
     groups: dict[str, str] = {}
-    heads: list[dict[str, Any]] = []
+    heads: list[Card] = []
     for fold in folds(facts.trace):
         start, end = fold["first"] + fold["length"], fold["first"] + fold["length"] * fold["times"]
         inside = [card for card in cards if start <= card["born"] < end]
@@ -119,15 +210,16 @@ def _folded(
         told = told or any((slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"])
         if len(inside) < FOLDED or told:
             continue
-        head: dict[str, Any] = {
-            "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "w": 170.0, "h": TITLE + LINE + PAD,
+        head: Card = {
+            "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "x": 0.0, "y": 0.0, "w": 170.0,
+            "h": TITLE + LINE + PAD,
             "born": start, "line": facts.line(start), "storage": None, "counter": None, "saved": [], "count": len(inside), "until": end,
         }  # fmt: skip
         heads.append(head)
         groups.update((card["id"], head["id"]) for card in inside)
     if not heads:
         return None
-    drawn = [dict(card) for card in cards if card["id"] not in groups]
+    drawn = [card.copy() for card in cards if card["id"] not in groups]
     joined: Pairs = {}
     inner: dict[tuple[str, str], tuple[str, str]] = {}
     for (one, other), times in pairs.items():
@@ -140,36 +232,30 @@ def _folded(
 
 def place_cards(
     facts: Facts,
-    out: dict[str, Any],
-    cards: list[dict[str, Any]],
+    cards: list[Card],
     pairs: Pairs,
     inner: dict[tuple[str, str], tuple[str, str]] | None = None,
     *,
     dot: bool,
-) -> None:
+) -> Placed:
     """Give every card its place and every edge its way. ``inner``: the edge between nodes that one between boxes stands for."""
     inner = inner or {}
     place = {card["id"]: i for i, card in enumerate(cards)}
-    out["edges"] = []
     sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
     layout = lay_out(sizes, edges, dot=dot)
     for card, (x, y) in zip(cards, layout.centres, strict=True):
         card["x"], card["y"] = round(x - card["w"] / 2, 1), round(y - card["h"] / 2, 1)
-    out.update(nodes=cards, width=round(layout.width), height=round(layout.height), by=layout.by)
+    drawn: list[Edge] = []
     for ((source, target), times), route in zip(pairs.items(), spread(layout, sizes, edges), strict=True):
         via = inner.get((source, target), (source, target))
-        out["edges"].append(
-            {
-                "from": source,
-                "to": target,
-                **({"via": via} if via != (source, target) else {}),
-                "times": times,
-                "born": _born(facts, via[1]),
-                "d": bezier(route),
-                "label": list(label_place(route)),
-                "shape": _flow_shape(facts, via[0]),
-            }
-        )
+        edge: Edge = {
+            "from": source, "to": target, "times": times, "born": _born(facts, via[1]), "d": bezier(route),
+            "label": label_place(route), "shape": _flow_shape(facts, via[0]),
+        }  # fmt: skip
+        if via != (source, target):
+            edge["via"] = via
+        drawn.append(edge)
+    return {"edges": drawn, "nodes": cards, "width": round(layout.width), "height": round(layout.height), "by": layout.by}
 
 
 def _pairs(facts: Facts, place: dict[str, int]) -> dict[tuple[str, str], int]:
@@ -210,9 +296,9 @@ def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], 
     return {pair: times for pair, times in pairs.items() if pair not in closing}
 
 
-def leaf_cards(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
+def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
     """The leaves; with room for their numbers and those of their gradient where there is room, and where they are few."""
-    cards: list[dict[str, Any]] = []
+    cards: list[Card] = []
     for history in facts.nodes.values():
         record = history[-1][1] or {}
         leaf = record.get("output")
@@ -231,6 +317,8 @@ def leaf_cards(facts: Facts, *, full: bool) -> list[dict[str, Any]]:
                 "kind": "leaf",
                 "title": title,
                 "sub": sub,
+                "x": 0.0,
+                "y": 0.0,
                 "w": round(width, 1),
                 "h": TITLE + LINE + PAD + LINE * len(numbers),
                 "born": born,
@@ -256,7 +344,7 @@ def _numbers(facts: Facts, leaf: str) -> list[str]:
     return lines
 
 
-def node_card(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
+def node_card(facts: Facts, label: str, *, full: bool) -> Card:
     """A node: its name, what it made, what it saved, and with ``full`` the gradient that came to it."""
     history = facts.nodes[label]
     record = history[-1][1] or {}
@@ -280,6 +368,8 @@ def node_card(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
         "title": cut(title, 40),
         "sub": cut(sub, 34),
         "output": output,
+        "x": 0.0,
+        "y": 0.0,
         "w": round(width, 1),
         "h": height,
         "born": born,
@@ -293,9 +383,10 @@ def node_card(facts: Facts, label: str, *, full: bool) -> dict[str, Any]:
     }
 
 
-def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[dict[str, Any]], float]:
+def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Notch], float]:
     """Saved tensors as notches along the card's foot, and how wide they are together."""
-    out, x = [], PAD
+    out: list[Notch] = []
+    x = PAD
     for slot in record.get("saved", ())[:8]:
         name, version = str(slot.get("name", "?")), slot.get("version", 0)
         broken = facts.broken.get((label, name))

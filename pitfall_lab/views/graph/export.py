@@ -9,10 +9,11 @@ import graphviz
 
 from pitfall_lab import processes
 from pitfall_lab.views.encoding import GREY, clean, hue, letter
+from pitfall_lab.views.graph import Card, GraphScene, Notch
 from pitfall_lab.views.label_history import Facts
 
 
-def digraph(scene: dict[str, Any], facts: Facts) -> graphviz.Digraph:
+def digraph(scene: GraphScene, facts: Facts) -> graphviz.Digraph:
     """The cards and edges of a projected graph; what a node saved stands in its lower row, stale slots struck out."""
     graph = graphviz.Digraph(
         "graph", graph_attr={"rankdir": "TB"}, node_attr={"shape": "plain", "fontname": "Helvetica", "fontsize": "12"},
@@ -26,7 +27,7 @@ def digraph(scene: dict[str, Any], facts: Facts) -> graphviz.Digraph:
     return graph
 
 
-def write(scene: dict[str, Any], facts: Facts, path: Path) -> None:
+def write(scene: GraphScene, facts: Facts, path: Path) -> None:
     """Write the graph as ``path``'s ending says.
 
     Raises:
@@ -44,7 +45,7 @@ def write(scene: dict[str, Any], facts: Facts, path: Path) -> None:
     path.write_bytes(drawn.stdout)  # bytes, since text=False
 
 
-def _table(card: dict[str, Any], facts: Facts) -> str:
+def _table(card: Card, facts: Facts) -> str:
     """A card as graphviz's HTML-like table. Everything from the program is escaped."""
     colour = hue(card["storage"], facts.palette) if card["storage"] else GREY
     border = "#c62828" if card.get("raised") is not None else colour if card["kind"] == "leaf" else "#4a4a4a"
@@ -59,7 +60,7 @@ def _table(card: dict[str, Any], facts: Facts) -> str:
     return f'<table border="1" cellborder="0" cellpadding="3" color="{border}" style="{style}">{"".join(rows)}</table>'
 
 
-def _notch(notch: dict[str, Any], facts: Facts) -> str:
+def _notch(notch: Notch, facts: Facts) -> str:
     text = clean(notch["text"])
     if notch["stale"] is not None:
         text = f"<s>{text}</s>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from pitfall_lab.views.folds import folds
 from pitfall_lab.views.label_history import Facts
@@ -11,7 +11,40 @@ from pitfall_lab.views.label_history import Facts
 LANES = 24
 
 
-def ladder(facts: Facts) -> dict[str, Any]:
+class Turns(TypedDict):
+    """The number of turns of a loop, and the number of events of one."""
+
+    times: int
+    length: int
+
+
+class Rung(TypedDict):
+    """One row: a step with the lanes that it reads and makes; the first of a loop's turns has the loop's ``times`` and ``length``."""
+
+    step: int
+    line: int | None
+    op: str
+    code: str
+    reads: list[int]
+    makes: list[int]
+    storages: list[str]
+    writes: bool
+    error: bool
+    times: NotRequired[int]
+    length: NotRequired[int]
+
+
+class Ladder(TypedDict):
+    """The rows, the number of lanes, the lane of each storage, the row of each step, and the storages that have no lane of their own."""
+
+    rows: list[Rung]
+    lanes: int
+    lane_of: dict[str, int]
+    row_of: list[int]
+    crowded: int
+
+
+def ladder(facts: Facts) -> Ladder:
     """Rows and lanes as plain data.
 
     A storage keeps its lane from birth to last use; then the lane is free for another, so a program of 5,000
@@ -23,27 +56,27 @@ def ladder(facts: Facts) -> dict[str, Any]:
     uses = [_uses(event, home) for event in trace.events]
     lane, count, crowded = _lanes(uses)
     hidden, heads = _folded(facts)
-    rows: list[dict[str, Any]] = []
+    rows: list[Rung] = []
     row_of: list[int] = []
     for event, (reads, makes) in zip(trace.events, uses, strict=True):
         if rows and (event.step in hidden or (event.kind == "node" and not event.error)):
             row_of.append(len(rows) - 1)
             continue
         row_of.append(len(rows))
-        rows.append(
-            {
-                "step": event.step,
-                "line": facts.line(event.step),
-                "op": event.name,
-                "code": facts.code(event.step),
-                "reads": sorted({lane[s] for s in reads}),
-                "makes": sorted({lane[s] for s in makes}),
-                "storages": [*makes, *reads][:6],
-                "writes": bool(event.writes),
-                "error": event.error is not None,
-                **heads.get(event.step, {}),
-            }
-        )
+        row: Rung = {
+            "step": event.step,
+            "line": facts.line(event.step),
+            "op": event.name,
+            "code": facts.code(event.step),
+            "reads": sorted({lane[s] for s in reads}),
+            "makes": sorted({lane[s] for s in makes}),
+            "storages": [*makes, *reads][:6],
+            "writes": bool(event.writes),
+            "error": event.error is not None,
+        }
+        if event.step in heads:
+            row["times"], row["length"] = heads[event.step]["times"], heads[event.step]["length"]
+        rows.append(row)
     return {"rows": rows, "lanes": count, "lane_of": lane, "row_of": row_of, "crowded": crowded}
 
 
@@ -79,10 +112,10 @@ def _lanes(uses: list[tuple[list[str], list[str]]]) -> tuple[dict[str, int], int
     return lane, count, crowded
 
 
-def _folded(facts: Facts) -> tuple[set[int], dict[int, dict[str, int]]]:
+def _folded(facts: Facts) -> tuple[set[int], dict[int, Turns]]:
     """Steps that a fold hides, and what its first row says. Steps with errors and forecasts are never hidden."""
     hidden: set[int] = set()
-    heads: dict[int, dict[str, int]] = {}
+    heads: dict[int, Turns] = {}
     for fold in folds(facts.trace):
         first, length, times = fold["first"], fold["length"], fold["times"]
         heads[first] = {"times": times, "length": length}

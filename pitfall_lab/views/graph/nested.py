@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pitfall_lab.views.encoding import width_of
 from pitfall_lab.views.graph.modules import Path, modules
 from pitfall_lab.views.label_history import Facts
+
+if TYPE_CHECKING:
+    from pitfall_lab.views.graph import Card
 
 PICTURES = 48
 """So many modules can be opened; of the others the box stays closed."""
@@ -22,11 +25,11 @@ Pairs = dict[tuple[str, str], int]
 class Nested:
     """The autograd graph with modules as boxes: the modules that each card (node or tensor) belongs to, and which of them get a box."""
 
-    def __init__(self, facts: Facts, cards: list[dict[str, Any]], pairs: Pairs) -> None:
+    def __init__(self, facts: Facts, cards: list[Card], pairs: Pairs) -> None:
         of = modules(facts)
         self.cards = cards
         self.home: dict[str, Path] = {card["id"]: of.get(card["id"], ()) for card in cards}
-        held: dict[Path, list[dict[str, Any]]] = {}
+        held: dict[Path, list[Card]] = {}
         for card in cards:
             path = self.home[card["id"]]
             for depth in range(1, len(path) + 1):
@@ -56,11 +59,11 @@ class Nested:
             out[card["id"]] = self.boxes[box]["id"] if box else card["id"]
         return out
 
-    def picture(self, opened: Path, pairs: Pairs) -> tuple[list[dict[str, Any]], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
+    def picture(self, opened: Path, pairs: Pairs) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
         """Copies of the cards to be drawn, their edges, and for each edge one that it stands for; ``None`` when there are too many."""
         seen = self.seen(opened)
         shown = set(seen.values())
-        cards = [dict(card) for card in (*self.cards, *self.boxes.values()) if card["id"] in shown]
+        cards = [card.copy() for card in (*self.cards, *self.boxes.values()) if card["id"] in shown]
         if len(cards) > LARGEST:
             return None
         joined: Pairs = {}
@@ -87,15 +90,16 @@ def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
     return False
 
 
-def _box(path: Path, inside: list[dict[str, Any]]) -> dict[str, Any]:
+def _box(path: Path, inside: list[Card]) -> Card:
     """A closed module's card. What torch refused inside shows on it."""
     nodes = [card for card in inside if card["kind"] == "node"]
     title = ".".join(path)
     title = title if len(title) <= TITLE else f"…{title[1 - TITLE :]}"
-    raised = [card["raised"] for card in nodes if card.get("raised") is not None]
+    raised = [step for card in nodes if (step := card.get("raised")) is not None]
     born = min(card["born"] for card in nodes or inside)
     return {
-        "id": f"m{'/'.join(path)}", "kind": "module", "title": title, "sub": "", "w": round(max(116.0, width_of(title) + 24), 1), "h": 50.0,
-        "born": born, "inside": [card["id"] for card in inside], "line": None, "storage": None, "counter": None, "saved": [],
+        "id": f"m{'/'.join(path)}", "kind": "module", "title": title, "sub": "", "x": 0.0, "y": 0.0,
+        "w": round(max(116.0, width_of(title) + 24), 1), "h": 50.0, "born": born, "inside": [card["id"] for card in inside],
+        "line": None, "storage": None, "counter": None, "saved": [],
         "count": len(nodes), "raised": min(raised, default=None), "opens": "/".join(path),
     }  # fmt: skip

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
-from pitfall_lab.views.graph import LINE, PAD, TITLE, leaf_cards, node_card, place_cards, without_circles
+from pitfall_lab.views.graph import LINE, PAD, TITLE, Card, Drawing, leaf_cards, node_card, place_cards, without_circles
 from pitfall_lab.views.graph.nested import Pairs
 from pitfall_lab.views.label_history import Facts
 
 FEWEST, MOST = 2, 16
 
 
-def part(facts: Facts, wanted: list[str]) -> dict[str, Any] | None:
+def part(facts: Facts, wanted: list[str]) -> Drawing | None:
     """The graph of the ``wanted`` nodes, drawn like the whole one; ``None`` where they do not make a picture.
 
     What is between two of them is a card of kind ``"skip"`` that says how many nodes it stands for, so saver and writer are always side by
@@ -33,9 +32,8 @@ def part(facts: Facts, wanted: list[str]) -> dict[str, Any] | None:
             skip = _skip(facts, other, node, between)
             cards.append(skip)
             pairs[other, skip["id"]] = pairs[skip["id"], node] = 1
-    out: dict[str, Any] = {"count": len(nodes)}
-    place_cards(facts, out, cards, without_circles(pairs), {pair: _ends(pair) for pair in pairs if "~" in "".join(pair)}, dot=False)
-    return out
+    between_ends = {pair: _ends(pair) for pair in pairs if "~" in "".join(pair)}
+    return {"count": len(nodes), **place_cards(facts, cards, without_circles(pairs), between_ends, dot=False)}
 
 
 def _ends(pair: tuple[str, str]) -> tuple[str, str]:
@@ -61,10 +59,11 @@ def _reached(facts: Facts, start: str, goals: set[str]) -> dict[str, int]:
     return found
 
 
-def _skip(facts: Facts, source: str, target: str, between: int) -> dict[str, Any]:
+def _skip(facts: Facts, source: str, target: str, between: int) -> Card:
     born = facts.nodes[target][0][0]
     return {
-        "id": f"{source}~{target}", "kind": "skip", "title": "⋯", "sub": "", "w": 150.0, "h": TITLE + LINE + PAD, "born": born,
+        "id": f"{source}~{target}", "kind": "skip", "title": "⋯", "sub": "", "x": 0.0, "y": 0.0, "w": 150.0,
+        "h": TITLE + LINE + PAD, "born": born,
         "line": facts.line(born), "storage": None, "counter": None, "saved": [], "count": between,
     }  # fmt: skip
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pitfall_lab.views.encoding import Canvas, cut, hue
+from pitfall_lab.views.graph import Card, GraphScene, Notch
+from pitfall_lab.views.graph.ladder import Ladder
 from pitfall_lab.views.graph.ways import back
 from pitfall_lab.views.label_history import Facts, at
 
 ROWS = 40
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
     """Cards where they fit, else the ladder's first rows; says how many it left out."""
     if scene["nodes"] and "ladder" not in scene:
         return _cards({**scene, **scene.get("folded", {})}, facts, language)
@@ -23,7 +23,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     return canvas.svg(460, 50, text)
 
 
-def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
+def _cards(scene: GraphScene, facts: Facts, language: str) -> str:
     canvas = Canvas()
     ran = {card["id"] for card in scene["nodes"] if card.get("ran")}
     reached = ran | {card["id"] for card in scene["nodes"] if card["kind"] == "leaf" or card.get("raised") is not None}
@@ -43,7 +43,7 @@ def _cards(scene: dict[str, Any], facts: Facts, language: str) -> str:
     return canvas.svg(scene["width"] + 40, scene["height"], title)
 
 
-def _card(canvas: Canvas, card: dict[str, Any], facts: Facts) -> None:
+def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
     x, y, w, h = card["x"], card["y"], card["w"], card["h"]
     colour = hue(card["storage"], facts.palette)
     canvas.rect(x, y, w, h, "box", stroke=colour if card["kind"] == "leaf" else "", rx=0 if card["kind"] == "leaf" else 7)
@@ -66,7 +66,7 @@ def _card(canvas: Canvas, card: dict[str, Any], facts: Facts) -> None:
         canvas.text(x + 10, y + h - 9, f"∇ {card['gradient']}", "t s m")
 
 
-def _notch(canvas: Canvas, x: float, y: float, notch: dict[str, Any], facts: Facts) -> None:
+def _notch(canvas: Canvas, x: float, y: float, notch: Notch, facts: Facts) -> None:
     """A tab with a cut corner in its storage's hue; struck out when the counter has moved on; ≠ when the value was wrong."""
     w, colour = notch["w"], hue(notch["storage"], facts.palette)
     canvas.path(f"M{x},{y}h{w - 7}l7,7v13h-{w}z", "box", style=f"stroke:{colour};stroke-width:2")
@@ -78,7 +78,7 @@ def _notch(canvas: Canvas, x: float, y: float, notch: dict[str, Any], facts: Fac
         canvas.text(x + w - 12, y + 14, mark, "t redt")
 
 
-def _ladder(ladder: dict[str, Any], facts: Facts, language: str) -> str:
+def _ladder(ladder: Ladder, facts: Facts, language: str) -> str:
     canvas = Canvas()
     left, gap, top = 330, 18, 30
     rows = ladder["rows"][:ROWS]

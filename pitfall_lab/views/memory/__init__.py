@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.text import shape_text
@@ -12,7 +12,34 @@ BANDS = 60
 """So many storages have a band of their own, the largest and longest-lived; the bytes of the others are one band."""
 
 
-def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+class Band(TypedDict):
+    """One storage, or all that have no band of their own (``id`` is empty then); ``base`` is where it lies, as (step, bytes)."""
+
+    id: str
+    nbytes: int
+    born: int
+    died: int | None
+    base: list[tuple[int, int]]
+
+
+class Peak(TypedDict):
+    """The first step with the most live bytes."""
+
+    step: int
+    bytes: int
+
+
+class MemoryScene(TypedDict):
+    """The live bytes of the program's storages over its steps."""
+
+    steps: int
+    total: list[tuple[int, int]]
+    peak: Peak | None
+    bands: list[Band]
+    others: int
+
+
+def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
     """Bands and totals as plain data.
 
     ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band lies on the ones
@@ -26,9 +53,9 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     bands = [life for life in lives if life["id"] in own]
     rest = [life for life in lives if life["id"] not in own]
     total = _sum(lives)
-    below: list[dict[str, Any]] = []
+    below: list[Band] = []
     for band in bands:
-        band["base"] = [[s, b] for s, b in _sum(below, band["born"], band["died"])] or [[band["born"], 0]]
+        band["base"] = _sum(below, band["born"], band["died"]) or [(band["born"], 0)]
         below.append(band)
     peak = max(total, key=lambda point: (point[1], -point[0]), default=None)
     return {
@@ -40,38 +67,38 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     }
 
 
-def _life(facts: Facts, label: str) -> dict[str, Any]:
+def _life(facts: Facts, label: str) -> Band:
     history = facts.storages[label]
     sizes = [int(r.get("nbytes") or 0) for _, r in history if r]
     died = next((s for s, r in history if r is None or r.get("alive") is False), None)
-    return {"id": label, "nbytes": max(sizes, default=0), "born": history[0][0], "died": died}
+    return {"id": label, "nbytes": max(sizes, default=0), "born": history[0][0], "died": died, "base": []}
 
 
-def _order(life: dict[str, Any]) -> tuple[Any, ...]:
+def _order(life: Band) -> tuple[Any, ...]:
     """What lives longest lies lowest, so that bands seldom move."""
     return (life["died"] is not None, life["born"] if life["died"] is None else -life["died"] + life["born"], life["born"])
 
 
-def _area(life: dict[str, Any], steps: int) -> int:
+def _area(life: Band, steps: int) -> int:
     end = steps if life["died"] is None else life["died"]
     return int(life["nbytes"] * max(1, end - life["born"]))
 
 
-def _sum(lives: list[dict[str, Any]], start: int = 0, end: int | None = None) -> list[list[int]]:
-    """``[step, bytes]`` from ``start`` on, before ``end``, at each step that changes the sum."""
+def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
+    """``(step, bytes)`` from ``start`` on, before ``end``, at each step that changes the sum."""
     moves: dict[int, int] = {start: 0}
     for life in lives:
         moves[max(life["born"], start)] = moves.get(max(life["born"], start), 0) + life["nbytes"]
         if life["died"] is not None:
             moves[max(life["died"], start)] = moves.get(max(life["died"], start), 0) - life["nbytes"]
-    out: list[list[int]] = []
+    out: list[tuple[int, int]] = []
     total = 0
     for step in sorted(moves):
         total += moves[step]
         if end is not None and step >= end:
             break
         if not out or out[-1][1] != total:
-            out.append([step, total])
+            out.append((step, total))
     return out
 
 
@@ -110,7 +137,7 @@ def _owners(facts: Facts, step: int | None) -> dict[str, str]:
     return {name: label for name, (_, label) in bound.items()}
 
 
-def show_largest(scene: dict[str, Any], facts: Facts) -> None:
+def show_largest(scene: MemoryScene, facts: Facts) -> None:
     """Give the hues to the six largest storages: in a picture of memory alone, size is what matters."""
     largest = {band["id"] for band in sorted(scene["bands"], key=lambda band: -band["nbytes"])[:6]}
     facts.palette[:] = [label for label in facts.storages if label in largest]

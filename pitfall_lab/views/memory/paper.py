@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.memory import bytes_text, keepers, names
+from pitfall_lab.views.memory import Band, MemoryScene, Peak, bytes_text, keepers, names
 
 LISTED, ROW, PLOT = 8, 0.62, 6.0
 TICKS = 10
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
+def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> Figure:
     """The bands over the steps and, below, a table of what was alive at the peak."""
     zh, peak = language == "zh", scene["peak"]
     if not peak or not peak["bytes"]:
@@ -32,7 +32,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
     axes = figure.add_axes(
         (1.9 / print_style.WIDTH, 1 - (PLOT + 0.8) / height, (print_style.WIDTH - 2.2) / print_style.WIDTH, PLOT / height)
     )
-    _plot(axes, scene, facts, zh=zh)
+    _plot(axes, scene, peak, facts, zh=zh)
     _table(sheet, alive, facts, PLOT + 2.3, peak["step"], zh=zh)
     if more or scene["others"]:
         left = more + scene["others"]
@@ -40,8 +40,8 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
     return figure
 
 
-def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
-    steps, peak = max(scene["steps"], 1), scene["peak"]
+def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool) -> None:
+    steps = max(scene["steps"], 1)
     for band in scene["bands"]:
         end = steps if band["died"] is None else band["died"]
         spans = _spans(band["base"], end)
@@ -80,13 +80,13 @@ def _plot(axes: Axes, scene: dict[str, Any], facts: Facts, *, zh: bool) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _spans(points: list[list[int]], end: int) -> list[tuple[int, int, int]]:
+def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
     """``(from, value, to)`` of a list of ``[step, value]``."""
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
 
-def _table(sheet: Axes, alive: list[dict[str, Any]], facts: Facts, y: float, step: int, *, zh: bool) -> None:
+def _table(sheet: Axes, alive: list[Band], facts: Facts, y: float, step: int, *, zh: bool) -> None:
     print_style.write(sheet, 0.3, y, "峰值时存活" if zh else "alive at the peak", size=print_style.TEXT, weight="bold")
     for band in alive[:LISTED]:
         y += ROW

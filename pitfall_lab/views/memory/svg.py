@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pitfall_lab.views.encoding import Canvas, cut, hue, ink_on, letter
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.memory import bytes_text, keepers, names
+from pitfall_lab.views.memory import Band, MemoryScene, bytes_text, keepers, names
 
 LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0
 LISTED = 8
@@ -14,7 +12,7 @@ LISTED_TOGETHER = 3
 TICKS = 8
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
     """Bands, the total as a line over them, the peak, and a list of what was alive at it."""
     zh, canvas = language == "zh", Canvas()
     peak = scene["peak"]
@@ -27,7 +25,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     return canvas.svg(LEFT + WIDTH + 20, height, "内存" if zh else f"Live memory over {steps} steps, peak {bytes_text(peak['bytes'])}")
 
 
-def draw_together(programs: dict[str, tuple[dict[str, Any], Facts]], language: str = "en") -> str:
+def draw_together(programs: dict[str, tuple[MemoryScene, Facts]], language: str = "en") -> str:
     """Several programs below one another, each with its name, on one scale of bytes: a bar of the same height is as many bytes in each."""
     zh, canvas, y = language == "zh", Canvas(), 0.0
     peaks = {name: scene["peak"]["bytes"] if scene["peak"] else 0 for name, (scene, _) in programs.items()}
@@ -48,9 +46,11 @@ def draw_together(programs: dict[str, tuple[dict[str, Any], Facts]], language: s
     return canvas.svg(LEFT + WIDTH + 20, y, words)
 
 
-def _panel(canvas: Canvas, scene: dict[str, Any], facts: Facts, limits: tuple[int, int], language: str) -> float:
+def _panel(canvas: Canvas, scene: MemoryScene, facts: Facts, limits: tuple[int, int], language: str) -> float:
     """One program's bands; returns the height taken. ``limits``: bytes at the top of the frame, and how many storages are listed below."""
     zh, peak, (ceiling, listed) = language == "zh", scene["peak"], limits
+    if peak is None:
+        return 0.0
     steps = max(scene["steps"], 1)
     across, up = WIDTH / steps, HEIGHT / ceiling
     foot = TOP + HEIGHT
@@ -73,20 +73,20 @@ def _panel(canvas: Canvas, scene: dict[str, Any], facts: Facts, limits: tuple[in
         if number is None or number != last:
             canvas.text(_x(i, across), foot + 16, f"L{number}" if number else i + 1, "t s dim m")
         last = number
-    return _held(canvas, scene, facts, (foot + 44, listed), language)
+    return _held(canvas, scene, facts, (foot + 44, listed, peak["step"]), language)
 
 
 def _x(step: float, across: float) -> float:
     return LEFT + step * across
 
 
-def _spans(points: list[list[int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` of a list of ``[step, value]``."""
+def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
+    """``(from, value, to)`` of a list of ``(step, value)``."""
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
 
-def _band(canvas: Canvas, band: dict[str, Any], facts: Facts, scale: tuple[float, float, float], steps: int) -> None:
+def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, float], steps: int) -> None:
     across, up, foot = scale
     tall = band["nbytes"] * up
     end = steps if band["died"] is None else band["died"]
@@ -103,9 +103,9 @@ def _band(canvas: Canvas, band: dict[str, Any], facts: Facts, scale: tuple[float
         canvas.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{name}</text>')
 
 
-def _held(canvas: Canvas, scene: dict[str, Any], facts: Facts, below: tuple[float, int], language: str) -> float:
+def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, int, int], language: str) -> float:
     """Who held the peak: storages by size, with what kept each alive."""
-    zh, step, (y, listed) = language == "zh", scene["peak"]["step"], below
+    zh, (y, listed, step) = language == "zh", below
     alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
     canvas.text(16, y, "峰值时存活" if zh else "alive at the peak", "t b")

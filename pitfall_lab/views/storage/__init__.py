@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from pitfall_lab.trace import Trace
+from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
 
 MAIN = 12
@@ -23,7 +24,76 @@ HISTORY = 400
 LABELS = 4
 
 
-def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+class Cover(TypedDict):
+    """What a tensor reads of a storage: per drawn cell the indices that read it."""
+
+    shape: list[int]
+    stride: list[int]
+    offset: int
+    cover: list[list[str]]
+
+
+class Stroke(Cover):
+    """What a tensor reads of a storage from a step on. ``gone``: nothing, from then on."""
+
+    step: int
+    gone: NotRequired[bool]
+    counter: str | None
+    alive: bool
+
+
+class Brush(TypedDict):
+    """A tensor or array over a storage."""
+
+    tensor: str
+    kind: str
+    base: str | None
+    history: list[Stroke]
+
+
+class Values(TypedDict):
+    """The drawn cells after a step that changed them."""
+
+    step: int
+    cells: list[Cell | None]
+
+
+class Write(TypedDict):
+    """A step that wrote a storage: the drawn cells, and the tensor through which it did."""
+
+    step: int
+    cells: list[int]
+    by: str | None
+    line: int | None
+
+
+class Store(TypedDict):
+    """A storage; ``columns`` are the flat indices that are drawn."""
+
+    id: str
+    size: int
+    dtype: str
+    nbytes: int | None
+    born: int
+    died: int | None
+    columns: list[int]
+    values: list[Values]
+    writes: list[Write]
+    brushes: list[Brush]
+    left_out: int
+    counters: list[str]
+    main: bool
+
+
+class StorageScene(TypedDict):
+    """The storages in the order of their birth, of which ``main`` are drawn at first."""
+
+    storages: list[Store]
+    main: int
+    left_out: int
+
+
+def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
     """The storages in order of birth, as plain data.
 
     A storage has ``columns``: the flat indices that are drawn (a gap between two of them stands for the cells left out),
@@ -32,20 +102,20 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     """
     facts = facts or gather(trace)
     storages = [_storage(facts, label) for label in facts.storages]
-    for rank, place in enumerate(sorted(range(len(storages)), key=lambda i: _dullness(facts, storages[i]))):
-        storages[place]["main"] = rank < MAIN
-        storages[place]["sent"] = rank < SENT
-    kept = [s for s in storages if s.pop("sent")]
+    order = sorted(range(len(storages)), key=lambda i: _dullness(facts, storages[i]))
+    for place in order[:MAIN]:
+        storages[place]["main"] = True
+    kept = [storages[place] for place in sorted(order[:SENT])]
     return {"storages": kept, "main": MAIN, "left_out": len(storages) - len(kept)}
 
 
-def _dullness(facts: Facts, storage: dict[str, Any]) -> tuple[Any, ...]:
+def _dullness(facts: Facts, storage: Store) -> tuple[Any, ...]:
     """What to show first: storages that a finding or the picture's hues name, then shared, written and named ones."""
     named = any(facts.tensor(b["tensor"]).get("name") for b in storage["brushes"])
     return (storage["id"] not in facts.palette, len(storage["brushes"]) < 2, not storage["writes"], not named, storage["born"])
 
 
-def _storage(facts: Facts, label: str) -> dict[str, Any]:
+def _storage(facts: Facts, label: str) -> Store:
     history = facts.storages[label]
     record: dict[str, Any] = next((r for _, r in reversed(history) if r), {})
     size = int(record.get("size") or 0)
@@ -64,7 +134,8 @@ def _storage(facts: Facts, label: str) -> dict[str, Any]:
         "writes": _writes(facts, label, columns, brushes, values),
         "brushes": brushes,
         "left_out": len(facts.of_storage(label)) - len(facts.of_storage(label)[:BRUSHES]),
-        "counters": list(dict.fromkeys(b["history"][-1]["counter"] for b in brushes if b["history"][-1]["counter"])),
+        "counters": list(dict.fromkeys(counter for b in brushes if (counter := b["history"][-1]["counter"]))),
+        "main": False,
     }
 
 
@@ -77,9 +148,9 @@ def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
     return sorted(kept)[: 2 * COLUMNS]
 
 
-def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[dict[str, Any]]:
+def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[Values]:
     """The drawn cells' values after each step that changed them; ``None`` for a cell nobody knows."""
-    out: list[dict[str, Any]] = []
+    out: list[Values] = []
     for step, record in history[:HISTORY]:
         cells = (record or {}).get("cells")
         known = dict(cells.get("shown", ())) if isinstance(cells, dict) else dict(enumerate(cells or ()))
@@ -89,16 +160,18 @@ def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[dict[str
     return out
 
 
-def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> dict[str, Any] | None:
-    history: list[dict[str, Any]] = []
+def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> Brush | None:
+    history: list[Stroke] = []
     for step, record in facts.tensors[tensor]:
         here = bool(record) and record.get("storage") == storage
-        entry = (
-            {"step": step, **_cover(record, columns), "counter": record.get("counter")}
-            if here
-            else {"step": step, "gone": True, "counter": None}
-        )
-        entry["alive"] = bool(here and record.get("alive", True))
+        if here:
+            over, alive = _cover(record, columns), bool(record.get("alive", True))
+            entry: Stroke = {
+                "step": step, "shape": over["shape"], "stride": over["stride"], "offset": over["offset"], "cover": over["cover"],
+                "counter": record.get("counter"), "alive": alive,
+            }  # fmt: skip
+        else:
+            entry = {"step": step, "gone": True, "shape": [], "stride": [], "offset": 0, "cover": [], "counter": None, "alive": False}
         if not history or {**history[-1], "step": step} != entry:
             history.append(entry)
     while history and history[0].get("gone"):
@@ -109,7 +182,7 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> dict[
     return {"tensor": tensor, "kind": last.get("kind", "tensor"), "base": last.get("base"), "history": history}
 
 
-def _cover(record: dict[str, Any], columns: list[int]) -> dict[str, Any]:
+def _cover(record: dict[str, Any], columns: list[int]) -> Cover:
     """Which drawn columns a tensor reads, and by which indices."""
     shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), int(record.get("offset") or 0)
     if len(stride) != len(shape):  # its elements are no cells of this storage
@@ -163,18 +236,16 @@ def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> st
     return _index(tuple(index)) if distance == 0 else None
 
 
-def _writes(
-    facts: Facts, storage: str, columns: list[int], brushes: list[dict[str, Any]], values: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def _writes(facts: Facts, storage: str, columns: list[int], brushes: list[Brush], values: list[Values]) -> list[Write]:
     """Per write the columns it touched: what the writing tensor covers, or for an indexed write what changed."""
-    out = []
+    out: list[Write] = []
     for step in facts.writes.get(storage, [])[:HISTORY]:
         event = facts.trace.events[step]
         writer = next((o.label for o in event.operands if o.label and facts.tensor(o.label, step).get("storage") == storage), None)
         brush = next((b for b in brushes if b["tensor"] == writer), None)
-        covered = (
-            [i for i, names in enumerate((_entry(brush, step) or {}).get("cover", [])) if names] if brush else list(range(len(columns)))
-        )
+        entry = _entry(brush, step)
+        read = entry.get("cover", []) if entry is not None else []
+        covered = [i for i, names in enumerate(read) if names] if brush else list(range(len(columns)))
         if event.name in ("__setitem__", "index_put_", "masked_fill_", "index_fill_", "scatter_") or event.kind == "write":
             covered = _changed(values, step) or covered
         span = event.span
@@ -182,11 +253,11 @@ def _writes(
     return out
 
 
-def _entry(brush: dict[str, Any] | None, step: int) -> dict[str, Any] | None:
+def _entry(brush: Brush | None, step: int) -> Stroke | None:
     return at([(h["step"], h) for h in brush["history"]], step) if brush else None
 
 
-def _changed(values: list[dict[str, Any]], step: int) -> list[int]:
+def _changed(values: list[Values], step: int) -> list[int]:
     place = next((i for i, v in enumerate(values) if v["step"] == step), None)
     if not place:
         return []

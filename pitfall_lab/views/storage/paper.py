@@ -11,12 +11,13 @@ from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at
+from pitfall_lab.views.storage import Brush, StorageScene, Store, Stroke
 
 DRAWN, BRUSHES, CELLS = 3, 8, 13
 CELL, GAP, LEFT = 1.15, 0.45, 0.3
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | None = None) -> Figure:
+def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None) -> Figure:
     """The storages that matter most, after ``step`` (the last one when ``None``); says how many it left out."""
     zh = language == "zh"
     chosen = [s for s in scene["storages"] if s["main"] and (step is None or s["born"] <= step)][:DRAWN]
@@ -36,12 +37,12 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
     return figure
 
 
-def _entry(brush: dict[str, Any], step: int | None) -> dict[str, Any] | None:
-    entry: dict[str, Any] | None = at([(h["step"], h) for h in brush["history"]], step)
+def _entry(brush: Brush, step: int | None) -> Stroke | None:
+    entry: Stroke | None = at([(h["step"], h) for h in brush["history"]], step)
     return entry
 
 
-def _storage(sheet: Axes, storage: dict[str, Any], brushes: list[Any], facts: Facts, when: tuple[float, int | None], *, zh: bool) -> None:
+def _storage(sheet: Axes, storage: Store, brushes: list[Any], facts: Facts, when: tuple[float, int | None], *, zh: bool) -> None:
     y, step = when
     columns = storage["columns"][:CELLS]
     places, x = [], LEFT
@@ -73,7 +74,7 @@ def _storage(sheet: Axes, storage: dict[str, Any], brushes: list[Any], facts: Fa
         _brush(sheet, brush, entry, facts, (top + 0.95 + 1.1 * number, step, places, storage), zh=zh)
 
 
-def _brush(sheet: Axes, brush: dict[str, Any], entry: dict[str, Any], facts: Facts, where: tuple[Any, ...], *, zh: bool) -> None:
+def _brush(sheet: Axes, brush: Brush, entry: Stroke, facts: Facts, where: tuple[Any, ...], *, zh: bool) -> None:
     y, step, places, storage = where
     counter = entry["counter"]
     mark = f"{counter}·v{at(facts.counters.get(counter, []), step)}" if counter else "NumPy" if brush["kind"] == "array" else "–"

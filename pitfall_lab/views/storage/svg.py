@@ -7,6 +7,7 @@ from typing import Any
 from pitfall_lab.trace.text import cell_text, shape_text
 from pitfall_lab.views.encoding import Canvas, cut, hue, width_of
 from pitfall_lab.views.label_history import Facts, at
+from pitfall_lab.views.storage import Brush, StorageScene, Store, Stroke
 
 CELL, GAP, LEFT, DIGITS = 56, 20, 16, 7
 DRAWN, BRUSHES = 6, 8
@@ -14,7 +15,7 @@ WIDE = 520
 """Beside cells wider than this there is no room for a brush's label: it goes above its brush."""
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None) -> str:
+def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None) -> str:
     """Storages after ``step`` (the last one when ``None``); ``only`` names which, else the ones that matter most."""
     chosen = [s for s in scene["storages"] if (s["id"] in only if only is not None else s["main"]) and (step is None or s["born"] <= step)]
     left_out = len(scene["storages"]) - len(chosen[:DRAWN])
@@ -38,7 +39,7 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en", step: int | 
 class _Sheet:
     """One storage at one step."""
 
-    def __init__(self, canvas: Canvas, storage: dict[str, Any], facts: Facts, step: int | None) -> None:
+    def __init__(self, canvas: Canvas, storage: Store, facts: Facts, step: int | None) -> None:
         self.canvas, self.storage, self.facts, self.step = canvas, storage, facts, step
         self.colour = hue(storage["id"], facts.palette)
         self.places = _places(storage["columns"])
@@ -84,7 +85,7 @@ class _Sheet:
         if storage["columns"] and storage["columns"][-1] != storage["size"] - 1:
             canvas.text(self.right + 10, top + 18, "…", "t b", "middle")
 
-    def _brush(self, brush: dict[str, Any], entry: dict[str, Any], y: float) -> None:
+    def _brush(self, brush: Brush, entry: Stroke, y: float) -> None:
         covered = [i for i, names in enumerate(entry["cover"]) if names]
         if covered:
             self.canvas.line(self.places[covered[0]] + CELL / 2, y + 9, self.places[covered[-1]] + CELL / 2, y + 9, "ghost")
@@ -93,7 +94,7 @@ class _Sheet:
             self.canvas.rect(self.places[i] + 3, y, CELL - 6, 18, kind, rx=0 if brush["kind"] == "array" else 6, stroke=self.colour)
             self.canvas.text(self.places[i] + CELL / 2, y + 13, _indices(entry["cover"][i]), "t s m", "middle")
 
-    def _label(self, brush: dict[str, Any], entry: dict[str, Any], x: float, y: float) -> None:
+    def _label(self, brush: Brush, entry: Stroke, x: float, y: float) -> None:
         """The counter's badge (double when it is not the first tensor's counter) and the brush in words."""
         version = at(self.facts.counters.get(entry["counter"] or "", []), self.step)
         badge = f"{entry['counter']}·v{version}" if entry["counter"] else "NumPy"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypedDict
 
 from pitfall_lab.trace import Trace
 from pitfall_lab.views.encoding import cut, width_of
@@ -19,7 +19,54 @@ COLUMNS = 60
 """Up to so many steps each has a column; longer programs show only steps that bump, save, write or raise."""
 
 
-def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
+class Pin(TypedDict):
+    """A tensor that a node saved at a version; the other fields are the steps that made it stale, freed it, or used it, if any."""
+
+    step: int
+    node: str
+    changed: int | None
+    title: str
+    slot: str
+    tensor: str | None
+    version: int
+    stale: int | None
+    freed: int | None
+    broken: int | None
+    wrong: int | None
+    level: int
+
+
+Bump = TypedDict("Bump", {"step": int, "from": int, "to": int})
+"""A step that increased a version."""
+
+
+class Track(TypedDict):
+    """One version counter. ``silent`` are the steps that wrote its storage without increasing it."""
+
+    counter: str
+    storage: str | None
+    tensors: list[str]
+    born: int
+    start: int
+    bumps: list[Bump]
+    pins: list[Pin]
+    silent: list[int]
+    shared: list[str]
+    arrays: bool
+    end: int | None
+    main: bool
+
+
+class VersionsScene(TypedDict):
+    """The version counters, and the steps that have a column."""
+
+    tracks: list[Track]
+    columns: list[int]
+    steps: int
+    left_out: int
+
+
+def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
     """The tracks in order of birth, as plain data.
 
     ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a node's
@@ -30,18 +77,17 @@ def project(trace: Trace, facts: Facts | None = None) -> dict[str, Any]:
     pins = _pins(facts)
     tracks = [_track(facts, counter, pins.get(counter, [])) for counter in facts.counters if facts.counters[counter][-1][1] is not None]
     telling = sum(1 for t in tracks if t["bumps"] or t["pins"] or t["silent"])
-    for rank, place in enumerate(sorted(range(len(tracks)), key=lambda i: _dullness(tracks[i], facts))):
-        tracks[place]["main"] = rank < min(MAIN, telling or 4)
-        tracks[place]["sent"] = rank < SENT
-    total = len(tracks)
-    tracks = [t for t in tracks if t.pop("sent")]
-    columns = _columns(facts, tracks)
-    for track in tracks:
+    order = sorted(range(len(tracks)), key=lambda i: _dullness(tracks[i], facts))
+    for place in order[: min(MAIN, telling or 4)]:
+        tracks[place]["main"] = True
+    kept = [tracks[place] for place in sorted(order[:SENT])]
+    columns = _columns(facts, kept)
+    for track in kept:
         _stack(track["pins"], columns)
-    return {"tracks": tracks, "columns": columns, "steps": len(trace.events), "left_out": total - len(tracks)}
+    return {"tracks": kept, "columns": columns, "steps": len(trace.events), "left_out": len(tracks) - len(kept)}
 
 
-def _stack(pins: list[dict[str, Any]], columns: list[int]) -> None:
+def _stack(pins: list[Pin], columns: list[int]) -> None:
     """Give each pin's label a ``level`` above the track, so that labels of neighbours do not run into each other."""
     ends: list[float] = []
     for pin in pins:
@@ -52,22 +98,22 @@ def _stack(pins: list[dict[str, Any]], columns: list[int]) -> None:
         pin["level"] = level
 
 
-def pin_text(pin: dict[str, Any]) -> str:
+def pin_text(pin: Pin) -> str:
     """What stands over a pin.
 
-    >>> pin_text({"node": "n2", "slot": "result", "version": 0})
+    >>> pin_text({"node": "n2", "slot": "result", "version": 0})  # type: ignore[typeddict-item]
     'n2.result v0'
     """
     return f"{pin['node']}.{cut(str(pin['slot']), 10)} v{pin['version']}"
 
 
-def _dullness(track: dict[str, Any], facts: Facts) -> tuple[Any, ...]:
+def _dullness(track: Track, facts: Facts) -> tuple[Any, ...]:
     broken = any(p["broken"] is not None or p["wrong"] is not None for p in track["pins"])
     return (not broken, not (track["bumps"] or track["silent"]), not track["pins"], track["storage"] not in facts.palette, track["born"])
 
 
-def _pins(facts: Facts) -> dict[str, list[dict[str, Any]]]:
-    pins: dict[str, list[dict[str, Any]]] = {}
+def _pins(facts: Facts) -> dict[str, list[Pin]]:
+    pins: dict[str, list[Pin]] = {}
     for label, history in facts.nodes.items():
         seen: set[tuple[Any, ...]] = set()
         for step, record in history:
@@ -79,7 +125,7 @@ def _pins(facts: Facts) -> dict[str, list[dict[str, Any]]]:
     return pins
 
 
-def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list[tuple[int, Any]]) -> dict[str, Any]:
+def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list[tuple[int, Any]]) -> Pin:
     bumps = facts.counters.get(slot["counter"], [])
     record = history[-1][1] or {}
     wrong = facts.wrong.get((node, str(slot.get("name"))))
@@ -88,19 +134,20 @@ def _pin(facts: Facts, node: str, step: int, slot: dict[str, Any], history: list
         "node": node,
         "changed": next((s for s in facts.writes.get(slot.get("storage") or "", []) if s > step), None) if wrong is not None else None,
         "title": record.get("name", node),
-        "slot": slot.get("name"),
+        "slot": str(slot.get("name")),
         "tensor": slot.get("tensor"),
-        "version": slot.get("version"),
+        "version": int(slot.get("version") or 0),
         "stale": next((s for s, v in bumps if s > step and v != slot.get("version")), None),
         "freed": next((s for s, r in history if r and r.get("freed")), None),
         "broken": facts.broken.get((node, str(slot.get("name")))),
         "wrong": wrong,
+        "level": 0,
     }
 
 
-def _track(facts: Facts, counter: str, pins: list[dict[str, Any]]) -> dict[str, Any]:
+def _track(facts: Facts, counter: str, pins: list[Pin]) -> Track:
     history = facts.counters[counter]
-    bumps = [{"step": s, "from": old, "to": new} for (_, old), (s, new) in pairwise(history) if new != old]
+    bumps: list[Bump] = [{"step": s, "from": old, "to": new} for (_, old), (s, new) in pairwise(history) if new != old]
     tensors = facts.of_counter(counter)
     storage = next((r["storage"] for t in tensors for _, r in reversed(facts.tensors[t]) if r and r.get("counter") == counter), None)
     bumped = {b["step"] for b in bumps}
@@ -120,17 +167,18 @@ def _track(facts: Facts, counter: str, pins: list[dict[str, Any]]) -> dict[str, 
         "shared": sorted(str(c) for c in others - {counter, None}),
         "arrays": None in others,
         "end": at(history),
+        "main": False,
     }
 
 
-def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[dict[str, Any]], step: int) -> bool:
+def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[Pin], step: int) -> bool:
     """Somebody can be misled by a counter that stood still at ``step``: a living tensor, or a node that saved under it."""
     if any(pin["step"] < step and (pin["freed"] is None or pin["freed"] > step) for pin in pins):
         return True
     return any((record := facts.tensor(t, step)).get("alive") and record.get("counter") == counter for t in tensors)
 
 
-def _columns(facts: Facts, tracks: list[dict[str, Any]]) -> list[int]:
+def _columns(facts: Facts, tracks: list[Track]) -> list[int]:
     events = facts.trace.events
     errors = [e.step for e in events if e.error]
     told = {s for t in tracks for s in _told(t)} | set(errors)
@@ -143,7 +191,7 @@ def _columns(facts: Facts, tracks: list[dict[str, Any]]) -> list[int]:
     return sorted(s for s in told if 0 <= s < len(events))
 
 
-def _told(track: dict[str, Any]) -> set[int]:
+def _told(track: Track) -> set[int]:
     steps = {b["step"] for b in track["bumps"]} | set(track["silent"])
     for pin in track["pins"]:
         if track["bumps"] or track["silent"]:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pitfall_lab.views import print_style
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.versions import pin_text
+from pitfall_lab.views.versions import Pin, Track, VersionsScene, pin_text
 
 DRAWN, COLUMNS, PINS = 6, 11, 8
 LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> Figure:
+def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
     """Tracks that bump, that something saved, or that were written behind their backs; says what it left out."""
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
@@ -52,12 +50,12 @@ def _left_out(tracks: int, steps: int, *, zh: bool) -> list[str]:
     return notes
 
 
-def _marks(track: dict[str, Any]) -> set[int]:
+def _marks(track: Track) -> set[int]:
     steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
-    return steps | {p[key] for p in track["pins"] for key in ("broken", "wrong") if p[key] is not None}
+    return steps | {step for p in track["pins"] for step in (p["broken"], p["wrong"]) if step is not None}
 
 
-def _track(sheet: Axes, track: dict[str, Any], facts: Facts, place: dict[int, float], axis: float) -> None:
+def _track(sheet: Axes, track: Track, facts: Facts, place: dict[int, float], axis: float) -> None:
     colour = print_style.looks(track["storage"], facts.palette)["facecolor"]
     if track["shared"]:
         print_style.cell(sheet, (0.22, axis - 0.33), (0.66, 0.66))
@@ -83,7 +81,7 @@ def _track(sheet: Axes, track: dict[str, Any], facts: Facts, place: dict[int, fl
             print_style.cell(sheet, (place[step] - 0.18, axis - 0.18), (0.36, 0.36), zorder=4)
 
 
-def _pin(sheet: Axes, pin: dict[str, Any], place: dict[int, float], axis: float) -> None:
+def _pin(sheet: Axes, pin: Pin, place: dict[int, float], axis: float) -> None:
     x = _x(place, pin["step"])
     broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
     if broke is not None:  # thick and hatched across: to be seen without its red
@@ -94,9 +92,9 @@ def _pin(sheet: Axes, pin: dict[str, Any], place: dict[int, float], axis: float)
     sheet.plot([x], [axis - 0.24], marker="v", color="white", markeredgecolor=print_style.INK, markersize=6, zorder=5)
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
     print_style.write(sheet, x, foot - 0.05, pin_text(pin), ha="center", bbox=box, zorder=5 + 1 / (1 + pin["level"]))
-    for key, mark in (("broken", "✕"), ("wrong", "≠")):
-        if pin[key] is not None:
-            print_style.write(sheet, _x(place, pin[key]), axis - 0.4, mark, size=12, ha="center", weight="bold", color=print_style.RED)
+    for step, mark in ((pin["broken"], "✕"), (pin["wrong"], "≠")):
+        if step is not None:
+            print_style.write(sheet, _x(place, step), axis - 0.4, mark, size=12, ha="center", weight="bold", color=print_style.RED)
 
 
 def _x(place: dict[int, float], step: int) -> float:

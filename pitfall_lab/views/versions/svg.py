@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pitfall_lab.views.encoding import Canvas, cut, hue
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.versions import COLUMN, pin_text
+from pitfall_lab.views.versions import COLUMN, Pin, Track, VersionsScene, pin_text
 
 LEFT, ROW, LABEL = 150, 52, 14
 DRAWN, WIDE, PINS = 6, 24, 8
 
 
-def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
+def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
     """Tracks that bump or that something saved first; says how many it left out."""
     tracks = chosen(scene)
     told = sorted({s for t in tracks for s in _marks(t)})
@@ -37,17 +35,17 @@ def draw(scene: dict[str, Any], facts: Facts, language: str = "en") -> str:
     return canvas.svg(max(360, LEFT + 50 + len(columns) * COLUMN), y + 6, title)
 
 
-def chosen(scene: dict[str, Any]) -> list[dict[str, Any]]:
+def chosen(scene: VersionsScene) -> list[Track]:
     """The tracks that have something to tell: a write, or something saved."""
     return [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
 
 
-def _marks(track: dict[str, Any]) -> set[int]:
+def _marks(track: Track) -> set[int]:
     steps = {b["step"] for b in track["bumps"]} | set(track["silent"]) | {p["step"] for p in track["pins"]}
-    return steps | {p[key] for p in track["pins"] for key in ("broken", "wrong") if p[key] is not None}
+    return steps | {step for p in track["pins"] for step in (p["broken"], p["wrong"]) if step is not None}
 
 
-def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int, float], y: float) -> None:
+def _track(canvas: Canvas, track: Track, facts: Facts, place: dict[int, float], y: float) -> None:
     right = LEFT + 20 + len(place) * COLUMN
     colour = hue(track["storage"], facts.palette)
     canvas.swatch(12, y + 4, track["storage"], facts.palette)
@@ -71,7 +69,7 @@ def _track(canvas: Canvas, track: dict[str, Any], facts: Facts, place: dict[int,
             canvas.rect(place[step] - 7, axis - 7, 14, 14, "line")
 
 
-def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: float) -> None:
+def _pin(canvas: Canvas, pin: Pin, place: dict[int, float], axis: float) -> None:
     x = _x(place, pin["step"])
     broke = pin["stale"] if pin["broken"] is not None else pin["changed"]
     if broke is not None:
@@ -80,9 +78,9 @@ def _pin(canvas: Canvas, pin: dict[str, Any], place: dict[int, float], axis: flo
     canvas.line(x, axis - 12, x, foot, "rule")
     canvas.path(f"M{x - 6:.1f},{axis - 19:.1f}h12l-6,13z", "box")
     canvas.text(x, foot - 3, pin_text(pin), "t s m halo", "middle")
-    for key, mark in (("broken", "✕"), ("wrong", "≠")):
-        if pin[key] is not None:
-            canvas.text(_x(place, pin[key]), axis - 6, mark, "t redt", "middle")
+    for step, mark in ((pin["broken"], "✕"), (pin["wrong"], "≠")):
+        if step is not None:
+            canvas.text(_x(place, step), axis - 6, mark, "t redt", "middle")
 
 
 def _x(place: dict[int, float], step: int) -> float:

@@ -2,7 +2,7 @@
 
 import { take } from "../views/export";
 import { CodeView } from "./code";
-import type { Language, Scene, Text, Trace, View } from "./contract";
+import type { Language, Scene, Text, Trace, View, Views } from "./contract";
 import { h, s } from "./dom";
 import { byText, showFacts } from "./facts";
 import { others, severity } from "./findings";
@@ -427,7 +427,7 @@ class Explorer {
   /** A view that stumbles over its data has something to say about it. */
   #has(view: View): boolean {
     try {
-      const part = this.#model.scene[view.id];
+      const part = this.#model.scene[view.id as keyof Views];
       return (typeof part === "object" && part !== null && "failed" in part) || view.has(this.#model.scene);
     } catch {
       return true;

@@ -4,6 +4,7 @@
  */
 
 import type { Effect, Scene, Text, Trace } from "./contract";
+import type { Given } from "./wire";
 
 export const SCHEMA = 3;
 const MAX_CHARACTERS = 128 * 1024 * 1024;
@@ -22,6 +23,7 @@ function damaged(): never {
 }
 
 const text: Reader<string> = (raw) => (typeof raw === "string" ? raw : damaged());
+const truth: Reader<boolean> = (raw) => (typeof raw === "boolean" ? raw : damaged());
 const whole: Reader<number> = (raw) => (Number.isInteger(raw) ? (raw as number) : damaged());
 const anything: Reader<unknown> = (raw) => raw;
 
@@ -71,6 +73,21 @@ const span = record<NonNullable<Trace["events"][0]["span"]>>({
   source: [whole, 0],
 });
 
+const given = record<Given>({
+  name: [text, ""],
+  text: [text, ""],
+  kind: [text, ""],
+  label: [label, null],
+  value: [text, ""],
+  dtype: [text, ""],
+  shape: [optional(list(whole)), null],
+  device: [text, ""],
+  requires_grad: [truth, false],
+  low: [anything, null],
+  high: [anything, null],
+  part_of: [text, ""],
+});
+
 const failure = record<NonNullable<Trace["outcome"]["failure"]>>({
   type: [text],
   message: [text],
@@ -86,6 +103,10 @@ const failure = record<NonNullable<Trace["outcome"]["failure"]>>({
   found: [step, null],
   saved_at: [step, null],
   changed_at: [list(whole), []],
+  origin: [word("", "torch", "program", "library"), ""],
+  op: [text, ""],
+  given: [list(given), []],
+  earlier: [truth, false],
 });
 
 const effect: Reader<Effect> = (raw) => {
@@ -148,8 +169,26 @@ const trace = record<Trace>({
   outcome: [record({ kind: [word("finished", "raised"), "finished"], failure: [optional(failure), null] }), finished],
   agreement: [record({ checked: [whole, 0], agreed: [whole, 0], mirrored: [whole, 0], disagreed: [whole, 0] }), nobody],
   disagreements: [list(record({ step: [whole], path: [text], observed: [anything, null], modelled: [anything, null] })), []],
-  notes: [list(record({ kind: [word("limit", "stopped", "unseen")], en: [text], zh: [text], step: [step, null] })), []],
+  notes: [
+    list(
+      record({
+        kind: [word("limit", "stopped", "unseen")],
+        en: [text],
+        zh: [text],
+        step: [step, null],
+        span: [optional(span), null],
+        cause: [optional(word("failure", "limit", "removed", "never")), null],
+      }),
+    ),
+    [],
+  ],
   environment: [list(pair(text)), []],
+  optimizer_steps: [
+    list(record({ step: [whole], optimizer: [text], span: [optional(span), null], holds: [list(text), []], made: [step, null] })),
+    [],
+  ],
+  reach: [record({ lines: [whole, 0], missed: [whole, 0], later: [list(whole), []] }), { lines: 0, missed: 0, later: [] }],
+  optimizers: [list(record({ step: [whole], optimizer: [text], span: [optional(span), null], holds: [list(text), []] })), []],
 });
 
 function parse(json: string): unknown {

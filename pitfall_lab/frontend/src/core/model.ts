@@ -4,6 +4,7 @@ import type { By, Language, Model, Scene, State, Text, Trace, TraceEvent } from 
 import { GREY, HUES, hue } from "./palette";
 import { apply, emptyState } from "./replay";
 import { type Slice, type Story, stories } from "./story";
+import type { Drawing } from "./wire";
 
 /** At most this many states are kept besides the current one: stepping stays cheap and memory stays flat. */
 const CHECKPOINTS = 32;
@@ -102,7 +103,7 @@ export class ExplorerModel implements Model {
     return this.#all ? null : (this.story?.slice ?? null);
   }
 
-  get sliceGraph(): unknown {
+  get sliceGraph(): Drawing | null {
     return this.#all ? null : (this.story?.graph ?? null);
   }
 

@@ -21,7 +21,7 @@ export function drawPicture(model: ExplorerModel, go: Go): HTMLElement | null {
 
 /** A damaged picture costs only itself: its beats are still told. */
 function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: Go): HTMLElement {
-  const plain: TimePicture = { kind: "time", moments: beats.slice(0, 4).map((beat) => ({ ...beat, memory: [] })), keeper: null };
+  const plain: TimePicture = { kind: "time", moments: beats.slice(0, 4).map((beat) => ({ ...beat, memory: [] })), keeper: null, about: [] };
   try {
     if (picture?.kind === "sum") return sum(picture, model, go);
     if (picture?.kind === "table") return table(picture, model, go);
@@ -81,7 +81,7 @@ function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | nul
     version,
     one.shape?.length ? h("small", {}, shape(one.shape)) : "",
   );
-  const cells = cellRow(one.cells, one.shape, one.dtype, before?.cells ?? null, (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
+  const cells = cellRow(one.cells, one.shape, one.dtype ?? "", before?.cells ?? null, (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
   const many =
     one.size && !cells
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
@@ -358,6 +358,7 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
     dtype: storage.dtype,
     cells: storage.cells,
     version: versions.length ? Math.max(...versions) : null,
+    changed: false,
   };
 }
 

@@ -62,7 +62,7 @@ export class WhatIf {
 
   get #changes(): Change[] {
     const offered = this.#model.scene.changes;
-    return this.#lab.ask && Array.isArray(offered) ? (offered as Change[]) : [];
+    return this.#lab.ask && Array.isArray(offered) ? offered : [];
   }
 
   /** Where the changed program is shown in the place of the first one: the way back. */

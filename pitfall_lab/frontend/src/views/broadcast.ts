@@ -1,40 +1,9 @@
 /** Shapes aligned from the right: what stretches (stride 0), the result, and what backward sums again. */
 
-import type { Cell, Model, View } from "../core/contract";
+import type { Model, View } from "../core/contract";
 import { h } from "../core/dom";
-import { cut, frame, leftOut, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
-
-interface Dim {
-  size: number | null;
-  kind: "real" | "one" | "missing" | "clash";
-  stride: number;
-}
-
-interface Side {
-  label: string;
-  storage: string | null;
-  shape: number[];
-  dims: Dim[];
-  summed: number[];
-  cells: (Cell | null)[] | null;
-}
-
-interface Case {
-  step: number;
-  steps: number[];
-  op: string;
-  line: number | null;
-  code: string;
-  result: { label: string | null; shape: number[]; reduced: boolean; cells: (Cell | null)[] | null };
-  clash: number[];
-  operands: Side[];
-  node: string | null;
-  ran: number | null;
-  crossed: boolean;
-  wasteful: boolean;
-  /** Made of shapes alone, in the browser. */
-  play?: boolean;
-}
+import type { BroadcastCase as Case, Dim, BroadcastOperand as Side } from "../core/wire";
+import { cut, frame, leftOut, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
 
 const GRID = 6;
 const MOST = 4;
@@ -42,9 +11,9 @@ const MOST = 4;
 export const broadcast: View = {
   id: "broadcast",
   title: { en: "Broadcast", zh: "广播" },
-  has: (scene) => ((scene.broadcast as { cases?: unknown[] } | undefined)?.cases?.length ?? 0) > 0,
+  has: (scene) => sent(scene, "broadcast", (one) => one.cases.length),
   mount(root, model) {
-    const scene = part<{ cases: Case[]; left_out?: number; play?: boolean }>(model, "broadcast");
+    const scene = part(model, "broadcast");
     if (!scene?.cases.length) return nothing(root, model.t("No operation had operands of different shapes.", "没有形状不同的操作数。"));
     const box = frame(root, model.t("broadcasts, scrollable", "广播，可滚动"));
     const real = scene.cases.filter((one) => !scene.play || one.operands.some((side) => side.storage));

@@ -3,15 +3,26 @@
 import type { Model } from "../core/contract";
 import { h } from "../core/dom";
 import { GREY } from "../core/palette";
+import type { Failed, Scene, Views } from "../core/wire";
 
 export { shape, value } from "../core/numbers";
 
 /** The view's part of the scene; null when Python left it out. When Python failed on it, the view fails too, and its panel says so. */
-export function part<Part>(model: Model, name: string): Part | null {
-  const found = model.scene[name];
+export function part<Name extends keyof Views>(model: Model, name: Name): Views[Name] | null {
+  const found = model.scene[name] as Views[Name] | Failed | undefined | null;
   if (typeof found !== "object" || found === null) return null;
   if ("failed" in found) throw found.failed;
-  return found as Part;
+  return found;
+}
+
+/** Whether the view's part of the scene is there and holds anything; `count` may meet data of any kind. */
+export function sent<Name extends keyof Views>(scene: Scene, name: Name, count: (found: Views[Name]) => number | undefined): boolean {
+  const found = scene[name] as Views[Name] | undefined;
+  try {
+    return !!found && !!count(found);
+  } catch {
+    return false;
+  }
 }
 
 /** A box that scrolls by itself and says what it holds. */

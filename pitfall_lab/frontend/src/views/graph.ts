@@ -2,70 +2,10 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { cut, describe, frame, nothing, part, pressable, reveal, toggle, value } from "./draw";
-import { type Ladder, mountLadder } from "./ladder";
+import type { Card, Drawing, Edge, GraphScene, Notch } from "../core/wire";
+import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle, value } from "./draw";
+import { mountLadder } from "./ladder";
 import { stage } from "./stage";
-
-interface Notch {
-  name: string;
-  text: string;
-  x: number;
-  w: number;
-  tensor: string | null;
-  storage: string | null;
-  counter: string | null;
-  version: number;
-  broken: number | null;
-  wrong: number | null;
-}
-
-interface Card {
-  id: string;
-  kind: "leaf" | "node" | "fold" | "skip" | "module";
-  /** How many lines of numbers a leaf has room for. */
-  numbers?: number;
-  count?: number;
-  until?: number;
-  inside?: string[];
-  opens?: string;
-  title: string;
-  sub: string;
-  output?: string | null;
-  x: number;
-  y: number;
-  w: number;
-  h: number;
-  born: number;
-  line: number | null;
-  storage: string | null;
-  counter: string | null;
-  saved: Notch[];
-  gradient?: string;
-  raised?: number | null;
-}
-
-interface Edge {
-  from: string;
-  to: string;
-  via?: [from: string, to: string];
-  times: number;
-  born: number;
-  d: string;
-  label: [number, number];
-  shape: string;
-}
-
-interface Graph {
-  count: number;
-  nodes: Card[];
-  edges: Edge[];
-  width: number;
-  height: number;
-  ladder?: Ladder;
-  folded?: Graph;
-  cards?: Card[];
-  modules?: { boxes: Card[]; pictures: Record<string, Graph & { places: [card: number, x: number, y: number][] }> };
-}
 
 type Mounted = { update(): void; destroy(): void };
 type Redraw = (state: State, step: number) => void;
@@ -73,15 +13,17 @@ type Redraw = (state: State, step: number) => void;
 export const graph: View = {
   id: "graph",
   title: { en: "Graph", zh: "计算图" },
-  has: (scene) => ((scene.graph as Graph | undefined)?.count ?? 0) > 0 || !!(scene.graph as Graph | undefined)?.ladder,
+  has: (scene) => sent(scene, "graph", (one) => one.count || one.ladder?.rows.length),
   mount(root, model) {
-    const scene = part<Graph>(model, "graph");
-    const own = model.sliceGraph as Graph | null;
+    const scene = part(model, "graph");
+    const own = model.sliceGraph;
     if (own?.nodes?.length) return mountCards(root, model, own, undefined, true);
     const ways: Way[] = [];
     if (scene?.modules) ways.push([model.t("modules", "模块"), (place) => mountModules(place, model, scene)]);
-    if (scene?.folded) ways.push([model.t("loops folded", "折叠循环"), (place) => mountCards(place, model, scene.folded as Graph)]);
-    if (scene?.ladder) ways.push([model.t("ladder", "梯形图"), (place) => mountLadder(place, model, scene.ladder as Ladder)]);
+    const folded = scene?.folded;
+    if (folded) ways.push([model.t("loops folded", "折叠循环"), (place) => mountCards(place, model, folded)]);
+    const ladder = scene?.ladder;
+    if (ladder) ways.push([model.t("ladder", "梯形图"), (place) => mountLadder(place, model, ladder)]);
     if (scene?.nodes.length) ways.push([model.t("all nodes", "全部节点"), (place) => mountCards(place, model, scene)]);
     if (!ways[0])
       return nothing(
@@ -110,8 +52,8 @@ function mountWays(root: HTMLElement, ways: Way[]): Mounted {
 }
 
 /** Modules as boxes, and a trail of those that are open. Python has placed the cards for each. */
-function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
-  const { boxes, pictures } = scene.modules as NonNullable<Graph["modules"]>;
+function mountModules(root: HTMLElement, model: Model, scene: GraphScene): Mounted {
+  const { boxes, pictures } = scene.modules as NonNullable<GraphScene["modules"]>;
   const all = [...(scene.cards ?? scene.nodes), ...boxes];
   const trail = h("div", { class: "v-tools", group: model.t("open modules", "已展开的模块") });
   const place = h("div", { class: "v-place" });
@@ -142,7 +84,7 @@ function mountModules(root: HTMLElement, model: Model, scene: Graph): Mounted {
   return { update: () => view.update(), destroy: () => root.replaceChildren() };
 }
 
-function mountCards(root: HTMLElement, model: Model, scene: Graph, open?: (key: string) => void, whole = false): Mounted {
+function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key: string) => void, whole = false): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
   const svg = s("svg", {
@@ -200,7 +142,7 @@ function backwards(d: string): string {
 }
 
 /** Forward: solid, down. Gradient: dashed, up, with its shape, once both ends have run. */
-function drawEdge(svg: Element, edge: Edge, scene: Graph, tip: string): Redraw {
+function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string): Redraw {
   const to = scene.nodes.find((card) => card.id === edge.to) as Card;
   const target = edge.via?.[1] ?? edge.to;
   const line = s("path", { d: edge.d, class: "v-edge" });

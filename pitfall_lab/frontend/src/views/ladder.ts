@@ -2,29 +2,8 @@
 
 import type { Model } from "../core/contract";
 import { h, s } from "../core/dom";
+import type { Ladder, Rung } from "../core/wire";
 import { cut, frame, pressable, toggle } from "./draw";
-
-export interface Rung {
-  step: number;
-  line: number | null;
-  op: string;
-  code: string;
-  reads: number[];
-  makes: number[];
-  storages: string[];
-  writes: boolean;
-  error: boolean;
-  times?: number;
-  length?: number;
-}
-
-export interface Ladder {
-  rows: Rung[];
-  lanes: number;
-  lane_of: Record<string, number>;
-  row_of: number[];
-  crowded: number;
-}
 
 const ROW = 26;
 const LANE = 18;

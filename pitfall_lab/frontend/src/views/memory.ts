@@ -3,32 +3,17 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
-import { at, bytes, cut, frame, nothing, part, pressable, swatch, toggle } from "./draw";
-
-interface Band {
-  id: string;
-  nbytes: number;
-  born: number;
-  died: number | null;
-  base: [step: number, bytes: number][];
-}
-
-interface Memory {
-  steps: number;
-  total: [step: number, bytes: number][];
-  peak: { step: number; bytes: number } | null;
-  bands: Band[];
-  others: number;
-}
+import type { MemoryScene as Memory } from "../core/wire";
+import { at, bytes, cut, frame, nothing, part, pressable, sent, swatch, toggle } from "./draw";
 
 const LISTED = 7;
 
 export const memory: View = {
   id: "memory",
   title: { en: "Memory", zh: "内存" },
-  has: (scene) => !!(scene.memory as Memory | undefined)?.peak?.bytes,
+  has: (scene) => sent(scene, "memory", (one) => one.peak?.bytes),
   mount(root, model) {
-    const scene = part<Memory>(model, "memory");
+    const scene = part(model, "memory");
     const peak = scene?.peak;
     if (!scene || !peak?.bytes) return nothing(root, model.t("No storage with any bytes was made.", "没有产生占用内存的存储。"));
     const box = frame(root, model.t("live bytes, scrollable", "存活的字节，可滚动"));

@@ -1,51 +1,18 @@
 /** Storages as flat cells, and each tensor or array over them as a row of the cells it reads. */
 
-import type { Cell, Model, State, View } from "../core/contract";
+import type { Model, State, View } from "../core/contract";
 import { h } from "../core/dom";
-import { at, bytes, frame, leftOut, nothing, part, reveal, shape, swatch, toggle, value } from "./draw";
-
-interface Stroke {
-  step: number;
-  gone?: boolean;
-  shape: number[];
-  stride: number[];
-  offset: number;
-  cover: string[][];
-  counter: string | null;
-  alive: boolean;
-}
-
-interface Brush {
-  tensor: string;
-  kind: string;
-  base: string | null;
-  history: Stroke[];
-}
-
-interface Store {
-  id: string;
-  size: number;
-  dtype: string;
-  nbytes: number | null;
-  born: number;
-  died: number | null;
-  columns: number[];
-  values: { step: number; cells: (Cell | null)[] }[];
-  writes: { step: number; cells: number[]; by: string | null; line: number | null }[];
-  brushes: Brush[];
-  counters: string[];
-  left_out: number;
-  main: boolean;
-}
+import type { Brush, Store, Stroke } from "../core/wire";
+import { at, bytes, frame, leftOut, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
 
 type Redraw = (state: State, step: number) => void;
 
 export const storage: View = {
   id: "storage",
   title: { en: "Storage", zh: "存储" },
-  has: (scene) => ((scene.storage as { storages?: unknown[] } | undefined)?.storages?.length ?? 0) > 0,
+  has: (scene) => sent(scene, "storage", (one) => one.storages.length),
   mount(root, model) {
-    const scene = part<{ storages: Store[]; left_out?: number }>(model, "storage");
+    const scene = part(model, "storage");
     if (!scene?.storages.length) return nothing(root, model.t("No tensor was made.", "没有产生张量。"));
     const box = frame(root, model.t("storages, scrollable", "存储，可滚动"));
     const blocks = new Map<string, Block>();

@@ -2,36 +2,8 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
-import { cut, frame, leftOut, nothing, part, pressable, toggle } from "./draw";
-
-interface Pin {
-  step: number;
-  node: string;
-  title: string;
-  slot: string;
-  tensor: string | null;
-  version: number;
-  stale: number | null;
-  freed: number | null;
-  changed: number | null;
-  level: number;
-  broken: number | null;
-  wrong: number | null;
-}
-
-interface Track {
-  counter: string;
-  storage: string | null;
-  tensors: string[];
-  born: number;
-  start: number;
-  bumps: { step: number; from: number; to: number }[];
-  pins: Pin[];
-  silent: number[];
-  shared: string[];
-  arrays: boolean;
-  main: boolean;
-}
+import type { Pin, Track } from "../core/wire";
+import { cut, frame, leftOut, nothing, part, pressable, sent, toggle } from "./draw";
 
 const LEFT = 132;
 const COLUMN = 44;
@@ -45,9 +17,9 @@ type Redraw = (state: State, step: number) => void;
 export const versions: View = {
   id: "versions",
   title: { en: "Versions", zh: "版本" },
-  has: (scene) => ((scene.versions as { tracks?: unknown[] } | undefined)?.tracks?.length ?? 0) > 0,
+  has: (scene) => sent(scene, "versions", (one) => one.tracks.length),
   mount(root, model) {
-    const scene = part<{ tracks: Track[]; columns: number[]; left_out?: number }>(model, "versions");
+    const scene = part(model, "versions");
     if (!scene?.tracks.length) return nothing(root, model.t("There is no version counter.", "没有版本计数器。"));
     const box = frame(root, model.t("version counters, scrollable", "版本计数器，可滚动"));
     const { slice } = model;

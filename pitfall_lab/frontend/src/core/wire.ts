@@ -1,0 +1,889 @@
+/**
+ * What Python sends, typed: written by `python -m pitfall_lab.reference.browser_types`, not by hand.
+ *
+ * The JSON of a trace leaves out fields that have their default value; `readTrace` (load.ts) puts them back.
+ */
+
+export type Language = "en" | "zh";
+
+export type EventKind = "call" | "node" | "write" | "mode";
+
+export type By = "observed" | "modelled" | "agreed";
+
+export type Cause = "failure" | "limit" | "removed" | "never";
+
+export type Origin = "" | "torch" | "program" | "library";
+
+export type Cell = number | boolean | string;
+
+export type Cells = Cell[] | Shortened;
+
+export type BeatRole = "saved" | "changed" | "raised" | "wrong" | "other";
+
+export type MarkKind = "saved" | "written" | "raised" | "silent" | "wrong";
+
+export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture;
+
+export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
+
+/** The whole document. The module's docstring describes the state that the events' effects write. */
+export interface Trace {
+  sources: Source[];
+  events: Event[];
+  outcome: Outcome;
+  agreement: Agreement;
+  disagreements: Disagreement[];
+  notes: Note[];
+  environment: [string, string][];
+  optimizer_steps: OptimizerStep[];
+  reach: Reach;
+  optimizers: OptimizerMade[];
+  schema: number;
+}
+
+/** The memory and the graph of a program after a step: all effects up to it, by label. */
+export interface State {
+  tensors: Record<string, TensorState>;
+  storages: Record<string, StorageState>;
+  counters: Record<string, number>;
+  nodes: Record<string, NodeState>;
+  mode: ModeState;
+}
+
+/** One finding, or the error of the trace itself. */
+export interface Story {
+  beats: Beat[];
+  picture: FindingPicture | null;
+  slice: Slice;
+  graph: Drawing | null;
+  severity: "error" | "warning" | "info";
+  rule: string;
+  name: string;
+  message: string | Text;
+  explanation: string | Text;
+  predicted: boolean;
+  step: number | null;
+  fixes: Fix[];
+}
+
+/** What is drawn beside the views: sentences, display names, findings, the headline, and why observation stopped. */
+export interface CommonScene {
+  events?: SceneEvent[];
+  names?: Record<string, string>;
+  stories?: Story[];
+  head?: Text | null;
+  why?: Text | null;
+  help?: Help;
+  palette?: string[];
+  story?: number[];
+  jumps?: Jumps;
+  touched?: Record<string, number[]>;
+  folds?: Fold[];
+  changes?: Offered[];
+  trying?: boolean;
+  trials?: Trials;
+}
+
+/** A view that raised: the type of its error. */
+export interface Failed {
+  failed: string;
+}
+
+/** Two programs; `gradients` are the named ones (name, before, after), `peaks` those of memory. */
+export interface ComparedRuns {
+  first: number | null;
+  same: Text;
+  sides: ComparedSide[];
+  gradients: [string, string, string][];
+  peaks: string[];
+}
+
+/** What the browser draws of broadcasting; `play` if shapes can be changed there. */
+export interface BroadcastScene {
+  cases: BroadcastCase[];
+  left_out?: number;
+  play?: boolean;
+}
+
+/** The marks of the source, in its order. */
+export interface CodeScene {
+  marks: CodeMark[];
+}
+
+/** The whole graph: as cards, as a ladder, with its loops folded, with modules as boxes. `cards` have no places of their own. */
+export interface GraphScene {
+  nodes: Card[];
+  edges: Edge[];
+  width: number;
+  height: number;
+  by: string;
+  count: number;
+  ladder?: Ladder;
+  folded?: Drawing;
+  cards?: Card[];
+  modules?: Boxes;
+}
+
+/** The live bytes of the program's storages over its steps. */
+export interface MemoryScene {
+  steps: number;
+  total: [number, number][];
+  peak: Peak | null;
+  bands: Band[];
+  others: number;
+}
+
+/** The storages in the order of their birth, of which `main` are drawn at first. */
+export interface StorageScene {
+  storages: Store[];
+  main: number;
+  left_out: number;
+}
+
+/** The version counters, and the steps that have a column. */
+export interface VersionsScene {
+  tracks: Track[];
+  columns: number[];
+  steps: number;
+  left_out: number;
+}
+
+/** One file or cell: its display `name` and complete `text`; `parts`, in order, if the text is made of several cells. */
+export interface Source {
+  name: string;
+  text: string;
+  parts: Part[];
+}
+
+/** One step of the program. */
+export interface Event {
+  step: number;
+  kind: EventKind;
+  op: string;
+  span: Span | null;
+  scope: string[];
+  parent: number | null;
+  operands: Operand[];
+  results: string[];
+  writes: string[];
+  effects: Effect[];
+  by: By;
+  reason: string;
+  forecasts: Forecast[];
+  harms: Harm[];
+  error: Failure | null;
+}
+
+/** How the program ended: `finished`, or `raised` with the error. */
+export interface Outcome {
+  kind: "finished" | "raised";
+  failure: Failure | null;
+}
+
+/** The number of calls that were compared, of those that agreed, of calls without a model, and of steps with a disagreement. */
+export interface Agreement {
+  checked: number;
+  agreed: number;
+  mirrored: number;
+  disagreed: number;
+}
+
+/** A difference between torch (`observed`) and the shadow engine (`modelled`). Always shown; an error in CI. */
+export interface Disagreement {
+  step: number;
+  path: string;
+  observed: unknown;
+  modelled: unknown;
+}
+
+/** A message for readers of the trace. */
+export interface Note {
+  kind: "limit" | "stopped" | "unseen";
+  en: string;
+  zh: string;
+  step: number | null;
+  span: Span | null;
+  cause: Cause | null;
+}
+
+/** The `step()` of an `optimizer` (its class name) was called after `step` events; `holds` are the tensors that it had then. */
+export interface OptimizerStep {
+  step: number;
+  optimizer: string;
+  span: Span | null;
+  holds: string[];
+  made: number | null;
+}
+
+/** How far observation went. */
+export interface Reach {
+  lines: number;
+  missed: number;
+  later: number[];
+}
+
+/** An `optimizer` (its class name) was created after `step` events; `holds` are the tensors that it received, then or later. */
+export interface OptimizerMade {
+  step: number;
+  optimizer: string;
+  span: Span | null;
+  holds: string[];
+}
+
+/** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
+export interface TensorState {
+  kind: "tensor" | "parameter" | "array";
+  name: string | null;
+  names: string[];
+  shape: number[];
+  stride: number[];
+  offset: number;
+  dtype: string;
+  device: string;
+  storage: string | null;
+  counter: string | null;
+  requires_grad: boolean;
+  is_leaf: boolean;
+  grad_fn: string | null;
+  base: string | null;
+  grad: string | null;
+  born: number;
+  alive: boolean;
+}
+
+/** A storage: its size in elements and in bytes, and its elements where they are known. */
+export interface StorageState {
+  size: number;
+  dtype: string;
+  nbytes: number;
+  cells: Cells | null;
+  alive: boolean;
+}
+
+/** A node of the graph; `ran` is the step in which backward ran it, `gradient` what it received there. */
+export interface NodeState {
+  name: string;
+  next: (string | null)[];
+  born: number;
+  output: string | null;
+  saved: SavedState[];
+  freed: boolean;
+  ran: number | null;
+  gradient: Cells | null;
+  gradient_shape: number[] | null;
+}
+
+/** The modes of autograd. */
+export interface ModeState {
+  grad: boolean;
+  inference: boolean;
+}
+
+/** A beat with `was`, the role that the finding gave the line. */
+export interface Beat {
+  role: BeatRole;
+  title: Text;
+  step: number | null;
+  line: number | null;
+  source: number;
+  place: Text;
+  code: string;
+  text: string | Text;
+  was: string;
+}
+
+/** Moments after one another. */
+export interface TimePicture {
+  kind: "time";
+  moments: Moment[];
+  keeper: Keeper | null;
+  about: string[];
+}
+
+/** A `.grad` that one backward after another adds to; `cleared` if it was meant to be cleared in between. */
+export interface SumPicture {
+  kind: "sum";
+  leaf: string;
+  name: string;
+  rounds: Round[];
+  cleared: boolean;
+  left: number;
+  moments: Moment[];
+  about: string[];
+}
+
+/** Two operands that broadcast to a table, with the number that came out of it and the intended one, where they are known. */
+export interface TablePicture {
+  kind: "table";
+  step: number;
+  line: number | null;
+  code: string;
+  column: TableSide;
+  row: TableSide;
+  count: number;
+  pairs: number | null;
+  cells: number[][] | null;
+  came: number | null;
+  meant: number | null;
+  moments: Moment[];
+  about: string[];
+}
+
+/** The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient. */
+export interface PathPicture {
+  kind: "path";
+  root: string;
+  root_step: number;
+  root_line: number | null;
+  chips: Chip[];
+  skipped: number;
+  cut: CutPlace;
+  behind: string;
+  lost: string[];
+  more: number;
+  moments: Moment[];
+  about: string[];
+  nodes: string[];
+}
+
+/** Labels and steps. */
+export interface Slice {
+  storages: string[];
+  tensors: string[];
+  counters: string[];
+  nodes: string[];
+  steps: number[];
+}
+
+/** A drawing that represents `count` nodes. */
+export interface Drawing {
+  nodes: Card[];
+  edges: Edge[];
+  width: number;
+  height: number;
+  by: string;
+  count: number;
+}
+
+/** A sentence in both languages. */
+export interface Text {
+  en: string;
+  zh: string;
+}
+
+/** A way to repair the program; of its `rows`, " " stay, "−" go and "+" come. */
+export interface Fix {
+  title: string | Text;
+  verified: boolean;
+  rows: ([" " | "−" | "+", string])[];
+  edits: Edit[];
+}
+
+/** A step in a sentence; `matters` if a failure or a finding depends on it. A look at live tensors has no lines. */
+export interface SceneEvent {
+  step: number;
+  sentence: Text;
+  line?: number | null;
+  code?: string;
+  matters?: boolean;
+}
+
+/** Keys and signs with what they mean, and what "agree" means. */
+export interface Help {
+  keys: [string, Text][];
+  signs: [string, Text][];
+  agreement: Text;
+}
+
+/** The steps to which the key E jumps. */
+export interface Jumps {
+  saved: number[];
+  changed: number[];
+  raised: number[];
+}
+
+/** A repeated run of events: its first step, the events of one turn, the turns. */
+export interface Fold {
+  first: number;
+  length: number;
+  times: number;
+}
+
+/** A change of the program that can be tried: the `id` by which the browser asks for it, and its title. */
+export interface Offered {
+  id: string;
+  title: Text;
+}
+
+/** How many fixes have been tried; `said` is why they cannot be. */
+export interface Trials {
+  state: "trying" | "done" | "stopped" | "failed" | "refused";
+  done: number;
+  total: number;
+  said: Text | null;
+}
+
+/** One of two programs from their first difference on; `raised` is its error, `wrong` if a gradient was silently wrong. */
+export interface ComparedSide {
+  steps: SaidStep[];
+  more: number;
+  raised: string;
+  wrong: boolean;
+  stopped: Text | null;
+}
+
+/** One expression whose operands have different shapes. `clash` are the dimensions in which they do not fit. */
+export interface BroadcastCase {
+  step: number;
+  steps: number[];
+  op: string;
+  line: number | null;
+  code: string;
+  result: BroadcastResult;
+  clash: number[];
+  operands: BroadcastOperand[];
+  node: string | null;
+  ran: number | null;
+  crossed: boolean;
+  wasteful: boolean;
+  play?: boolean;
+}
+
+/** A span of the source at which something was saved, written, or found to be wrong. */
+export interface CodeMark {
+  kind: MarkKind;
+  step: number;
+  source: number;
+  line: number;
+  column: number;
+  end_line: number;
+  end_column: number;
+  utf16: number[];
+  text: Text;
+}
+
+/** A leaf, a node, or a box that stands for several of them (`count`); `x` and `y` are its top left corner. */
+export interface Card {
+  id: string;
+  kind: "leaf" | "node" | "fold" | "skip" | "module";
+  title: string;
+  sub: string;
+  x: number;
+  y: number;
+  w: number;
+  h: number;
+  born: number;
+  line: number | null;
+  storage: string | null;
+  counter: string | null;
+  saved: Notch[];
+  output?: string | null;
+  gradient?: string;
+  ran?: number[];
+  raised?: number | null;
+  numbers?: number;
+  count?: number;
+  until?: number;
+  inside?: string[];
+  opens?: string;
+}
+
+/** Edge */
+export interface Edge {
+  from: string;
+  to: string;
+  via?: [string, string];
+  times: number;
+  born: number;
+  d: string;
+  label: [number, number];
+  shape: string;
+}
+
+/** The rows, the number of lanes, the lane of each storage, the row of each step, and the storages that have no lane of their own. */
+export interface Ladder {
+  rows: Rung[];
+  lanes: number;
+  lane_of: Record<string, number>;
+  row_of: number[];
+  crowded: number;
+}
+
+/** The modules as cards, and a drawing for each module that can be opened; that of "" has none open. */
+export interface Boxes {
+  boxes: Card[];
+  pictures: Record<string, OpenedModule>;
+}
+
+/** The first step with the most live bytes. */
+export interface Peak {
+  step: number;
+  bytes: number;
+}
+
+/** One storage, or all that have no band of their own (`id` is empty then); `base` is where it lies, as (step, bytes). */
+export interface Band {
+  id: string;
+  nbytes: number;
+  born: number;
+  died: number | null;
+  base: [number, number][];
+}
+
+/** A storage; `columns` are the flat indices that are drawn. */
+export interface Store {
+  id: string;
+  size: number;
+  dtype: string;
+  nbytes: number | null;
+  born: number;
+  died: number | null;
+  columns: number[];
+  values: Values[];
+  writes: Write[];
+  brushes: Brush[];
+  left_out: number;
+  counters: string[];
+  main: boolean;
+}
+
+/** One version counter. `silent` are the steps that wrote its storage without increasing it. */
+export interface Track {
+  counter: string;
+  storage: string | null;
+  tensors: string[];
+  born: number;
+  start: number;
+  bumps: Bump[];
+  pins: Pin[];
+  silent: number[];
+  shared: string[];
+  arrays: boolean;
+  end: number | null;
+  main: boolean;
+}
+
+/** The lines of a program that come from one cell: those from `line` on, which is line `own` of the cell called `name`. */
+export interface Part {
+  name: string;
+  line: number;
+  own: number;
+  cell: string;
+}
+
+/** A range in a source. Lines count from 1, columns from 0; the end column is exclusive, as in Python slices. */
+export interface Span {
+  line: number;
+  column: number;
+  end_line: number;
+  end_column: number;
+  utf16: [number, number];
+  source: number;
+}
+
+/** One argument of a call: a tensor's `label`, or the `text` of a plain value. `name` is the parameter, if known. */
+export interface Operand {
+  label: string | null;
+  text: string;
+  name: string;
+}
+
+/** An error that the shadow engine has predicted, and the `step` at which it did so. */
+export interface Forecast {
+  step: number;
+  failure: Failure;
+  came_true: number | null;
+}
+
+/** A wrong gradient without an error: what torch put into `leaf`'s `.grad`, and the intended gradient. */
+export interface Harm {
+  step: number;
+  leaf: string;
+  torch: unknown;
+  meant: unknown;
+  causes: StaleRead[];
+}
+
+/** An error as typed facts. They are not parsed from the message, which is only quoted. */
+export interface Failure {
+  type: string;
+  message: string;
+  kind: string;
+  step: number | null;
+  span: Span | null;
+  node: string | null;
+  saved: string | null;
+  tensor: string | null;
+  storage: string | null;
+  counter: string | null;
+  expected: number | null;
+  found: number | null;
+  saved_at: number | null;
+  changed_at: number[];
+  origin: Origin;
+  op: string;
+  given: Given[];
+  earlier: boolean;
+}
+
+/** Many elements: their number, and the few that are shown, as (index, element). */
+export interface Shortened {
+  count: number;
+  shown: [number, Cell][];
+}
+
+/** A tensor that a node saved, with the version that its counter had then. */
+export interface SavedState {
+  name: string;
+  tensor: string | null;
+  storage: string | null;
+  counter: string | null;
+  version: number;
+}
+
+/** A beat with the storages that it is about. */
+export interface Moment {
+  role: BeatRole;
+  title: Text;
+  step: number | null;
+  line: number | null;
+  source: number;
+  place: Text;
+  code: string;
+  text: string | Text;
+  memory: StorageThen[];
+}
+
+/** Keeper */
+export interface Keeper {
+  node: string;
+  name: string;
+  slot: string | null;
+  from: number;
+  to: number;
+  freed: number | null;
+  expected: number | null;
+  found: number | null;
+}
+
+/** One backward that added to a `.grad`: the values before, what flowed in, the values after. */
+export interface Round {
+  step: number;
+  line: number | null;
+  code: string;
+  before: Cells | null;
+  flowed: Cells | null;
+  after: Cells | null;
+}
+
+/** One operand of a broadcast. */
+export interface TableSide {
+  name: string;
+  shape: number[];
+  storage: string | null;
+  cells: Cells | null;
+}
+
+/** A node on a path. */
+export interface Chip {
+  node: string;
+  name: string;
+  step: number;
+  line: number | null;
+}
+
+/** The call at which the graph ends. */
+export interface CutPlace {
+  step: number;
+  line: number | null;
+  code: string;
+}
+
+/** An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell. */
+export interface Edit {
+  line: number;
+  end_line: number;
+  text: string;
+  cell?: string;
+  name?: string;
+  own?: number;
+}
+
+/** A step in words. */
+export interface SaidStep {
+  step: number;
+  line: number | null;
+  code: string;
+  sentence: Text;
+}
+
+/** The common shape; `reduced` if the call returns only a mean or a sum of it. */
+export interface BroadcastResult {
+  label: string | null;
+  shape: number[];
+  reduced: boolean;
+  cells: (Cell | null)[] | null;
+}
+
+/** An operand of a broadcast call; `summed` are the result dimensions that backward sums to get its gradient. */
+export interface BroadcastOperand {
+  label: string;
+  storage: string | null;
+  shape: number[];
+  dims: Dim[];
+  summed: number[];
+  cells: (Cell | null)[] | null;
+}
+
+/** A saved tensor at the foot of its node's card; `broken`, `wrong` and `stale` are the steps that found it so. */
+export interface Notch {
+  name: string;
+  text: string;
+  x: number;
+  w: number;
+  tensor: string | null;
+  storage: string | null;
+  counter: string | null;
+  version: number;
+  broken: number | null;
+  wrong: number | null;
+  stale: number | null;
+}
+
+/** One row: a step with the lanes that it reads and makes; the first of a loop's turns has the loop's `times` and `length`. */
+export interface Rung {
+  step: number;
+  line: number | null;
+  op: string;
+  code: string;
+  reads: number[];
+  makes: number[];
+  storages: string[];
+  writes: boolean;
+  error: boolean;
+  times?: number;
+  length?: number;
+}
+
+/** A drawing of cards that others have as well: `places` are the number of a card, x, y. */
+export interface OpenedModule {
+  places: [number, number, number][];
+  edges: Edge[];
+  width: number;
+  height: number;
+  by: string;
+}
+
+/** The drawn cells after a step that changed them. */
+export interface Values {
+  step: number;
+  cells: (Cell | null)[];
+}
+
+/** A step that wrote a storage: the drawn cells, and the tensor through which it did. */
+export interface Write {
+  step: number;
+  cells: number[];
+  by: string | null;
+  line: number | null;
+}
+
+/** A tensor or array over a storage. */
+export interface Brush {
+  tensor: string;
+  kind: string;
+  base: string | null;
+  history: Stroke[];
+}
+
+/** Bump */
+export interface Bump {
+  step: number;
+  from: number;
+  to: number;
+}
+
+/** A tensor that a node saved at a version; the other fields are the steps that made it stale, freed it, or used it, if any. */
+export interface Pin {
+  step: number;
+  node: string;
+  changed: number | null;
+  title: string;
+  slot: string;
+  tensor: string | null;
+  version: number;
+  stale: number | null;
+  freed: number | null;
+  broken: number | null;
+  wrong: number | null;
+  level: number;
+}
+
+/** A backward node used a saved tensor whose memory was written since, without a change of its version. */
+export interface StaleRead {
+  node: string;
+  saved: string;
+  storage: string;
+  saved_at: number | null;
+  changed_at: number[];
+}
+
+/** One argument of a call that raised, or one tensor in the frame of the program that raised an error itself. */
+export interface Given {
+  name: string;
+  text: string;
+  kind: string;
+  label: string | null;
+  value: string;
+  dtype: string;
+  shape: number[] | null;
+  device: string;
+  requires_grad: boolean;
+  low: unknown;
+  high: unknown;
+  part_of: string;
+}
+
+/** A storage as it was after a step; `changed` if its elements differ from the moment before. */
+export interface StorageThen {
+  storage: string;
+  names: string[];
+  more: number;
+  shape: number[] | null;
+  size: number | null;
+  dtype: string | null;
+  cells: Cells | null;
+  version: number | null;
+  changed: boolean;
+}
+
+/** One dimension of an operand, aligned to the result's; `size` is None if it was added, `stride` 0 where it is stretched. */
+export interface Dim {
+  size: number | null;
+  kind: "real" | "one" | "missing" | "clash";
+  stride: number;
+}
+
+/** What a tensor reads of a storage from a step on. `gone`: nothing, from then on. */
+export interface Stroke {
+  shape: number[];
+  stride: number[];
+  offset: number;
+  cover: string[][];
+  step: number;
+  gone?: boolean;
+  counter: string | null;
+  alive: boolean;
+}
+
+/** The views' parts of a scene. */
+export interface Views {
+  broadcast: BroadcastScene;
+  code: CodeScene;
+  graph: GraphScene;
+  memory: MemoryScene;
+  storage: StorageScene;
+  versions: VersionsScene;
+}
+
+export type Scene = CommonScene & { [View in keyof Views]?: Views[View] | Failed };
