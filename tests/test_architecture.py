@@ -29,7 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "panel": {"views", "observe", "trace"},
     "notebook": {"panel", "check", "widgets", "views", "lessons", "rules", "verify", "observe", "trace"},
     "classroom": {"notebook", "check", "lessons", "verify", "trace"},
-    "reference": {"check", "rules", "verify", "trace"},
+    "reference": {"views", "check", "rules", "verify", "trace"},
     "commands": {"reference", "classroom", "check", "views", "lessons", "rules", "verify", "trace"},
 }
 LIBRARY = {"trace", "shadow", "observe", "rules", "views", "verify", "lessons", "widgets"}

@@ -47,7 +47,7 @@ def test_the_first_difference_is_the_changed_line(runs):
     assert before.events[told["first"]].span.line == after.events[told["first"]].span.line == 4
     assert told["sides"][0]["raised"].startswith("RuntimeError: one of the variables")
     assert told["sides"][1]["raised"] == ""
-    assert told["gradients"] == [["x", "–", "[2.35, 1.966]"]]
+    assert told["gradients"] == [("x", "–", "[2.35, 1.966]")]
     assert json.loads(json.dumps(told)) == told
     for language in ("en", "zh"):
         assert "x.grad" in text(told, language)
@@ -100,7 +100,7 @@ def test_without_a_way_to_run_nothing_is_offered(runs):
 
 def test_what_if_runs_the_changed_program_elsewhere():
     comparison = pitfall_lab.what_if(PROGRAM, "fix-1")
-    assert comparison.told["gradients"] == [["x", "–", "[2.35, 1.966]"]]
+    assert comparison.told["gradients"] == [("x", "–", "[2.35, 1.966]")]
     assert "The runs differ from step 3 on" in repr(comparison)
     assert "<section>" in comparison._repr_mimebundle_()["text/html"]
     with pytest.raises(ValueError, match="There is no change 'fix-9' of this program; there is: fix-1"):

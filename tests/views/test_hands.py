@@ -225,7 +225,7 @@ def met(shapes):
     names = [f"o{i}" for i, _ in enumerate(shapes)]
     effects = tuple(Effect(f"tensors.s{i}", _of_shape(name, own)) for i, (name, own) in enumerate(zip(names, shapes, strict=True)))
     (case,) = moment.broadcast_scene(Trace((), (Event(0, "write", "now", effects=effects),)), names)["cases"]
-    return [case["shape"], case["clash"], case["crossed"], [[one["dims"], one["summed"]] for one in case["operands"]]]
+    return [case["result"]["shape"], case["clash"], case["crossed"], [[one["dims"], one["summed"]] for one in case["operands"]]]
 
 
 def test_the_browser_python_and_torch_agree_on_every_small_shape(stage):
