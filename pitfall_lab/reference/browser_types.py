@@ -59,7 +59,10 @@ def text() -> str:
 
 def scene_type(name: str) -> Any:
     """The type of a view's part of the scene."""
-    return typing.get_type_hints(importlib.import_module(f"pitfall_lab.views.{name}").project)["return"]
+    kind = typing.get_type_hints(importlib.import_module(f"pitfall_lab.views.{name}").project)["return"]
+    if not typing.is_typeddict(kind):
+        raise TypeError(f"pitfall_lab.views.{name}.project has to return a TypedDict: the browser's type is made from it")
+    return kind
 
 
 def _reached(roots: list[Any]) -> list[Any]:

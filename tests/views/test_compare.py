@@ -48,7 +48,7 @@ def test_the_first_difference_is_the_changed_line(runs):
     assert told["sides"][0]["raised"].startswith("RuntimeError: one of the variables")
     assert told["sides"][1]["raised"] == ""
     assert told["gradients"] == [("x", "–", "[2.35, 1.966]")]
-    assert json.loads(json.dumps(told)) == told
+    assert json.loads(json.dumps(told)) == {**told, "gradients": [["x", "–", "[2.35, 1.966]"]]}
     for language in ("en", "zh"):
         assert "x.grad" in text(told, language)
         assert "<section>" in html(told, language)
