@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from pitfall_lab.rules.kit.finding import Finding, Related
@@ -150,26 +152,27 @@ def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: 
     executing just before and after, the calls between those lines are counted instead.
     """
     low, high = _neighbours(story, caller, event)
-    passes = [e.step for e in story.events[: event.step + 1] if e.span == event.span and e.op == event.op]
-    site = sites[(max(len(passes), 1) - 1) % len(sites)]
+    passes = story.steps_at[event.span, event.op]
+    until = bisect_right(passes, event.step)
+    site = sites[(max(until, 1) - 1) % len(sites)]
     if low <= site.lineno <= high or high < low:  # the last line of a loop is followed by its first
         return site
     near = [other for other in sites if low <= other.lineno <= high] or sites
-    since = sum(step > _before(story, caller, event) for step in passes)
+    since = until - bisect_right(passes, _before(story, caller, event))
     return near[min(max(since, 1), len(near)) - 1]
 
 
 def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
     """The step of the last event before ``event`` in ``caller`` itself, -1 when there is none."""
-    return next((e.step for e in reversed(story.events[: event.step]) if _in(caller, e)), -1)
+    steps = story.steps_in.get(caller, [])
+    at = bisect_left(steps, event.step)
+    return steps[at - 1] if at else -1
 
 
 def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
     """The lines that ``caller`` itself was executing just before and just after ``event``."""
-    before = story.span(_before(story, caller, event)) if _before(story, caller, event) >= 0 else None
-    after = next((e.span for e in story.events[event.step + 1 :] if _in(caller, e) and e.kind == "call"), None)
+    at, steps = _before(story, caller, event), story.steps_in.get(caller, [])
+    before = story.span(at) if at >= 0 else None
+    later = (story.events[step] for step in islice(steps, bisect_right(steps, event.step), None))
+    after = next((e.span for e in later if e.kind == "call"), None)
     return before.line if before else 0, after.line if after else 1 << 30
-
-
-def _in(caller: tuple[str, ...], event: Event) -> bool:
-    return event.scope == caller and event.span is not None and event.span.source == 0

@@ -57,6 +57,23 @@ class Story:
         """The text and the syntax tree of the program itself (source 0)."""
         return Program(self.trace.sources[0].text if self.trace.sources else "")
 
+    @cached_property
+    def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
+        """The steps of the events of one operation at one place, in order: the passes of a loop over it."""
+        steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
+        for event in self.events:
+            steps[event.span, event.op].append(event.step)
+        return steps
+
+    @cached_property
+    def steps_in(self) -> dict[tuple[str, ...], list[int]]:
+        """The steps of the events on the program's own lines while these functions were running, in order."""
+        steps: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for event in self.events:
+            if event.span is not None and event.span.source == 0:
+                steps[event.scope].append(event.step)
+        return steps
+
     def event(self, step: int | None) -> Event | None:
         """The event at ``step``, or ``None`` when there is none."""
         return self.events[step] if step is not None and 0 <= step < len(self.events) else None
