@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from pitfall_lab.views.picture import Picture
 
 
+# Figures are drawn in dark colours on white paper. In a dark theme lightness is turned round and every hue kept: what stood out from the
+# paper stands out from the page, whatever colours a chapter or a learner chose.
+STYLE = """<style>
+.pl-figure { background: white; max-width: 100%; height: auto }
+:is([data-jp-theme-light="false"], .vscode-dark) .pl-figure { filter: invert(0.93) hue-rotate(180deg) }
+@media print { .pl-figure.pl-figure { filter: none } }
+</style>"""
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """A drawing and its description; displayed as an image with an alternative text, printed as the text."""
@@ -29,10 +38,8 @@ class Shown:
     alt: str
 
     def _repr_html_(self) -> str:
-        # White paper below the drawing in every theme: its axes and numbers are black.
-        style = "background: white; max-width: 100%; height: auto"
         data = base64.b64encode(self.svg).decode("ascii")
-        return f'<img alt="{escape(self.alt)}" style="{style}" src="data:image/svg+xml;base64,{data}">'
+        return f'{STYLE}<img class="pl-figure" alt="{escape(self.alt)}" src="data:image/svg+xml;base64,{data}">'
 
     def __repr__(self) -> str:
         return f"[Figure: {self.alt}]"
