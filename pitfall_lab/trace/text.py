@@ -413,7 +413,9 @@ def _node(event: Event, look: _Look) -> T:
         return T(en=f"Backward: {name}{got_en} and needs what it saved.", zh=f"反向：{name} {got_zh}，需要它保存的张量。")
     if record.get("name") == "AccumulateGrad":
         leaf = look.name(record.get("output"))
-        return T(en=f"Backward: {name}{got_en} and adds it to {leaf}.grad.", zh=f"反向：{name} {got_zh}，加到 {leaf} 的 .grad 上。")
+        return T(
+            en=f"Backward: {name}{got_en} and adds it to the `.grad` of {leaf}.", zh=f"反向：{name} {got_zh}，加到 {leaf} 的 `.grad` 上。"
+        )
     onward = [look.node(n) for n in record.get("next", ()) if n]
     to_en = f" and passes it on to {', '.join(onward)}" if onward else ""
     to_zh = f"，传给 {'、'.join(onward)}" if onward else ""
