@@ -56,6 +56,9 @@ def test_what_cannot_be_shown_is_said_in_one_sentence(monkeypatch: pytest.Monkey
     shown = gpu.show("nvidia_smi", "profiler")
     assert re.fullmatch(r"This takes a CUDA device; [^.]+ no recording\. [^.]+:\n- .+ \(nvidia_smi\)\n- .+ \(profiler\)", repr(shown))
     assert shown._repr_html_().count("<li>") == 2
+    chinese = gpu.show("nvidia_smi", language="zh")
+    assert "这需要 CUDA 设备" in chinese._repr_html_()
+    assert "CUDA device" not in chinese._repr_html_() + repr(chinese).partition("\n")[0]
 
 
 PROGRAM = '"""An artificial experiment."""\nprint("sum", sum(range(4)))\nresult = {"sum": 6}\n'

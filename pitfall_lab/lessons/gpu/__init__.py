@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab import processes
-from pitfall_lab.trace import T
+from pitfall_lab.trace import Language, T
 
 TIMEOUT = 300
 """Seconds that one experiment may take."""
@@ -35,7 +35,7 @@ _RECORDED = T(
 
 _NEITHER = T(
     en="This takes a CUDA device; there is none here, and this version comes with no recording. Where there is one, the cell measures:",
-    zh="这需要 CUDA 设备；这里没有，此版本也没有附带录制结果。有设备时，本单元格会测量上述各项。",
+    zh="这需要 CUDA 设备；这里没有，此版本也没有附带录制结果。有设备时，本单元格会测量：",
 )
 
 # Runs a program and writes what it left behind; a process of its own because torch is imported there, never in this package.
@@ -130,6 +130,7 @@ class Shown:
     recordings: tuple[Recording, ...]
     missing: tuple[str, ...]
     failed: tuple[str, ...]
+    language: Language = "en"
 
     @property
     def sentence(self) -> T:
@@ -138,18 +139,18 @@ class Shown:
 
     def __repr__(self) -> str:
         missing = [f"- {title_of(name)} ({name})" for name in self.missing]
-        said = ["\n".join([self.sentence.en, *missing])] if missing else []
+        said = ["\n".join([self.sentence.say(self.language), *missing])] if missing else []
         return "\n\n".join([*map(str, self.recordings), *self.failed, *said])
 
     def _repr_html_(self) -> str:
-        said = [f"<p>{html.escape(text)}</p>" for text in (*self.failed, self.sentence.en) if text]
+        said = [f"<p>{html.escape(text)}</p>" for text in (*self.failed, self.sentence.say(self.language)) if text]
         if self.missing:
             rows = "".join(f"<li>{html.escape(title_of(name))}</li>" for name in self.missing)
-            said.append(f"<ul>{rows}</ul><p><span lang='zh'>{html.escape(self.sentence.zh)}</span></p>")
+            said.append(f"<ul>{rows}</ul>")
         return "".join([each._repr_html_() for each in self.recordings] + said)
 
 
-def show(*wanted: str) -> Shown:
+def show(*wanted: str, language: Language = "en") -> Shown:
     """Run these experiments where a CUDA device is present, else replay what was recorded. Raises KeyError for an unknown name."""
     recordings, missing, failed = [], [], []
     for name in wanted:
@@ -160,7 +161,7 @@ def show(*wanted: str) -> Shown:
                 failed.append(str(error))
             else:
                 missing.append(name)
-    return Shown(tuple(recordings), tuple(missing), tuple(failed))
+    return Shown(tuple(recordings), tuple(missing), tuple(failed), language)
 
 
 def fingerprint(name: str) -> str:
