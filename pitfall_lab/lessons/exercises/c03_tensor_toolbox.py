@@ -95,7 +95,7 @@ def collate(samples):
         Property(T(en="the batch shares no memory with the samples", zh="批次与样本不共享内存"), not_shared("features", "first")),
         Property(
             T(en="nor does a batch of one", zh="只有一个样本时也不共享"),
-            true("not shares(features, first)", inputs="first = torch.randn(3)\nsamples = [(first, 1)]"),
+            not_shared("features", "first", inputs="first = torch.randn(3)\nsamples = [(first, 1)]"),
         ),
     ),
     hints=(
@@ -150,6 +150,10 @@ def collate(samples):
     ),
 )
 
+_NUMBERED = (
+    "digits = [place * torch.arange(n).float() for place, n in ((100, {}), (10, {}), (1, 3))]\n"
+    "photo = digits[0][:, None, None] + digits[1][:, None] + digits[2] + 1000 * torch.randint(1, 9, ())"
+)
 CHANNELS = Exercise(
     key="3.3",
     kind="repair",
@@ -163,14 +167,17 @@ def channels_first(photo):
     height, width, channels = photo.shape
     return photo.reshape(channels, height, width)
 """,
-    inputs="photo = torch.rand(4, 5, 3)",
+    inputs=_NUMBERED.format(4, 5),
     drive="result = channels_first(photo)",
     properties=(
         Property(T(en="the shape is (channel, height, width)", zh="形状是 (通道, 高, 宽)"), as_solved("tuple(result.shape)")),
-        Property(T(en="every pixel is in its place", zh="每个像素都在原位"), as_solved("result")),
+        Property(
+            T(en="every number is in its place (its last digits are row, column, channel)", zh="每个数都在原位（末三位是行、列、通道）"),
+            as_solved("result"),
+        ),
         Property(
             T(en="also where all sizes are equal", zh="各边相等时也是"),
-            as_solved("result", inputs="photo = torch.rand(3, 3, 3)"),
+            as_solved("result", inputs=_NUMBERED.format(3, 3)),
         ),
         Property(T(en="the photo is unchanged", zh="照片没有改变"), unchanged("photo")),
     ),

@@ -164,7 +164,7 @@ except ValueError as error:
         Property(T(en="a column becomes flat", zh="一列变成一维"), as_solved("result")),
         Property(T(en="a batch of one stays a batch", zh="只有一个样本时仍是批次"), as_solved("result", inputs="t = torch.randn(1, 1)")),
         Property(T(en="more dimensions", zh="更多维度"), as_solved("result", inputs="t = torch.randn(1, 2, 1, 1)")),
-        Property(T(en="the result is a window on `t`", zh="结果是 `t` 上的窗口"), shared("result", "t")),
+        Property(T(en="the result is a view of `t`", zh="结果是 `t` 的视图"), shared("result", "t")),
         Property(
             T(en="another size is an error that names the shape", zh="其他长度会报错并写明形状"),
             true(

@@ -121,12 +121,16 @@ EXERCISES = (
                 T(en="the memory is another", zh="内存是另一块"),
                 true(
                     "memory(t) != before['t'].memory",
-                    T(en="t still stands on the memory that it stood on before", zh="t 仍在原来的内存上"),
+                    T(en="t still uses the memory that it used before", zh="t 仍在原来的内存上"),
                 ),
             ),
             Property(
                 T(en="also for a tensor of two dimensions", zh="二维张量也一样"),
-                true("t.shape == (2, 3) and memory(t) != before['t'].memory", inputs="t = torch.randn(2, 3)"),
+                true(
+                    "t.shape == (2, 3) and memory(t) != before['t'].memory",
+                    T(en="t has another shape now, or still uses the memory that it used before", zh="t 的形状变了，或仍在原来的内存上"),
+                    inputs="t = torch.randn(2, 3)",
+                ),
             ),
         ),
         hints=(

@@ -61,6 +61,8 @@ def _filled(answers: dict[str, object]) -> str:
 _PENALISED = "def penalised(function, x):\n    loss = function(x)\n"
 _SLOPE = "def slope(function, x):\n"
 
+_INEXACT = T(en="the slope is off by more than 1e-8", zh="斜率的误差超过 1e-8")
+
 EXERCISES = (
     Exercise(
         key="8.1",
@@ -166,7 +168,12 @@ EXERCISES = (
                 T(en="the frozen bias has not moved", zh="冻结的偏置没有移动"),
                 true("torch.equal(net[2].bias, kept[1])", T(en="it moved", zh="它移动了")),
             ),
-            Property(T(en="it does not require grad", zh="它不需要梯度"), true("not any(p.requires_grad for p in net[2].parameters())")),
+            Property(
+                T(en="it does not require grad", zh="它不需要梯度"),
+                true(
+                    "not any(p.requires_grad for p in net[2].parameters())", T(en="one of its parameters does", zh="它有一个参数仍需要梯度")
+                ),
+            ),
             Property(T(en="the layer before it goes on learning", zh="前面的层继续学习"), as_solved("net[0].weight")),
         ),
         hints=(
@@ -210,14 +217,20 @@ EXERCISES = (
         properties=(
             Property(
                 T(en="exp, to eight digits, from a float32 input", zh="exp：float32 输入，精确到八位"),
-                true("abs(exp - math.exp(x.item())) < 1e-8"),
+                true("abs(exp - math.exp(x.item())) < 1e-8", _INEXACT),
             ),
-            Property(T(en="a cube", zh="立方"), true("abs(cube - 3 * x.item() ** 2) < 1e-8")),
+            Property(T(en="a cube", zh="立方"), true("abs(cube - 3 * x.item() ** 2) < 1e-8", _INEXACT)),
             Property(
                 T(en="a float64 input", zh="float64 输入"),
-                true("abs(exp - math.exp(x.item())) < 1e-8", inputs="x = torch.rand((), dtype=torch.float64) + 0.5"),
+                true("abs(exp - math.exp(x.item())) < 1e-8", _INEXACT, inputs="x = torch.rand((), dtype=torch.float64) + 0.5"),
             ),
-            Property(T(en="the result is a number", zh="结果是一个数"), true("isinstance(exp, float)")),
+            Property(
+                T(en="the result is a number", zh="结果是一个数"),
+                true(
+                    "isinstance(exp, float)",
+                    T(en="it is a tensor, or something else that is not a float", zh="它是张量，或别的不是 float 的东西"),
+                ),
+            ),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
         setup="import math\n",

@@ -209,9 +209,15 @@ EXERCISES = (
             ),
             Property(
                 T(en="both are leaves that require grad", zh="两者仍是需要梯度的叶子"),
-                true("all(p.is_leaf and p.requires_grad for p in (w, b))"),
+                true("all(p.is_leaf and p.requires_grad for p in (w, b))", T(en="one of them is not", zh="其中一个不是")),
             ),
-            Property(T(en="the gradients are reset", zh="梯度已重置"), true("all(p.grad is None or not p.grad.any() for p in (w, b))")),
+            Property(
+                T(en="the gradients are reset", zh="梯度已重置"),
+                true(
+                    "all(p.grad is None or not p.grad.any() for p in (w, b))",
+                    T(en="the gradient of w or of b is still there", zh="w 或 b 的梯度还在"),
+                ),
+            ),
             Property(T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")),
         ),
         hints=(

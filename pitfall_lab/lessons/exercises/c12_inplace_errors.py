@@ -88,10 +88,17 @@ EXERCISES = (
             Property(T(en="the shape", zh="形状"), equal("list(reading['shape'] or ())", "list(saved.shape)", tell=False)),
             Property(
                 T(en="the operation that made the tensor", zh="产生该张量的操作"),
-                true("f\"output 0 of {str(reading['operation']).capitalize()},\" in message", seeds=(0,)),
+                true(
+                    "f\"output 0 of {str(reading['operation']).capitalize()},\" in message",
+                    T(en="the message names another one", zh="错误信息里写的是另一个操作"),
+                    seeds=(0,),
+                ),
             ),
             Property(T(en="the number of writes", zh="写入的次数"), equal("reading['writes']", "saved._version - 1", tell=False)),
-            Property(T(en="where to look", zh="该去哪里找"), true(f"reading['blame'] == {_BETWEEN!r}", seeds=(0,))),
+            Property(
+                T(en="where to look", zh="该去哪里找"),
+                true(f"reading['blame'] == {_BETWEEN!r}", T(en="that is not the line to change", zh="要改的不是这一行"), seeds=(0,)),
+            ),
         ),
         hints=(
             T(
@@ -178,12 +185,18 @@ EXERCISES = (
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(
                 T(en="each network is updated exactly once", zh="每个网络恰好更新一次"),
-                true("sorted(entry for entry in log if 'step' in entry) == ['d step', 'g step']"),
+                true(
+                    "sorted(entry for entry in log if 'step' in entry) == ['d step', 'g step']",
+                    T(en="one of the two steps is missing, or runs twice", zh="两个 step 中有一个没有运行，或运行了两次"),
+                ),
             ),
             Property(T(en="both updates are right", zh="两次更新都正确"), as_solved("g.weight", "d[0].weight")),
             Property(
                 T(en="the generator's loss comes from the updated discriminator", zh="生成器的损失来自更新后的判别器"),
-                true("'d forward' in log[log.index('d step'):log.index('g step')]"),
+                true(
+                    "'d forward' in log[log.index('d step'):log.index('g step')]",
+                    T(en="d does not run between d_step and g_step", zh="d_step 与 g_step 之间没有运行 d"),
+                ),
             ),
         ),
         hints=(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, runs, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, runs, shared, true, unchanged
 from pitfall_lab.trace import T
 
 _KEPT = ("table[0]", "table[0].clone()", "table.t()[:2]", "table.sum(dim=1)")
@@ -74,7 +74,10 @@ EXERCISES = (
             Property(T(en="the training is the same", zh="训练相同"), as_solved("net.weight", "net.bias")),
             Property(
                 T(en="no graph is left behind", zh="不留下计算图"),
-                true("not any(getattr(entry, 'requires_grad', False) for entry in [*history, mean])"),
+                true(
+                    "not any(getattr(entry, 'requires_grad', False) for entry in [*history, mean])",
+                    T(en="an entry of the history, or the mean, still has its graph", zh="历史中的某一项或平均值仍带着计算图"),
+                ),
             ),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
@@ -143,8 +146,11 @@ EXERCISES = (
         inputs="block = torch.randn(10000)",
         drive="small = counterexample(block)",
         properties=(
-            Property(T(en="it has at most two elements", zh="至多两个元素"), true("0 < small.numel() <= 2")),
-            Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), true("shares(small, block)")),
+            Property(
+                T(en="it has at most two elements", zh="至多两个元素"),
+                true("0 < small.numel() <= 2", T(en="it has more, or none", zh="多于两个，或一个也没有")),
+            ),
+            Property(T(en="it is made of the block's memory", zh="使用的是该块的内存"), shared("small", "block")),
             Property(T(en="it holds all 40000 bytes", zh="占住全部 40000 字节"), true("small.untyped_storage().nbytes() == 40000")),
             Property(T(en="the block is unchanged", zh="该块没有改变"), unchanged("block")),
         ),

@@ -64,18 +64,28 @@ EXERCISES = (
         properties=(
             Property(
                 T(en="every layer's weight and bias are found", zh="找到每一层的权重和偏置"),
-                true("sum(p.numel() for p in model.parameters()) == depth * (width * width + width)"),
+                true(
+                    "sum(p.numel() for p in model.parameters()) == depth * (width * width + width)",
+                    T(en="`model.parameters()` yields none, or not all of them", zh="`model.parameters()` 一个也没给出，或没有全部给出"),
+                ),
             ),
             Property(
-                T(en="each of them gets a gradient", zh="每个参数都得到梯度"), true("all(p.grad is not None for p in model.parameters())")
+                T(en="each of them gets a gradient", zh="每个参数都得到梯度"),
+                true("all(p.grad is not None for p in model.parameters())", T(en="a `.grad` is None", zh="有一个 `.grad` 是 None")),
             ),
             Property(
                 T(en="they are saved and loaded with the model", zh="它们随模型保存和加载"),
-                true("len(model.state_dict()) == 2 * depth and not Deep(depth, width).load_state_dict(model.state_dict()).missing_keys"),
+                true(
+                    "len(model.state_dict()) == 2 * depth and not Deep(depth, width).load_state_dict(model.state_dict()).missing_keys",
+                    T(en="`state_dict()` does not contain every layer", zh="`state_dict()` 没有包含每一层"),
+                ),
             ),
             Property(
                 T(en="it still computes something of the right shape", zh="输出形状仍然正确"),
-                true("out.shape == (4, width) and out.abs().max() <= 1"),
+                true(
+                    "out.shape == (4, width) and out.abs().max() <= 1",
+                    T(en="another shape, or numbers that tanh cannot give", zh="形状不同，或出现了 tanh 给不出的数"),
+                ),
             ),
         ),
         hints=(
@@ -158,11 +168,17 @@ column = flat[:, None].clone()
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(
                 T(en="the weight has a gradient, and it is zero", zh="权重有梯度，而且为零"),
-                true("model.weight.grad is not None and not model.weight.grad.any().item()"),
+                true(
+                    "model.weight.grad is not None and not model.weight.grad.any().item()",
+                    T(en="the gradient is None, or has a number other than zero", zh="梯度是 None，或含有不为零的数"),
+                ),
             ),
             Property(
                 T(en="the output does depend on the weight", zh="输出确实依赖权重"),
-                true("[model.weight.data.add_(3.0), not torch.equal(model(x), out)][1]"),
+                true(
+                    "[model.weight.data.add_(3.0), not torch.equal(model(x), out)][1]",
+                    T(en="another weight gives the same output", zh="换一个权重，输出不变"),
+                ),
             ),
         ),
         hints=(
