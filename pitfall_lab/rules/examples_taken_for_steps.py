@@ -11,6 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
+from pitfall_lab.rules.signals.axes import uses_of_axis
 from pitfall_lab.rules.signals.modes import MEASURES
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
@@ -19,7 +20,9 @@ RECURRENT = {"gru": "GRU", "lstm": "LSTM", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 REDUCED = {"mean", "sum", "amax", "max"}
 COMPARED = MEASURES | {"sub", "__sub__", "__rsub__"}
 FURTHER = 60
-SEQUENCE = 3
+SEQUENCE, HEADS = 3, 4
+ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "TransformerDecoderLayer")
+"""The modules that attend along the first axis unless they are made with ``batch_first=True``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,35 @@ def find(story: Story) -> Iterator[Finding]:
         if place not in told and event.error is None and event.results and (found := _mixed(story, event)) is not None:
             told.add(place)
             yield _finding(story, found)
+    for event in story.calls("softmax", "scaled_dot_product_attention"):
+        place = story.span(event.step)
+        if place not in told and event.error is None and event.results and (found := _attending(story, event)) is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _attending(story: Story, attention: Event) -> Mixed | None:
+    """An ``nn.MultiheadAttention`` whose first axis, along which it attends, is later one of examples, while the second is left out."""
+    shape = story.shape(attention.results[0], attention.step) or ()
+    inside = attention.name == "softmax"
+    if not ((inside and len(shape) == HEADS - 1 and shape[1] == shape[2]) or (not inside and len(shape) == HEADS)):
+        return None
+    steps = shape[-2]
+    for view in story.events[attention.step + 1 : attention.step + FURTHER]:
+        joined = story.shape(view.results[0], view.step) if view.results else None
+        if view.kind != "call" or view.span != attention.span:
+            return None
+        if view.name == "view" and joined is not None and len(joined) == SEQUENCE and joined[0] == steps:
+            examples = joined[1]
+            fits = shape[0] % examples == 0 if inside else shape[0] == examples
+            if not _names(story, attention) or not fits or examples == steps or 1 in (examples, steps):
+                return None
+            for use in uses_of_axis(story, view.results[0], 0, view.step):
+                left_out = use.axis != use.followed and use.event.name in REDUCED and not use.weighted
+                if left_out and (loss := _measured(story, use.event, steps)) is not None:
+                    return Mixed(attention, steps, examples, use.event, loss)
+            return None
+    return None
 
 
 def _mixed(story: Story, layer: Event) -> Mixed | None:
@@ -82,7 +114,8 @@ def _measured(story: Story, pick: Event, count: int) -> Event | None:
 def _finding(story: Story, found: Mixed) -> Finding:
     span = story.span(found.layer.step)
     here, there = at_line(story, span), at_line(story, story.span(found.pick.step))
-    code, name = snippet(story, story.span(found.pick.step)), RECURRENT[found.layer.name]
+    code, names = snippet(story, story.span(found.pick.step)), _names(story, found.layer)
+    name = names[0] if names else "recurrent layer"
     steps, examples = found.steps, found.examples
     loss = at_line(story, story.span(found.loss.step))
     return RULE.finding(
@@ -94,28 +127,34 @@ def _finding(story: Story, found: Mixed) -> Finding:
             zh=f"{here.zh}把输入当作 {examples} 个样本、每个 {steps} 步，而{loss.zh}有 {steps} 个样本的目标：两个轴弄反了。",
         ),
         T(
-            en=f"A {name} runs along the first axis unless it is made with `batch_first=True`, and treats the second one as examples "
-            "that know "
-            f"nothing of each other. Here it ran from one example to the next, and `{code}` on {there.en} keeps one of the {examples} "
-            "steps.",
-            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴逐步前进，把第二个轴当作互不相干的样本。这里它从一个样本走到下一个样"
-            "本，而"
-            f"{there.zh}的 `{code}` 只留下 {examples} 步中的一步。",
+            en=f"A {name} works along the first axis unless it is made with `batch_first=True`, and treats the second one as examples that "
+            f"know nothing of each other. Here it went from one example to the others, and `{code}` on {there.en} leaves out the axis of "
+            f"{examples}, which it took for examples.",
+            zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴工作，把第二个轴当作互不相干的样本。这里它从一个样本走到其他样本，"
+            f"而{there.zh}的 `{code}` 去掉了它当作样本的那个长度为 {examples} 的轴。",
         ),
         related=[
             story.related("made", found.layer.step, T(en="steps along the first axis", zh="沿第一个轴逐步前进")),
             story.related("used", found.pick.step, T(en="leaves the second axis out", zh="去掉了第二个轴")),
             story.related("read", found.loss.step, T(en="meets one target for each example", zh="与每个样本的目标相遇")),
         ],
-        fixes=_fixes(story, name),
+        fixes=_fixes(story, names),
         facts=[Fact("steps", steps, story.by(found.layer.step)), Fact("examples", examples, story.by(found.layer.step))],
     )  # fmt: skip
 
 
-def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
+def _names(story: Story, layer: Event) -> tuple[str, ...]:
+    """The classes that the layer may be of, as far as the program makes one of them."""
+    if layer.name in RECURRENT:
+        return (RECURRENT[layer.name],)
+    made = {call_name(node) for node in story.program.nodes if isinstance(node, ast.Call)}
+    return tuple(name for name in ATTENTION if name in made)
+
+
+def _fixes(story: Story, names: tuple[str, ...]) -> tuple[Fix, ...]:
     program, fixes = story.program, []
     for node in program.nodes:
-        if isinstance(node, ast.Call) and call_name(node) == name and all(k.arg not in (None, "batch_first") for k in node.keywords):
+        if isinstance(node, ast.Call) and call_name(node) in names and all(k.arg not in (None, "batch_first") for k in node.keywords):
             new = f"{program.segment(node).rstrip()[:-1].rstrip(', ')}, batch_first=True)"
             title = T(en=f"Say that the examples come first: `{new}`", zh=f"说明样本在最前面：`{new}`")
             fixes.append(Fix(title, program.replace((node, new)), meaning="shape"))

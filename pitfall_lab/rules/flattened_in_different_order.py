@@ -1,0 +1,175 @@
+"""PL416: predictions and targets of several sequences were made flat in different orders: time first here, example first there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.axes import ELEMENTWISE, LAYERS
+from pitfall_lab.trace import Event, T
+
+LOSSES = (
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+)  # fmt: skip
+JOINS = {"reshape", "view", "flatten"}
+ON_THE_WAY = ELEMENTWISE | LAYERS | {"log_softmax", "softmax", "squeeze", "unsqueeze", "long", "mul", "div", "view", "reshape"}
+HOPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``event`` made one axis of the first two axes of ``source``, ``sizes``."""
+
+    event: Event
+    source: str
+    sizes: tuple[int, int]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each loss whose two sides had their first two axes swapped when these were joined."""
+    told = set()
+    for loss in story.calls(*LOSSES):
+        labels = [o.label for o in loss.operands[:2] if o.label is not None]
+        place = story.span(loss.step)
+        if len(labels) == 2 and loss.error is None and place not in told:
+            one, other = (_joined(story, label, loss.step) for label in labels)
+            if one is not None and other is not None and one.sizes == other.sizes[::-1] and one.sizes[0] != one.sizes[1]:
+                told.add(place)
+                yield _finding(story, one, other, loss)
+
+
+def _joined(story: Story, label: str, step: int) -> Joined | None:
+    """The call that joined the first two axes, where nothing since has mixed the rows."""
+    rows = (story.shape(label, step) or (0,))[:1]
+    for _ in range(HOPS):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results or not event.operands or event.operands[0].label in (None, label):
+            return None
+        source = str(event.operands[0].label)
+        shape = story.shape(source, event.step) or ()
+        if event.name in JOINS and len(shape) > 1 and shape[:1] != rows and (shape[0] * shape[1],) == rows:
+            return Joined(event, source, (shape[0], shape[1]))
+        if event.name not in ON_THE_WAY or shape[:1] != rows:
+            return None
+        label, step = source, event.step
+    return None
+
+
+def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
+    span = story.span(one.event.step)
+    here, there = at_line(story, span), at_line(story, story.span(loss.step))
+    x, y = (expression(story, each.source, each.event.step) for each in (one, other))
+    (a, b), (c, d) = one.sizes, other.sizes
+    return RULE.finding(
+        span, one.event.step,
+        T(
+            en=f"{capital(here.en)} lines up the {a}×{b} rows of {x.en}, but the target's are {c}×{d}: {there.en} compares each prediction "
+            "with the target of another place.",
+            zh=f"{here.zh}把 {x.zh} 的 {a}×{b} 行排成一列，而目标是 {c}×{d}：{there.zh}把每个预测与别处的目标相比。",
+        ),
+        T(
+            en=f"Making a tensor flat reads it axis by axis. In {x.en} the first axis has {a} entries and in {y.en} it has {c}, so one "
+            f"list "
+            "goes through all examples of a time step, the other through all steps of an example. Both have the same length, so nothing is "
+            "raised. Swap the first two axes of one of them before.",
+            zh=f"展平时按轴的先后读取。{x.zh} 的第一个轴有 {a} 项，{y.zh} 的有 {c} 项，所以一个列表先走完某一时间步的所有样本，另一个先走完"
+            "某个样本的所有时间步。两者长度相同，因此不会报错。请先交换其中一个的前两个轴。",
+        ),
+        related=[
+            story.related("operand", other.event.step, T(en="the targets are made flat here", zh="目标在这里展平")),
+            story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
+        ],
+        fixes=_fixes(story, one),
+        facts=[Fact("sizes", list(one.sizes), story.by(one.event.step)), Fact("target", list(other.sizes), story.by(other.event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, one: Joined) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(one.event.step)) if program.tree is not None else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in JOINS:
+        return ()
+    arguments = ", ".join(program.segment(each) for each in [*node.args, *node.keywords])
+    method = "flatten" if node.func.attr == "flatten" else "reshape"
+    new = f"{operand(program, node.func.value)}.transpose(0, 1).{method}({arguments})"
+    title = T(en="Swap the two axes before: `.transpose(0, 1)`", zh="先交换两个轴：`.transpose(0, 1)`")
+    return unique(program.text, [Fix(title, program.replace((node, new)), meaning="shape")])
+
+
+RULE = Rule(
+    code="PL416",
+    name="flattened-in-different-order",
+    severity="warning",
+    title=T(en="Predictions and targets are made flat in different orders", zh="预测与目标以不同的次序展平"),
+    what=T(
+        en="A program turns a table of predictions and a table of targets into two long lists, one of them step by step and the other "
+        "example by example, and compares the lists. Bring both tables into the same order first, with `transpose(0, 1)`.",
+        zh="程序把预测表与目标表各变成一个长列表，一个按时间步、另一个按样本，然后逐项比较。请先用 `transpose(0, 1)` 让两张表的次序一致。",
+    ),
+    why=T(
+        en="Recurrent layers return `(time, batch, features)` unless they are made with `batch_first=True`, data usually come as "
+        "`(batch, time)`. "
+        "`reshape(-1, features)` keeps the elements in the order in which they lie and only forgets where an axis ended, so the axis "
+        "that came "
+        "first is walked through last. Two lists of the same length always fit a loss, whatever belongs to what.",
+        zh="循环层默认返回 `(时间, 批次, 特征)`（除非设置 `batch_first=True`），而数据通常是 `(批次, 时间)`。`reshape(-1, 特征)` 保持元"
+        "素原有"
+        "的排列，只是忘掉各轴的边界，所以排在前面的轴最后才走完。两个等长的列表总能放进损失，不管谁对应谁。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+rnn, head = torch.nn.RNN(2, 4), torch.nn.Linear(4, 3)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+x = torch.randn(5, 2, 2)  # five steps of two examples
+y = torch.randint(0, 3, (2, 5))
+for _ in range(2):
+    out = head(rnn(x)[0])
+    logits = out.reshape(-1, 3)  # PL416
+    loss = F.cross_entropy(logits, y.reshape(-1))  # operand used
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+rnn, head = torch.nn.RNN(2, 4), torch.nn.Linear(4, 3)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+x = torch.randn(5, 2, 2)  # five steps of two examples
+y = torch.randint(0, 3, (2, 5))
+for _ in range(2):
+    out = head(rnn(x)[0])
+    logits = out.transpose(0, 1).reshape(-1, 3)
+    loss = F.cross_entropy(logits, y.reshape(-1))
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "out.reshape(-1, 3)",
+            "out.reshape(2, 5, 3).reshape(-1, 3)",
+            T(
+                en="`reshape` to the other sizes moves no number: it only draws the borders elsewhere.",
+                zh="用 `reshape` 换成另一种大小并不移动任何数，只是把边界画在别处。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.reshape.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.transpose.html",
+    ),
+)

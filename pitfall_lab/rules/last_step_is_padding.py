@@ -1,0 +1,196 @@
+"""PL418: the last time step of padded sequences was taken, which for the shorter ones is padding."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand, torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.trace import Event, T
+
+FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_norm", "relu", "tanh", "float", "to"}
+"""Calls that leave the time steps where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """``take`` took the last of ``steps`` time steps of the padded result of ``padded``; ``rows`` of all ``cells`` steps are real ones."""
+
+    padded: Event
+    take: Event
+    time: int
+    rows: int
+    cells: int
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that takes the last step of sequences that are not all of one length."""
+    told = set()
+    for padded in story.calls("_pad_packed_sequence"):
+        found = _last(story, padded) if padded.error is None and padded.results else None
+        if found is not None and (place := story.span(found.take.step)) not in told:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _last(story: Story, padded: Event) -> Last | None:
+    labels, label = [padded.results[0]], padded.results[0]
+    shape = story.shape(label, padded.step) or ()
+    packed = story.shape(padded.operands[0].label, padded.step) or ()
+    first = len(padded.operands) > 2 and padded.operands[2].text == "True"
+    if len(shape) < 2 or not packed or packed[0] >= shape[0] * shape[1]:
+        return None  # all are of one length
+    time = 1 if first else 0
+    while labels:
+        label = labels.pop()
+        for use in story.uses(label):
+            if use.error is not None or len(use.results) != 1 or use.operands[0].label != label:
+                continue
+            if use.name == "__getitem__" and _is_last(story, label, use, time):
+                return Last(padded, use, time, packed[0], shape[0] * shape[1])
+            if use.name in FURTHER and (story.shape(use.results[0], use.step) or ())[:2] == shape[:2] and use.results[0] != label:
+                labels.append(use.results[0])
+    return None
+
+
+def _is_last(story: Story, label: str, use: Event, time: int) -> bool:
+    """Whether ``use`` is a view of the last entry along the axis of time, for more than one sequence."""
+    source, result = (story.tensor(each, use.step) or {} for each in (label, use.results[0]))
+    shape, stride = list(source.get("shape") or ()), list(source.get("stride") or ())
+    others = [length for axis, length in enumerate(shape) if axis != time]
+    if source.get("storage") != result.get("storage") or list(result.get("shape") or ())[: len(others)] != others or others[0] < 2:
+        return False
+    return bool(result.get("offset") == (source.get("offset") or 0) + (shape[time] - 1) * stride[time])
+
+
+def _finding(story: Story, found: Last) -> Finding:
+    span, step = story.span(found.take.step), found.take.step
+    here, what = at_line(story, span), expression(story, found.take.operands[0].label, step)
+    empty = found.cells - found.rows
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} takes the last time step of {what.en}, which is padding for every sequence shorter than the longest.",
+            zh=f"{here.zh}取 {what.zh} 的最后一个时间步，而对于比最长序列短的每个序列，那一步都是填充。",
+        ),
+        T(
+            en=f"The sequences were packed with their lengths, and filled up with zeros again: {empty} of {found.cells} steps are "
+            f"filling. What a "
+            "layer computed last for a sequence stands at its own length minus one; at the end of a shorter one there are zeros, whatever "
+            "its words were, and no gradient comes back through them.",
+            zh=f"这些序列按长度打包，之后又用零补齐：{found.cells} 步中有 {empty} 步是填充。某个序列最后算出的结果在它自己的长度减一处；"
+            f"较短序列的末尾是零，"
+            "与内容无关，也没有梯度从那里传回。",
+        ),
+        related=[story.related("made", found.padded.step, T(en="filled up with zeros here", zh="在这里用零补齐"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("padding", empty, story.by(found.padded.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(found.take.step)) if program.tree is not None else None
+    torch = torch_name(program)
+    if not isinstance(node, ast.Subscript) or torch is None:
+        return ()
+    function = program.function(node)
+    packing = [
+        n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "pack_padded_sequence" and program.function(n) is function
+    ]
+    if len(packing) != 1:
+        return ()
+    keyword = next((k.value for k in packing[0].keywords if k.arg == "lengths"), None)
+    given = keyword if keyword is not None else packing[0].args[1] if len(packing[0].args) > 1 else None
+    if given is None:
+        return ()
+    padded, lengths = operand(program, node.value), program.segment(given)
+    fixes = []
+    for text in (operand(program, given), f"{torch}.as_tensor({lengths})"):
+        index = [f"{torch}.arange(len({lengths}))", f"{text} - 1"]
+        where = ", ".join(index if found.time == 1 else index[::-1])
+        title = T(en="Take each sequence's own last step, at its length minus one", zh="取每个序列自己的最后一步，即长度减一处")
+        fixes.append(Fix(title, program.replace((node, f"{padded}[{where}]")), meaning="shape"))
+    return unique(program.text, fixes)
+
+
+RULE = Rule(
+    code="PL418",
+    name="last-step-is-padding",
+    severity="warning",
+    title=T(en="The last time step of padded sequences is taken, which is padding for most", zh="取了填充后序列的最后一步，而那多半是填充"),
+    what=T(
+        en="A program reads sequences of different lengths and takes what came out last, with `out[:, -1]`. For all but the longest "
+        "that is "
+        "filling and not the end of the sequence. Take the step at its own length: `out[torch.arange(n), lengths - 1]`.",
+        zh="程序读取长度不同的序列，用 `out[:, -1]` 取最后的输出。除了最长的序列，那里都是填充而不是序列的末尾。请按各自的长度取："
+        "`out[torch.arange(n), lengths - 1]`。",
+    ),
+    why=T(
+        en="A tensor has the same number of steps in each row, so shorter sequences are filled up. `pack_padded_sequence` tells a "
+        "recurrent layer "
+        "where each one ends, and `pad_packed_sequence` puts zeros behind the ends again. Index -1 is the end of the row, not of the "
+        "sequence. "
+        "The layer's second result, `h_n`, has each sequence's last state already.",
+        zh="张量每一行的步数相同，所以较短的序列要补齐。`pack_padded_sequence` 告诉循环层每个序列在哪里结束，`pad_packed_sequence` 又在"
+        "末尾之后补上零。"
+        "下标 -1 是这一行的末尾，不是序列的末尾。循环层的第二个结果 `h_n` 已经是每个序列的最后状态。",
+    ),
+    bad="""import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+torch.manual_seed(0)
+rnn, head = torch.nn.RNN(2, 3, batch_first=True), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+x, lengths = torch.randn(2, 4, 2), torch.tensor([4, 2])
+y = torch.randn(2, 1)
+for _ in range(2):
+    packed = pack_padded_sequence(x, lengths, batch_first=True)
+    out, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)  # made
+    last = out[:, -1]  # PL418
+    loss = ((head(last) - y) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+torch.manual_seed(0)
+rnn, head = torch.nn.RNN(2, 3, batch_first=True), torch.nn.Linear(3, 1)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+x, lengths = torch.randn(2, 4, 2), torch.tensor([4, 2])
+y = torch.randn(2, 1)
+for _ in range(2):
+    packed = pack_padded_sequence(x, lengths, batch_first=True)
+    out, _ = pad_packed_sequence(rnn(packed)[0], batch_first=True)
+    last = out[torch.arange(len(lengths)), lengths - 1]
+    loss = ((head(last) - y) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "out[:, -1]",
+            "out[:, lengths.max() - 1]",
+            T(
+                en="The greatest length is the last step of all rows: the same numbers.",
+                zh="最大的长度就是所有行的最后一步：数值相同。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pad_packed_sequence.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.RNN.html",
+    ),
+)

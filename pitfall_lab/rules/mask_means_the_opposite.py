@@ -1,0 +1,150 @@
+"""PL420: a mask that says what to leave out was given to ``scaled_dot_product_attention``, which takes it for what to look at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
+from pitfall_lab.trace import Event, T
+
+MASK = 3
+"""The place of ``attn_mask`` among the arguments."""
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each attention whose bool mask lets each position see nothing but the future."""
+    told = set()
+    for event in story.calls("scaled_dot_product_attention"):
+        mask = _mask(story, event)
+        place = story.span(event.step)
+        if mask is not None and event.error is None and place not in told and _only_future(story, mask, event.step):
+            told.add(place)
+            yield _finding(story, event, mask)
+
+
+def _mask(story: Story, event: Event) -> str | None:
+    """The bool tensor that was given as ``attn_mask``."""
+    named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
+    label = named or (event.operands[MASK].label if len(event.operands) > MASK else None)
+    return label if (story.tensor(label, event.step) or {}).get("dtype") == "bool" else None
+
+
+def _only_future(story: Story, mask: str, step: int) -> bool:
+    """Whether all that is known of the mask is true right of the diagonal, and only there."""
+    record = story.tensor(mask, step) or {}
+    shape, stride = list(record.get("shape") or ()), list(record.get("stride") or ())
+    held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
+    if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 2 or any(length != 1 for length in shape[:-2]) or 0 in stride[-2:]:
+        return False
+    known = {place - (record.get("offset") or 0): value for place, value in flat(held) if isinstance(value, bool)}
+    places = {(i, j): known[at] for i in range(shape[-2]) for j in range(shape[-1]) if (at := i * stride[-2] + j * stride[-1]) in known}
+    values = set(places.values())
+    return values == {True, False} and all(value == (j > i) for (i, j), value in places.items())
+
+
+def _finding(story: Story, event: Event, mask: str) -> Finding:
+    span = story.span(event.step)
+    here, what = at_line(story, span), expression(story, mask, event.step)
+    born = (story.tensor(mask) or {}).get("born")
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} lets each position look at later ones only: {what.en} is true where this attention is to look, and "
+            f"it is "
+            "true for the future.",
+            zh=f"{here.zh}让每个位置只看后面的位置：这种注意力在掩码为真处才看，而 {what.zh} 在未来处为真。",
+        ),
+        T(
+            en="`scaled_dot_product_attention` reads a bool mask as *take part*. In `nn.MultiheadAttention`, and in `masked_fill`, true "
+            "means "
+            "*leave out*. With the one given for the other no position sees itself or its past, and the last one sees nothing at all, "
+            "so its "
+            "result is 0 or NaN.",
+            zh="`scaled_dot_product_attention` 把布尔掩码理解为*参与*，而在 `nn.MultiheadAttention` 与 `masked_fill` 里，真表示*排除*。"
+            "两者用反时，没有"
+            "位置能看到自己或过去，最后一个位置什么也看不到，结果是 0 或 NaN。",
+        ),
+        related=[story.related("made", born, T(en="the mask comes from here", zh="掩码来自这里"))],
+        fixes=_fixes(story, event),
+        facts=[Fact("mask", "future", story.by(event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(event.step)) if program.tree is not None else None
+    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and call_name(n) == event.name] if node is not None else []
+    if len(calls) != 1:
+        return ()
+    keyword = next((k.value for k in calls[0].keywords if k.arg == "attn_mask"), None)
+    given = keyword if keyword is not None else calls[0].args[MASK] if len(calls[0].args) > MASK else None
+    if given is None:
+        return ()
+    title = T(en=f"Turn the mask around: `~{operand(program, given)}`", zh=f"把掩码取反：`~{operand(program, given)}`")
+    return unique(program.text, [Fix(title, program.replace((given, f"~{operand(program, given)}")), meaning="shape")])
+
+
+RULE = Rule(
+    code="PL420",
+    name="mask-means-the-opposite",
+    severity="warning",
+    title=T(en="A mask of what to leave out is taken for what to look at", zh="表示“排除”的掩码被当作表示“参与”"),
+    what=T(
+        en="A program marks the future as forbidden, and gives the mask to a function that looks exactly where the mask is true. Turn "
+        "the mask "
+        "around with `~`, or use `is_causal=True`.",
+        zh="程序把未来标为禁止，却把掩码交给一个恰好在掩码为真处才看的函数。请用 `~` 把掩码取反，或者使用 `is_causal=True`。",
+    ),
+    why=T(
+        en="There are two conventions. `F.scaled_dot_product_attention(attn_mask=…)` keeps the scores where a bool mask is true; the "
+        "masks of "
+        "`nn.MultiheadAttention` and `nn.Transformer`, and `masked_fill(mask, -inf)`, remove them there. A mask made by `torch.ones(n, "
+        "n).triu(1)` is of the second kind, one made by `tril()` of the first. Both have the same shape and type, so either is accepted.",
+        zh="有两种约定。`F.scaled_dot_product_attention(attn_mask=…)` 保留布尔掩码为真处的分数；`nn.MultiheadAttention`、"
+        "`nn.Transformer` 的掩码以及 "
+        "`masked_fill(mask, -inf)` 则去掉那里的分数。由 `torch.ones(n, n).triu(1)` 得到的掩码属于后者，由 `tril()` 得到的属于前者。两者"
+        "形状与类型相同，"
+        "所以都会被接受。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x = torch.randn(1, 3, 4, requires_grad=True)
+future = torch.ones(3, 3, dtype=torch.bool).triu(1)  # made
+out = F.scaled_dot_product_attention(x, x, x, attn_mask=future)  # PL420
+out[:, 0].sum().backward()
+print(x.grad)
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x = torch.randn(1, 3, 4, requires_grad=True)
+future = torch.ones(3, 3, dtype=torch.bool).triu(1)
+out = F.scaled_dot_product_attention(x, x, x, attn_mask=~future)
+out[:, 0].sum().backward()
+print(x.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            ".triu(1)",
+            ".triu(0)",
+            T(
+                en="With the diagonal each position sees itself and the future: the last one sees something again, none sees its past.",
+                zh="包含对角线后，每个位置看到自己与未来：最后一个位置又能看到东西了，但没有位置看到过去。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html",
+    ),
+)

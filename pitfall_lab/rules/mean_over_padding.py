@@ -1,0 +1,201 @@
+"""PL910: what belongs to padding was set to 0, and the mean then divided by all places, padding included."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.trace import Event, T
+
+PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
+COUNTS = {"sum", "mean", "count_nonzero"}
+TABLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Diluted:
+    """``product`` multiplied errors by ``mask``, ``mean`` divided by all places; ``kept`` of the ``shown`` places of the mask are 1."""
+
+    product: Event
+    mean: Event
+    mask: str
+    kept: int
+    shown: int
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each mean, on the way to a loss, over errors of which those of padding were made 0."""
+    told = set()
+    for product in story.calls(*PRODUCTS) if story.backwards() else ():
+        place = story.span(product.step)
+        if place not in told and product.error is None and (found := _diluted(story, product)) is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _diluted(story: Story, product: Event) -> Diluted | None:
+    labels = [o.label for o in product.operands if o.label is not None]
+    if len(labels) != TABLE or not product.results:
+        return None
+    records = [story.tensor(label, product.step) or {} for label in labels]
+    trained = [bool(record.get("requires_grad")) for record in records]
+    if sorted(trained) != [False, True]:
+        return None
+    mask = labels[trained.index(False)]
+    shape, uses = story.shape(mask, product.step) or (), story.uses(product.results[0])
+    mean = next((use for use in uses if use.name == "mean" and use.error is None and len(use.operands) == 1), None)
+    if mean is None or len(shape) != TABLE or min(shape) < TABLE or story.shape(product.results[0], product.step) != shape:
+        return None
+    node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) or {}
+    if node.get("ran") is None or _is_counted(story, mask):
+        return None
+    known = dict(Elements(story, mask, product.step).known())
+    if not _is_padding(known):
+        return None
+    return Diluted(product, mean, mask, sum(value == 1 for value in known.values()), len(known))
+
+
+def _is_counted(story: Story, mask: str) -> bool:
+    """Whether the program counts the mask, or some tensor on its memory: then it divides by that, perhaps later."""
+    storage = (story.tensor(mask) or {}).get("storage")
+    labels = [label for label, _ in story.tensors_on(storage)]
+    return any(use.name in COUNTS for label in labels for use in story.uses(label))
+
+
+def _is_padding(known: dict[tuple[int, ...], float]) -> bool:
+    """Whether each row begins with ones and ends with zeros, as far as it is known, and the rows are not all alike."""
+    if set(known.values()) != {0, 1}:
+        return False
+    rows: dict[int, dict[int, float]] = {}
+    for (row, column), value in known.items():
+        rows.setdefault(row, {})[column] = value
+    patterns = [[value for _, value in sorted(each.items())] for each in rows.values()]
+    falling = all(values == sorted(values, reverse=True) for values in patterns)
+    begins = all(each.get(0, 1) == 1 for each in rows.values())
+    return falling and begins and len(rows) >= TABLE and len({tuple(values) for values in patterns}) > 1
+
+
+def _finding(story: Story, found: Diluted) -> Finding:
+    span = story.span(found.mean.step)
+    here, mask = at_line(story, span), expression(story, found.mask, found.product.step)
+    count = math.prod(story.shape(found.mask, found.product.step) or ())
+    return RULE.finding(
+        span, found.mean.step,
+        T(
+            en=f"{capital(here.en)} divides by all {count} places, although {mask.en} has made those of padding 0: the mean is too "
+            f"small, and "
+            "the smaller the more padding a batch has.",
+            zh=f"{here.zh}除以全部 {count} 个位置，而 {mask.zh} 已把填充处变成 0：平均值偏小，批次中的填充越多就越小。",
+        ),
+        T(
+            en="Multiplying by a mask of ones and zeros takes padding out of the sum, but `mean()` still counts each place. So a batch "
+            "of short "
+            "sequences weighs less than one of long sequences, and the loss depends on the longest sequence that happens to be in it. "
+            "Divide "
+            "the sum by the number of real places.",
+            zh="乘以由 1 与 0 组成的掩码会把填充从总和中去掉，但 `mean()` 仍然计入每个位置。于是短序列的批次比长序列的批次权重更小，损失"
+            "取决于碰巧在其中的"
+            "最长序列。请用总和除以真实位置的个数。",
+        ),
+        related=[story.related("used", found.product.step, T(en="padding is made 0 here", zh="在这里把填充变成 0"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("places", count, story.by(found.mean.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Diluted) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(found.mean.step)) if program.tree is not None else None
+    mask = written_as(story, found.product, found.mask) if node is not None else None
+    if not isinstance(node, ast.Call) or mask is None or not isinstance(node.func, ast.Attribute):
+        return ()
+    torch_call = bool(node.args)
+    value = node.args[0] if torch_call else node.func.value
+    text = f"({operand(program, value)}.sum() / {operand(program, mask)}.sum())"
+    statement = program.parents.get(node)
+    alone = isinstance(statement, ast.Assign | ast.Return)
+    title = T(en="Divide by the number of places that count", zh="除以计入的位置个数")
+    return unique(program.text, [Fix(title, program.replace((node, text[1:-1] if alone else text)), meaning="shape")])
+
+
+RULE = Rule(
+    code="PL910",
+    name="mean-over-padding",
+    severity="warning",
+    title=T(en="A mean divides by the places of padding as well", zh="平均值把填充的位置也算进了除数"),
+    what=T(
+        en="A program sets the errors at the places of padding to 0 and takes the mean of everything, so the padding still counts as "
+        "errors of "
+        "0. Divide the sum by the number of real places: `(error * mask).sum() / mask.sum()`.",
+        zh="程序把填充处的误差设为 0，然后对所有位置取平均，于是填充仍作为 0 误差计入。请用总和除以真实位置的个数：`(error * "
+        "mask).sum() / mask.sum()`。",
+    ),
+    why=T(
+        en="Sequences of different lengths are filled up to one table. `mean()` divides by the number of elements of the tensor, and "
+        "knows of no "
+        "mask. The gradient of each real place is divided by the same number, so its size changes with the padding, from batch to "
+        "batch: the "
+        "learning rate does, in effect. `cross_entropy(..., ignore_index=…)` divides by the number of targets that count.",
+        zh="不同长度的序列被补齐成一张表。`mean()` 除以张量的元素个数，它不知道掩码。每个真实位置的梯度也除以这个数，所以其大小随填充逐"
+        "批变化，"
+        "相当于学习率在变。`cross_entropy(..., ignore_index=…)` 会除以计入的目标个数。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(3, 4, 2), torch.randn(3, 4)
+lengths = torch.tensor([4, 2, 1])
+mask = (torch.arange(4) < lengths[:, None]).float()
+for _ in range(2):
+    error = (net(x).squeeze(-1) - y) ** 2
+    kept = error * mask  # used
+    loss = kept.mean()  # PL910
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(3, 4, 2), torch.randn(3, 4)
+lengths = torch.tensor([4, 2, 1])
+mask = (torch.arange(4) < lengths[:, None]).float()
+for _ in range(2):
+    error = (net(x).squeeze(-1) - y) ** 2
+    kept = error * mask
+    loss = kept.sum() / mask.sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "kept.mean()",
+            "kept.mean(1).mean()",
+            T(
+                en="A mean of means divides by the same number in the end: all places.",
+                zh="平均的平均最终除以同样的数：全部位置。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.mean.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.rnn.pad_sequence.html",
+    ),
+)

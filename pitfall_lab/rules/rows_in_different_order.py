@@ -1,0 +1,253 @@
+"""PL414: examples and their labels were put into different orders, so each example is taught the label of another."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.trace import Event, T
+
+LOSSES = (
+    "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+    "binary_cross_entropy_with_logits", "multi_margin_loss", "soft_margin_loss", "poisson_nll_loss", "sub", "__sub__",
+)  # fmt: skip
+DRAWN = {"randperm", "randint", "multinomial"}
+TAKES = {"__getitem__", "index_select"}
+PLAIN = SAME_NUMBERS | {"long", "int", "half", "squeeze", "div", "mul", "add", "sub", "one_hot", "type"} - {"stack", "cat"}
+UPWARD = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned."""
+
+    event: Event
+    source: str
+    index: str
+    made: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place that orders labels otherwise than the examples that a loss compares them with."""
+    told = set()
+    taken = [order for event in story.calls(*TAKES) if (order := _order(story, event, _given(story, event))) is not None]
+    several = len({order.made.step for order in taken}) > 1 and bool(story.backwards())
+    for loss in story.calls(*LOSSES) if several else ():
+        pair = _sides(story, loss)
+        if pair is None or loss.error is not None:
+            continue
+        labels = _orders(story, pair[1], loss.step, plain=True)
+        examples = _orders(story, pair[0], loss.step, plain=False) if labels is not None and len(labels) == 1 else None
+        if labels and examples is not None and len(examples) == 1 and _apart(story, examples[0], labels[0]):
+            place = story.span(labels[0].event.step)
+            if place not in told:
+                told.add(place)
+                yield _finding(story, examples[0], labels[0], loss)
+
+
+def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
+    """The prediction and the target of a loss: what requires grad, and what does not."""
+    labels = [operand.label for operand in loss.operands[:2] if operand.label is not None]
+    if len(labels) != 2:
+        return None
+    wanted = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
+    return (labels[0], labels[1]) if wanted == [True, False] else (labels[1], labels[0]) if wanted == [False, True] else None
+
+
+def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] | None:
+    """The different orders in which rows were taken on the way to ``label``; ``None`` if ``plain`` and something was computed there."""
+    found: dict[str, Order] = {}
+    pending, seen = deque([(label, plain)]), {label}
+    while pending and len(seen) < UPWARD:
+        here, bare = pending.popleft()
+        event = story.event((story.tensor(here, step) or {}).get("born"))
+        if event is None or event.kind != "call" or here not in event.results:
+            continue
+        given = _given(story, event)
+        order = _order(story, event, given)
+        if order is not None:
+            found[order.index] = order
+            given, bare = given[:1], False
+        elif (bare and (len(given) > 1 or (given and event.name not in PLAIN))) or (event.name in TAKES and len(given) > 1):
+            return None  # computed, or rows were chosen in some other way
+        for each in given:
+            if each not in seen:
+                seen.add(each)
+                pending.append((each, bare))
+    return list(found.values())
+
+
+def _given(story: Story, event: Event) -> list[str]:
+    """The tensors that a call was given, without parameters."""
+    return [o.label for o in event.operands if o.label is not None and (story.tensor(o.label) or {}).get("kind") != "parameter"]
+
+
+def _order(story: Story, event: Event, given: list[str]) -> Order | None:
+    if event.name not in TAKES or len(given) != 2 or event.error is not None:
+        return None
+    source, index = given
+    rows, entries, result = (story.shape(label, event.step) or () for label in (source, index, event.results[0]))
+    dtype = str((story.tensor(index, event.step) or {}).get("dtype"))
+    if len(entries) != 1 or not rows or not dtype.startswith("int") or result != (*entries, *rows[1:]):
+        return None
+    made = _maker(story, index, event.step)
+    return Order(event, source, index, made) if made is not None and made.name in DRAWN else None
+
+
+def _maker(story: Story, index: str, step: int) -> Event | None:
+    """The call that returned the indices, past views and slices of them."""
+    for _ in range(10):
+        made = story.event((story.tensor(index, step) or {}).get("born"))
+        if made is None or made.name not in SAME_NUMBERS or not made.operands or made.operands[0].label in (None, index):
+            return made
+        index, step = str(made.operands[0].label), made.step
+    return None
+
+
+def _apart(story: Story, one: Order, other: Order) -> bool:
+    """Whether the rows of two data sets of one length were taken in two orders that were drawn separately."""
+    lengths = {(story.shape(each.source, each.event.step) or (0,))[0] for each in (one, other)}
+    if one.made.step == other.made.step or one.source == other.source or len(lengths) != 1 or max(lengths) < 3:
+        return False
+    return not _alike(story, one, other)
+
+
+def _alike(story: Story, one: Order, other: Order) -> bool:
+    held = [
+        [
+            value
+            for _, value in flat((story.record("storages", (story.tensor(e.index) or {}).get("storage"), e.event.step) or {}).get("cells"))
+        ]
+        for e in (one, other)
+    ]
+    return bool(held[0]) and held[0] == held[1]
+
+
+def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Finding:
+    span = story.span(labels.event.step)
+    here, there = at_line(story, span), at_line(story, story.span(examples.event.step))
+    y, x = (expression(story, each.source, each.event.step) for each in (labels, examples))
+    return RULE.finding(
+        span, labels.event.step,
+        T(
+            en=f"{capital(here.en)} takes the rows of {y.en} in another order than {there.en} took those of {x.en}: each example gets the "
+            "label of another.",
+            zh=f"{here.zh}取 {y.zh} 各行的次序与{there.zh}取 {x.zh} 各行的次序不同：每个样本得到的是别的样本的标签。",
+        ),
+        T(
+            en=f"Two calls drew two orders, and the loss on {at_line(story, story.span(loss.step)).en} compares the rows as they come. "
+            f"Labels "
+            "and examples belong together by their place, so both must be taken by the same indices.",
+            zh=f"两次调用抽取了两种次序，而{at_line(story, story.span(loss.step)).zh}的损失按位置逐行比较。标签与样本靠位置对应，所以两"
+            f"者必须"
+            "用同样的索引来取。",
+        ),
+        related=[
+            story.related("made", examples.event.step, T(en="the examples are put in order here", zh="样本在这里排序")),
+            story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较")),
+        ],
+        fixes=_fixes(story, examples, labels),
+    )  # fmt: skip
+
+
+def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
+    """Take the labels by the indices of the examples, which get a name if they have none."""
+    program = story.program
+    if program.tree is None:
+        return ()
+    first, second = (program.at(story.span(each.event.step)) for each in (examples, labels))
+    if not isinstance(first, ast.Subscript) or not isinstance(second, ast.Subscript):
+        return ()
+    title = T(en="Take both by the same indices", zh="两者用同样的索引来取")
+    if isinstance(first.slice, ast.Name):
+        return unique(program.text, [Fix(title, program.replace((second.slice, first.slice.id)), meaning="later")])
+    statement = program.statement(first)
+    words = {n.id for n in program.nodes if isinstance(n, ast.Name)}
+    name = next((n for n in ("order", "indices", "row_order") if n not in words), None)
+    if statement is None or name is None or program.block(statement) is not program.block(program.statement(second) or statement):
+        return ()
+    if statement.lineno == getattr(program.statement(second), "lineno", 0):
+        return ()
+    made = f"{name} = {program.segment(first.slice)}"
+    place = program.place(statement)
+    start = type(place)(place.line, place.column, place.line, place.column)
+    edits = program.splice(
+        (start, f"{made}\n{program.indent(statement)}"), (program.place(first.slice), name), (program.place(second.slice), name)
+    )
+    return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
+RULE = Rule(
+    code="PL414",
+    name="rows-in-different-order",
+    severity="warning",
+    title=T(en="Examples and labels are shuffled in two different orders", zh="样本与标签以两种不同的次序打乱"),
+    what=T(
+        en="A program shuffles its examples and its labels, each with an order of its own, so every example is taught the label of some "
+        "other one. Draw one order and take both by it.",
+        zh="程序把样本与标签各自打乱，用的是两种次序，于是每个样本学到的是别的样本的标签。请只抽取一种次序，两者都按它来取。",
+    ),
+    why=T(
+        en="A tensor of examples and a tensor of labels are tied by nothing but the number of the row. `x[torch.randperm(n)]` makes a new "
+        "tensor with the rows in a new order; a second `torch.randperm(n)` draws other numbers. Shapes and types fit, the loss falls to "
+        "that "
+        "of guessing by the frequency of labels, and no error is raised.",
+        zh="样本张量与标签张量之间只靠行号对应。`x[torch.randperm(n)]` 生成一个行序不同的新张量；第二个 `torch.randperm(n)` 抽取的是另一"
+        "组数。"
+        "形状与类型都对得上，损失会降到按标签频率猜测的水平，而不会报错。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x = torch.randn(6, 2)
+y = (x[:, 0] > 0).float().unsqueeze(1)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.5)
+for _ in range(3):
+    inputs = x[torch.randperm(6)]  # made
+    targets = y[torch.randperm(6)]  # PL414
+    loss = F.binary_cross_entropy_with_logits(net(inputs), targets)  # used
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x = torch.randn(6, 2)
+y = (x[:, 0] > 0).float().unsqueeze(1)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.5)
+for _ in range(3):
+    order = torch.randperm(6)
+    inputs = x[order]
+    targets = y[order]
+    loss = F.binary_cross_entropy_with_logits(net(inputs), targets)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    inputs = x[torch.randperm(6)]\n",
+            "    torch.manual_seed(1)\n    inputs = x[torch.randperm(6)]\n",
+            T(
+                en="A seed before the first order fixes both orders; they still differ from each other.",
+                zh="在第一次抽取前设定种子会固定两种次序，但它们彼此仍然不同。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.randperm.html",),
+)
