@@ -166,6 +166,14 @@ class Story:
         self.asked = self.asked or (field == "cells" and any(value is None for _, value in values))
         return values
 
+    def held(self, label: str | None, step: int | None) -> dict[int, Any]:
+        """The values that the trace has of a tensor's storage at ``step``, by position; empty where it has none, and none are requested."""
+        asked = self.asked
+        cells = (self.record("storages", (self.tensor(label, step) or {}).get("storage"), step) or {}).get("cells")
+        self.asked = asked
+        shown = cells.get("shown", ()) if isinstance(cells, dict) else enumerate(cells or ())
+        return {int(place): value for place, value in shown}
+
     @cached_property
     def tensors(self) -> dict[str, Record]:
         """All tensors and arrays as they were last known, by label, in birth order."""

@@ -1,0 +1,229 @@
+"""PL518: a loss compares a result with the same result computed again, so it never changes and its gradient cancels."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.trace import Event, T
+
+COMPARES = ("sub", "__sub__", "div", "truediv", "true_divide", "__truediv__", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
+CHANCE = {"rand", "dropout", "bernoulli", "normal", "multinomial", "sample", "perm", "exponential", "empty", "gumbel", "rrelu", "apply"}
+ROUNDS = 2
+DEEP = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """In each of the ``events`` of one line both operands are results of the same calls with the same inputs."""
+
+    events: tuple[Event, ...]
+    one: str
+    other: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that compares two equal results, in several rounds of a training, on the way to a loss."""
+    if not story.trace.optimizer_steps:
+        return
+    same, places = Sameness(story), defaultdict(list)
+    for event in story.calls(*COMPARES):
+        labels = [operand.label for operand in event.operands[:2] if operand.label is not None]
+        if event.error is None and len(labels) == 2 and labels[0] != labels[1] and _both_trained(story, labels, event):
+            places[event.span].append((event, labels))
+    for rounds in places.values():
+        if len(rounds) >= ROUNDS and all(same.key(a, e.step) == same.key(b, e.step) for e, (a, b) in rounds):
+            (_, labels), events = rounds[0], tuple(event for event, _ in rounds)
+            steps = [update.step for update in story.trace.optimizer_steps]
+            if any(events[0].step < step <= events[-1].step for step in steps):
+                yield _finding(story, Same(events, labels[0], labels[1]))
+
+
+def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
+    """Whether both operands carry a graph, and a backward went through the comparison."""
+    records = [story.tensor(label, event.step) or {} for label in (*labels, *event.results[:1])]
+    node = story.record("nodes", records[-1].get("grad_fn")) or {}
+    return all(r.get("requires_grad") and not r.get("is_leaf") for r in records) and node.get("ran") is not None
+
+
+class Sameness:
+    """Numbers for computations: two results with one number were computed by the same calls from the same values."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self._numbers: dict[object, int] = {}
+        self._of: dict[str, int] = {}
+        self._writes: dict[str, list[int]] = defaultdict(list)
+        for event in story.events:
+            for storage in event.writes:
+                self._writes[storage].append(event.step)
+
+    def key(self, label: str, step: int) -> int:
+        """The number of the computation of ``label``."""
+        pending = [label]
+        while pending:
+            here = pending[-1]
+            if here in self._of:
+                pending.pop()
+                continue
+            event = self._made(here, step)
+            given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+            missing = [each for each in given if each not in self._of and self._made(each, step) is not None]
+            if missing and len(pending) < DEEP:
+                pending += missing
+                continue
+            pending.pop()
+            self._of[here] = self._number(here, event)
+        return self._of[label]
+
+    def _made(self, label: str, step: int) -> Event | None:
+        """The call that computed ``label`` and nothing else did since; ``None`` where it counts as given."""
+        record = self.story.tensor(label, step) or {}
+        event = self.story.event(record.get("born"))
+        if event is None or event.kind != "call" or label not in event.results or (record.get("is_leaf") and record.get("requires_grad")):
+            return None
+        if any(word in event.name for word in CHANCE) or not event.operands:
+            return None
+        return None if len(self._writes.get(str(record.get("storage")), ())) > 0 else event
+
+    def _number(self, label: str, event: Event | None) -> int:
+        key: object = label
+        if event is not None:
+            given = tuple(self._input(o.label, event.step) if o.label is not None else (o.name, o.text) for o in event.operands)
+            if event.name == "clone" and isinstance(given[0], int):
+                return given[0]
+            key = (event.op, given, event.results.index(label))
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _input(self, label: str, step: int) -> object:
+        """What a call was given: a computation, or a tensor with the number of writes to it so far."""
+        if self._made(label, step) is not None and label in self._of:
+            return self._of[label]
+        writes = self._writes.get(str((self.story.tensor(label, step) or {}).get("storage")), ())
+        return label, bisect_left(writes, step)
+
+
+def _finding(story: Story, found: Same) -> Finding:
+    event = found.events[0]
+    span, here = story.span(event.step), at_line(story, story.span(event.step))
+    one, other = (expression(story, label, event.step) for label in (found.one, found.other))
+    value = "1" if event.name in QUOTIENTS else "0"
+    born = (story.tensor(found.other) or {}).get("born")
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} compares {one.en} with {other.en}, which is the same computation once more: the result is {value} "
+            f"in each "
+            f"of {len(found.events)} rounds.",
+            zh=f"{here.zh}把 {one.zh} 与 {other.zh} 相比，而后者是同样的计算：{len(found.events)} 轮里结果都是 {value}。",
+        ),
+        T(
+            en="Both were computed by the same calls from the same weights and inputs, in the same round. Their gradients are equal too "
+            "and "
+            "meet here with opposite signs, so nothing is learned from the comparison. What belongs to an earlier moment has to be "
+            "computed "
+            "then, without a graph, and kept.",
+            zh="两者在同一轮里由同样的调用、同样的权重与输入算出。它们的梯度也相等，在这里以相反的符号相遇，所以从这个比较学不到任何东西"
+            "。属于较早时刻的"
+            "值必须在那时不带计算图地算出并保存。",
+        ),
+        related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
+        fixes=_fixes(story, event, found.other),
+        facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event, other: str) -> tuple[Fix, ...]:
+    program = story.program
+    node = written_as(story, event, other) if program.tree is not None else None
+    if not isinstance(node, ast.expr):
+        return ()
+    title = T(
+        en=f"Take it as a constant: `{snippet(story, program.place(node))}.detach()`",
+        zh=f"把它当作常数：`{snippet(story, program.place(node))}.detach()`",
+    )
+    return unique(program.text, [Fix(title, program.replace((node, f"{in_parentheses(program, node)}.detach()")), meaning="later")])
+
+
+RULE = Rule(
+    code="PL518",
+    name="compared-with-itself",
+    severity="warning",
+    title=T(en="A loss compares a result with the same result computed again", zh="损失把一个结果与它自己的重复计算相比"),
+    what=T(
+        en="A program compares new results with old ones to see how far it has moved, but computes the old ones anew in each round, "
+        "with the "
+        "new weights. Both are always equal. Compute the old results once, before the updates, and keep them.",
+        zh="程序想把新结果与旧结果相比，看走了多远，却在每一轮都用新的权重重新计算旧结果。两者总是相等。请在更新之前计算一次旧结果并保存。",
+    ),
+    why=T(
+        en="In policy gradients the ratio `exp(new - old)` of two log-probabilities is 1 in the first round, and its gradient is that "
+        "of `new` "
+        "alone, as long as `old` is a constant. If `old` has a graph as well, backward goes into both, and as they are the same "
+        "function of the "
+        "same weights, the two gradients cancel exactly. A clipped ratio that is always 1 is never clipped either. `detach()` makes the "
+        "value a "
+        "constant; `torch.no_grad()` does it for a block.",
+        zh="在策略梯度里，两个对数概率之比 `exp(new - old)` 在第一轮是 1；只要 `old` 是常数，它的梯度就是 `new` 的梯度。若 `old` 也带着"
+        "计算图，反向传播"
+        "会进入两边，而它们是同样权重的同一个函数，两份梯度恰好抵消。始终为 1 的比值也永远不会被截断。`detach()` 把这个值变成常数；"
+        "`torch.no_grad()` 对整个代码块这样做。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+policy = torch.nn.Linear(3, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.5)
+states, actions, gains = torch.randn(4, 3), torch.tensor([[0], [1], [1], [0]]), torch.randn(4, 1)
+for _ in range(3):
+    old = torch.log_softmax(policy(states), 1).gather(1, actions)  # made
+    new = torch.log_softmax(policy(states), 1).gather(1, actions)
+    ratio = torch.exp(new - old)  # PL518
+    loss = -torch.min(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), policy.weight.grad.abs().sum().item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+policy = torch.nn.Linear(3, 2)
+opt = torch.optim.SGD(policy.parameters(), lr=0.5)
+states, actions, gains = torch.randn(4, 3), torch.tensor([[0], [1], [1], [0]]), torch.randn(4, 1)
+for _ in range(3):
+    old = torch.log_softmax(policy(states), 1).gather(1, actions)
+    new = torch.log_softmax(policy(states), 1).gather(1, actions)
+    ratio = torch.exp(new - old.detach())
+    loss = -torch.min(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), policy.weight.grad.abs().sum().item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "old = torch.log_softmax(policy(states), 1).gather(1, actions)",
+            "old = torch.log_softmax(policy(states), 1).gather(1, actions).clone()",
+            T(
+                en="A clone has memory of its own, but backward goes through it to the same weights.",
+                zh="克隆有自己的内存，但反向传播会穿过它到达同样的权重。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.no_grad.html",
+    ),
+)

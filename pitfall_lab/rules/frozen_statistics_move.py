@@ -1,0 +1,218 @@
+"""PL908: a frozen network went on changing the running statistics of its batch norm, because it stayed in training mode."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.trace import Event, T
+
+ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """``passes`` of one normalisation with the frozen ``weight`` changed its statistics while other parameters were trained."""
+
+    passes: tuple[Pass, ...]
+    weight: str
+    update: Event | None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for the frozen network: the first of its normalisations that still moves."""
+    updates = story.trace.optimizer_steps
+    if not updates:
+        return
+    layers: dict[object, list[Pass]] = defaultdict(list)
+    for each in Modes(story).passes:
+        if each.kind == "batch_norm" and each.weight is not None:
+            layers[each.layer].append(each)
+    trained = {label for update in updates for label in update.holds}
+    for passes in layers.values():
+        weight = passes[0].weight
+        active = [each for each in passes if each.active]
+        between = sum(any(a.event.step < u.step < b.event.step for u in updates) for a, b in pairwise(active))
+        if between >= ROUNDS - 1 and weight is not None and _is_frozen(story, weight, passes[0], trained):
+            yield _finding(story, Moving(tuple(active), weight, story.event(updates[0].step)))
+            return
+
+
+def _is_frozen(story: Story, weight: str, first: Pass, trained: set[str]) -> bool:
+    """Whether the layer's weight never requires grad from its first use on, is in no optimizer, and never written then."""
+    flags = [bool(value) for step, value in story.history("tensors", weight, "requires_grad") if step > first.event.step]
+    record = story.tensor(weight, first.event.step) or {}
+    if record.get("requires_grad") or any(flags) or weight in trained or record.get("kind") != "parameter":
+        return False
+    held = {label for made in story.trace.optimizers for label in made.holds}
+    return weight not in held and not story.writes(str(record.get("storage")), first.event.step, len(story.events))
+
+
+def _finding(story: Story, found: Moving) -> Finding:
+    first, last = found.passes[0].event, found.passes[-1].event
+    span = story.span(first.step)
+    here = at_line(story, span)
+    count = len(found.passes)
+    return RULE.finding(
+        span, first.step,
+        T(
+            en=f"{capital(here.en)} moves the running statistics of a batch norm whose weights are frozen: it was called {count} times in "
+            "training mode.",
+            zh=f"{here.zh}改变了一个权重已冻结的 batch norm 的运行统计量：它在训练模式下被调用了 {count} 次。",
+        ),
+        T(
+            en="`requires_grad=False` keeps the weights from being trained. The mean and the variance of a batch norm are no "
+            "parameters: in "
+            "training mode every forward moves them towards the new data, and normalises by the batch instead of by them. So the frozen "
+            "part "
+            "is another network after training than before. Call `eval()` on it after each `train()`.",
+            zh="`requires_grad=False` 使权重不被训练。batch norm 的均值与方差不是参数：在训练模式下，每次前向都会把它们移向新数据，而且"
+            "按批次而不是按它们"
+            "归一化。所以冻结的部分在训练之后已是另一个网络。请在每次 `train()` 之后对它调用 `eval()`。",
+        ),
+        related=[story.related("used", last.step, T(en="moved again here", zh="在这里再次移动"))] if last.span != first.span else [],
+        fixes=_fixes(story, found),
+        facts=[Fact("passes", count, story.by(last.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
+    """Switch to evaluation mode what the program froze by a loop over ``….parameters()``."""
+    program = story.program
+    if program.tree is None:
+        return ()
+    frozen = [name for name in (_frozen(story, found.weight),) if name]
+    switches = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "train" and not n.args and not n.keywords]
+    fixes = []
+    for name in frozen:
+        title = T(en=f"Put the frozen part in evaluation mode: `{name}.eval()`", zh=f"把冻结的部分设为评估模式：`{name}.eval()`")
+        statements = [s for n in switches if isinstance(s := program.parents.get(n), ast.Expr)]
+        if statements:
+            edits = [edit for s in sorted(statements, key=lambda s: -s.lineno) for edit in program.insert_after(s, f"{name}.eval()")]
+            fixes.append(Fix(title, tuple(edits), meaning="later"))
+        step = next(
+            (e.step for e in story.calls("requires_grad_", "requires_grad") if e.operands and e.operands[0].label == found.weight), None
+        )
+        place = program.statement_at(story.span(step)) if step is not None else None
+        while place is not None and isinstance(outer := program.parents.get(place), ast.For):
+            place = outer
+        if place is not None and not statements:
+            fixes.append(Fix(title, program.insert_after(place, f"{name}.eval()"), meaning="later"))
+    return unique(program.text, fixes)
+
+
+def _frozen(story: Story, weight: str) -> str | None:
+    """``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the weight."""
+    program = story.program
+    for event in story.calls("requires_grad_", "requires_grad"):
+        if not event.operands or event.operands[0].label != weight:
+            continue
+        node = program.at(story.span(event.step))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "requires_grad_":
+            value = node.func.value
+            if not isinstance(value, ast.Name) or not _loop(story, node):
+                return program.segment(value)
+        loop = _loop(story, node) if node is not None else None
+        source = loop.iter if loop is not None else None
+        if (
+            isinstance(source, ast.Call)
+            and isinstance(source.func, ast.Attribute)
+            and source.func.attr in ("parameters", "named_parameters")
+        ):
+            return program.segment(source.func.value)
+    return None
+
+
+def _loop(story: Story, node: ast.AST) -> ast.For | None:
+    """The loop around ``node`` that goes over parameters."""
+    return next(
+        (n for n in story.program.ancestors(node) if isinstance(n, ast.For) and "parameters()" in story.program.segment(n.iter)), None
+    )
+
+
+RULE = Rule(
+    code="PL908",
+    name="frozen-statistics-move",
+    severity="warning",
+    title=T(en="A frozen network's running statistics go on changing", zh="冻结的网络的运行统计量仍在改变"),
+    what=T(
+        en="A program freezes a trained part of a network and trains the rest, but the frozen part still measures the mean and variance "
+        "of the "
+        "new data and changes with them. Freezing the weights is not enough: put that part in evaluation mode with `eval()`.",
+        zh="程序冻结了网络中训练好的部分而训练其余部分，但冻结的部分仍在测量新数据的均值与方差，并随之改变。只冻结权重不够：请用 "
+        "`eval()` 把那一部分设为"
+        "评估模式。",
+    ),
+    why=T(
+        en="A batch norm layer has two kinds of numbers: parameters, which gradients train, and buffers, which `forward` itself updates in "
+        "training mode. `requires_grad_(False)` and `torch.no_grad()` concern gradients only. `model.train()` sets the mode of all "
+        "parts, the "
+        "frozen one included, so `eval()` has to be called on it again after each `train()`, or `train()` be overridden.",
+        zh="batch norm 层有两类数：由梯度训练的参数，以及在训练模式下由 `forward` 自己更新的缓冲区。`requires_grad_(False)` 与 "
+        "`torch.no_grad()` 只涉及"
+        "梯度。`model.train()` 会设置所有部分的模式，包括冻结的部分，所以每次 `train()` 之后都要再对它调用 `eval()`，或者重写 `train()`。",
+    ),
+    bad="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+for p in body.parameters():
+    p.requires_grad_(False)
+head = nn.Linear(2, 1)
+model = nn.Sequential(body, head)
+opt = torch.optim.SGD(head.parameters(), lr=0.1)
+x, y = torch.randn(4, 3) + 2, torch.randn(4, 1)
+model.train()
+for _ in range(3):
+    loss = ((model(x) - y) ** 2).mean()  # PL908
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), body[1].running_mean)
+""",
+    good="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+body = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+for p in body.parameters():
+    p.requires_grad_(False)
+head = nn.Linear(2, 1)
+model = nn.Sequential(body, head)
+opt = torch.optim.SGD(head.parameters(), lr=0.1)
+x, y = torch.randn(4, 3) + 2, torch.randn(4, 1)
+model.train()
+body.eval()
+for _ in range(3):
+    loss = ((model(x) - y) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), body[1].running_mean)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "model.train()\n",
+            "body.eval()\nmodel.train()\n",
+            T(
+                en="`model.train()` switches all of its parts, so `body` is in training mode again.",
+                zh="`model.train()` 会切换它的所有部分，所以 `body` 又回到训练模式。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.BatchNorm1d.html",
+        "https://docs.pytorch.org/docs/stable/notes/autograd.html",
+    ),
+)

@@ -1,0 +1,206 @@
+"""PL616: a hook was registered again in each round and never removed, so it runs once more each time."""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital, snippet
+from pitfall_lab.trace import Event, Span, T
+
+ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Piling:
+    """``registration`` is the call that registers; the hook's line ``runs`` ran ``counts`` times in successive rounds."""
+
+    registration: ast.Call
+    runs: tuple[Event, ...]
+    counts: tuple[int, ...]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each registration after which the hook runs once in the first round, twice in the second, and so on."""
+    registrations = _registrations(story)
+    backwards = [backward.step for backward in story.backwards() if backward.error is None]
+    if not registrations or len(backwards) < ROUNDS:
+        return
+    lines: dict[tuple[ast.Call, Span], list[Event]] = defaultdict(list)
+    for event in story.calls():
+        if event.scope and event.span is not None and event.span.source == 0:
+            registration = registrations.get(event.scope[-1].rsplit(".", 1)[-1]) or _of_lambda(story, registrations, event)
+            if registration is not None:
+                lines[(registration, event.span)].append(event)
+    told = set[ast.Call]()
+    for (registration, _), runs in lines.items():
+        counts = _counts(runs, backwards)
+        if registration not in told and len(counts) >= ROUNDS and counts[0] > 0 and _grows(counts):
+            told.add(registration)
+            yield _finding(story, Piling(registration, tuple(runs), counts))
+
+
+def _registrations(story: Story) -> dict[str, ast.Call]:
+    """The calls that register a hook, by the name of the hook's function; lambdas by their place."""
+    found: dict[str, ast.Call] = {}
+    for node in story.program.nodes:
+        if isinstance(node, ast.Call) and call_name(node).startswith("register_") and call_name(node).endswith("hook"):
+            for given in node.args:
+                if isinstance(given, ast.Name | ast.Attribute):
+                    found.setdefault(story.program.segment(given).rsplit(".", 1)[-1], node)
+                elif isinstance(given, ast.Lambda):
+                    found.setdefault(_key(given), node)
+    return found
+
+
+def _key(node: ast.Lambda) -> str:
+    return f"{node.lineno}:{node.col_offset}"
+
+
+def _of_lambda(story: Story, registrations: dict[str, ast.Call], event: Event) -> ast.Call | None:
+    if not event.scope[-1].endswith("<lambda>"):
+        return None
+    node = story.program.at(event.span)
+    around = [node, *story.program.ancestors(node)] if node is not None else []
+    return next((registrations[_key(n)] for n in around if isinstance(n, ast.Lambda) and _key(n) in registrations), None)
+
+
+def _counts(runs: list[Event], backwards: list[int]) -> tuple[int, ...]:
+    """How often the line ran up to the end of each backward since the one before, from the first round in which it did."""
+    # a hook on a gradient runs inside the backward, one on a module before it
+    rounds = Counter(bisect_left(backwards, event.parent if event.parent in backwards else event.step) for event in runs)
+    complete = [rounds[number] for number in range(min(rounds), len(backwards))]
+    return tuple(complete)
+
+
+def _grows(counts: tuple[int, ...]) -> bool:
+    """Whether each round has as many runs more as the first one had."""
+    return all(count == counts[0] * number for number, count in enumerate(counts, 1))
+
+
+def _finding(story: Story, found: Piling) -> Finding:
+    program, last = story.program, found.runs[-1]
+    span = program.place(found.registration)
+    here, there = at_line(story, span), at_line(story, story.span(last.step))
+    counts = ", ".join(str(count) for count in found.counts[:5])
+    return RULE.finding(
+        span, found.runs[0].step,
+        T(
+            en=f"{capital(here.en)} registers its hook again in every round: it ran {counts} times in the first "
+            f"{min(5, len(found.counts))} rounds.",
+            zh=f"{here.zh}在每一轮都重新注册钩子：前 {min(5, len(found.counts))} 轮里它分别运行了 {counts} 次。",
+        ),
+        T(
+            en=f"A hook stays until it is removed. `{snippet(story, span)}` adds one more each time, and all of them run, one after the "
+            f"other: "
+            f"what {there.en} does to the tensor is done again and again.",
+            zh=f"钩子在被移除之前一直有效。`{snippet(story, span)}` 每次再添加一个，而且它们会依次全部运行：{there.zh}对张量所做的事一遍"
+            f"又一遍地重复。",
+        ),
+        related=[story.related("used", last.step, T(en="runs once more in every round", zh="每一轮多运行一次"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("runs", list(found.counts), story.by(last.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Piling) -> tuple[Fix, ...]:
+    program = story.program
+    statement = program.statement(found.registration)
+    if not isinstance(statement, ast.Expr) or statement.value is not found.registration:
+        return ()
+    text, fixes = program.segment(statement), []
+    loop = next((n for n in program.ancestors(statement) if isinstance(n, ast.For | ast.While)), None)
+    if loop is not None and program.function(loop) is program.function(statement) and program.stands_alone(statement):
+        outermost = [n for n in program.ancestors(statement) if isinstance(n, ast.For | ast.While)][-1]
+        edits = merge(program.delete(statement), program.insert_before(outermost, text))
+        if edits is not None:
+            fixes.append(Fix(T(en="Register it once, before the loop", zh="只注册一次，放在循环之前"), edits, meaning="later"))
+    backward = next((b for b in story.backwards() if program.statement_at(story.span(b.step)) in program.block(statement)), None)
+    ends = program.statement_at(story.span(backward.step)) if backward is not None else None
+    words = {n.id for n in program.nodes if isinstance(n, ast.Name)}
+    if ends is not None and "handle" not in words:
+        edits = merge(program.replace((statement, f"handle = {text}")), program.insert_after(ends, "handle.remove()"))
+        if edits is not None:
+            title = T(en="Remove it after the backward: `handle.remove()`", zh="在反向传播之后移除：`handle.remove()`")
+            fixes.append(Fix(title, edits, meaning="later"))
+    return unique(program.text, fixes)
+
+
+RULE = Rule(
+    code="PL616",
+    name="hook-registered-again",
+    severity="warning",
+    title=T(en="A hook is registered again in every round and runs once more each time", zh="钩子在每一轮都重新注册，每次多运行一遍"),
+    what=T(
+        en="A program wants a small function to be called on each gradient, and says so again in every round of its loop. In the tenth "
+        "round it "
+        "is called ten times. Register it once, before the loop, or remove it at the end of each round.",
+        zh="程序想让一个小函数在每个梯度上被调用，却在循环的每一轮都重新注册。到第十轮它会被调用十次。请在循环之前注册一次，或在每一轮结"
+        "束时移除。",
+    ),
+    why=T(
+        en="`register_hook` and the other functions of this kind append to a list that belongs to the tensor or the module, which "
+        "outlives the "
+        "round. Hooks in the list run in order, each on what the one before returned: a hook that halves the gradient divides it by "
+        "1024 in "
+        "the tenth round. Each returns a handle; its `remove()` takes the hook off the list. On a result that is computed anew in each "
+        "round a "
+        "hook has to be registered anew, and disappears with it.",
+        zh="`register_hook` 等函数把钩子加到属于张量或模块的列表里，而这个张量或模块在一轮之后仍然存在。列表中的钩子依次运行，每个都作用"
+        "于前一个返回的值："
+        "一个把梯度减半的钩子到第十轮会把它除以 1024。每次注册都返回一个句柄，其 `remove()` 会把钩子从列表中移除。对于每轮重新计算的结果"
+        "，钩子需要每轮"
+        "注册，并随它一起消失。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+for _ in range(3):
+    net.weight.register_hook(lambda g: g * 0.5)  # PL616 used
+    loss = ((net(x) - y) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), net.weight.grad)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+net.weight.register_hook(lambda g: g * 0.5)
+for _ in range(3):
+    loss = ((net(x) - y) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item(), net.weight.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    opt.zero_grad()\n",
+            "    net.weight.grad = None\n    opt.zero_grad()\n",
+            T(
+                en="Clearing the gradient does not take hooks off: they belong to the weight.",
+                zh="清空梯度并不会移除钩子：它们属于权重。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.register_hook.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html",
+    ),
+)

@@ -1,0 +1,282 @@
+"""PL808: a loss is NaN: an operation without an answer made it, such as a softmax of nothing but ``-inf``, or 0 / 0."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.axes import dimension
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, whole
+from pitfall_lab.rules.signals.value_origins import argument as given
+from pitfall_lab.trace import Event, T
+
+SOFTMAX = {"softmax", "log_softmax"}
+QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
+LOGARITHMS = {"log", "log2", "log10", "log1p", "sqrt"}
+MEANS = {"mean", "std", "var", "nanmean", "median"}
+UPWARD = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """``event`` made the first NaN of a loss; ``why`` says from what."""
+
+    event: Event
+    backward: Event
+    why: T
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding: after the first step with NaN every number is NaN."""
+    for backward in story.backwards():
+        start = backward.operands[0].label if backward.operands else None
+        values = story.held(start, backward.step)
+        if values and all(value == "nan" for value in values.values()):
+            made = _made(story, start, backward)
+            if made is not None:
+                yield _finding(story, made)
+            return
+
+
+def _made(story: Story, start: str | None, backward: Event) -> Made | None:
+    """The call on the way to the loss that made NaN of numbers, where the trace has the numbers that show why."""
+    pending, seen = deque([start]), {start}
+    found: list[Made] = []
+    while pending and len(seen) < UPWARD:
+        here = pending.popleft()
+        event = story.event((story.tensor(here, backward.step) or {}).get("born"))
+        if event is None or event.kind != "call" or here not in event.results or event.step >= backward.step:
+            continue
+        why = _why(story, event)
+        if why is not None:
+            found.append(Made(event, backward, why))
+        for operand in event.operands:
+            if operand.label is not None and operand.label not in seen:
+                seen.add(operand.label)
+                pending.append(operand.label)
+    return min(found, key=lambda made: made.event.step) if found else None
+
+
+def _why(story: Story, event: Event) -> T | None:
+    """What about the operands of a call has no answer; ``None`` when that is not shown, or some operand is NaN itself."""
+    before = event.step - 1
+    labels = [operand.label for operand in event.operands if operand.label is not None]
+    if not labels or any("nan" in story.held(label, before).values() for label in labels):
+        return None
+    test = next((test for names, test in REASONS if event.name in names), None)
+    return test(story, event) if test is not None else None
+
+
+def _no_score(story: Story, event: Event) -> T | None:
+    """A row of a softmax in which every score is ``-inf``."""
+    label, axis = str(event.operands[0].label), dimension(story, event)
+    shape, held = story.shape(label, event.step) or (), story.held(label, event.step - 1)
+    record = story.tensor(label, event.step) or {}
+    if axis is None or not shape:
+        return None
+    steps, offset = list(record.get("stride") or ()), int(record.get("offset") or 0)
+    for place in [place for place, value in held.items() if value == "-inf"]:
+        at = ((place - offset) // steps[axis]) % shape[axis] if steps[axis] else 0
+        row = [place + (i - at) * steps[axis] for i in range(shape[axis])]
+        if all(held.get(cell) == "-inf" for cell in row):
+            return T(
+                en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
+                zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
+            )
+    return None
+
+
+def _zero_by_zero(story: Story, event: Event) -> T | None:
+    labels = [operand.label for operand in event.operands[:2]]
+    if len(labels) != 2 or None in labels:
+        return None
+    above, below = (story.held(label, event.step - 1) for label in labels)
+    zeros = set(below.values()) & {0} and (
+        len(below) == 1 or {p for p, v in below.items() if v == 0} & {p for p, v in above.items() if v == 0}
+    )
+    return T(en="It divides 0 by 0.", zh="这里用 0 除以 0。") if zeros and 0 in above.values() else None
+
+
+def _below_zero(story: Story, event: Event) -> T | None:
+    held = story.held(event.operands[0].label, event.step - 1)
+    limit = -1 if event.name == "log1p" else 0
+    low = [value for value in held.values() if isinstance(value, int | float) and value < limit]
+    if not low:
+        return None
+    return T(
+        en=f"It is given {low[0]:.4g}, and has no real result below {limit}.", zh=f"它得到 {low[0]:.4g}，而小于 {limit} 时没有实数结果。"
+    )
+
+
+def _of_nothing(story: Story, event: Event) -> T | None:
+    """A mean of no number; a standard deviation of a single one."""
+    shape = story.shape(event.operands[0].label, event.step)
+    axis = whole(given(event, "dim", 1))
+    if shape is None or (axis is None and given(event, "dim", 1) is not None):
+        return None
+    count = math.prod(shape) if axis is None else shape[axis]
+    if count == 0:
+        return T(en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。")
+    if count == 1 and event.name in ("std", "var"):
+        return T(
+            en="It is given a single number, and divides by one less than their count.",
+            zh="它只得到一个数，而除数是个数减一。",
+        )
+    return None
+
+
+def _no_target(story: Story, event: Event) -> T | None:
+    """A cross entropy whose targets are all left out."""
+    left_out = whole(given(event, "ignore_index"))
+    label = event.operands[1].label if len(event.operands) > 1 else None
+    held, shape = story.held(label, event.step - 1), story.shape(label, event.step) or ()
+    if left_out is None or not held or len(held) < math.prod(shape) or any(value != left_out for value in held.values()):
+        return None
+    return T(
+        en=f"Every target is {left_out}, the number that is left out: the mean of no loss is 0 / 0.",
+        zh=f"所有目标都是 {left_out}，即被忽略的那个数：空的平均值是 0 / 0。",
+    )
+
+
+REASONS: tuple[tuple[set[str], Callable[[Story, Event], T | None]], ...] = (
+    (SOFTMAX, _no_score), (QUOTIENTS, _zero_by_zero), (LOGARITHMS, _below_zero), (MEANS, _of_nothing),
+    ({"cross_entropy", "nll_loss"}, _no_target),
+)  # fmt: skip
+
+
+def _finding(story: Story, made: Made) -> Finding:
+    span = story.span(made.event.step)
+    here, there = at_line(story, span), at_line(story, story.span(made.backward.step))
+    what = expression(story, made.event.operands[0].label, made.event.step)
+    return RULE.finding(
+        span, made.event.step,
+        T(
+            en=f"{capital(here.en)} makes NaN, which is no number, of {what.en}, and the loss that {there.en} starts from is NaN.",
+            zh=f"{here.zh}把 {what.zh} 变成了 NaN（不是数），而{there.zh}的反向传播从一个 NaN 的损失开始。",
+        ),
+        T(
+            en=f"{made.why.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, and after the "
+            f"next "
+            "update into every weight.",
+            zh=f"{made.why.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
+        ),
+        related=[story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN"))],
+        fixes=_fixes(story, made),
+        facts=[Fact("made", made.event.op, story.by(made.event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
+    """For masked scores: give a row without any the share of 0, by putting a finite number there and clearing it afterwards."""
+    program = story.program
+    node = program.at(story.span(made.event.step)) if program.tree is not None else None
+    if not isinstance(node, ast.Call) or made.event.name != "softmax":
+        return ()
+    torch, first = torch_name(program), node.args[0] if node.args else None
+    infinite = [
+        n for n in program.nodes if isinstance(n, ast.Call | ast.Attribute | ast.UnaryOp) and _is_minus_infinity(program.segment(n))
+    ]
+    outermost = [n for n in infinite if not any(n is not m and program.parents.get(n) is m for m in infinite)]
+    masks = [n for n in outermost if _fills(story, n, made)]
+    fixes = []
+    if len(masks) == 1:
+        title = T(en="Mask with a large negative number: a row without scores becomes even", zh="用很大的负数遮住：没有分数的一行变为均匀")
+        fixes.append(Fix(title, program.replace((masks[0], "-1e9")), meaning="shape"))
+    if first is not None and torch is not None and isinstance(node.func, ast.Attribute):
+        title = T(en="Give such a row the share 0: `nan_to_num()` after it", zh="让这样的一行份额为 0：之后用 `nan_to_num()`")
+        fixes.append(Fix(title, program.replace((node, f"{in_parentheses(program, node)}.nan_to_num()")), meaning="shape"))
+    return unique(program.text, fixes)
+
+
+def _is_minus_infinity(text: str) -> bool:
+    return text.replace("'", '"') in ('float("-inf")', '-float("inf")', "-torch.inf", "-math.inf", "-np.inf")
+
+
+def _fills(story: Story, node: ast.AST, made: Made) -> bool:
+    """Whether ``node`` is the number that a masking call on the way to the softmax puts in."""
+    label: str | None = made.event.operands[0].label
+    for _ in range(10):
+        event = story.event((story.tensor(label) or {}).get("born"))
+        if event is None or not event.operands:
+            return False
+        if event.name in ("masked_fill", "where"):
+            call = story.program.at(story.span(event.step))
+            return call is not None and any(n is node for n in ast.walk(call))
+        if event.name not in SAME_NUMBERS | {"div", "mul", "add"}:
+            return False
+        label = event.operands[0].label
+    return False
+
+
+RULE = Rule(
+    code="PL808",
+    name="nan-in-the-loss",
+    severity="warning",
+    title=T(en="An operation without an answer makes the loss NaN", zh="一个没有答案的运算使损失变成 NaN"),
+    what=T(
+        en='A program divides nothing by nothing somewhere, and from there on every result is NaN, "not a number". It often happens to a '
+        "row that is masked out completely, to the mean of an empty selection, or to a standard deviation of a single number. Leave such a "
+        "case out, or give it a value.",
+        zh="程序在某处用“什么也没有”除以“什么也没有”，从此每个结果都是 NaN，即“不是数”。常见于被完全遮住的一行、空选择的平均值，或只有一"
+        "个数的"
+        "标准差。请排除这种情况，或为它指定一个值。",
+    ),
+    why=T(
+        en="Floating-point numbers have a special value for results that do not exist, such as `0 / 0` and `inf - inf`. `softmax` computes "
+        "`exp(score)` divided by their sum; where each score is `-inf` both are 0. NaN raises nothing, and every operation with it "
+        "gives NaN "
+        "again: one such row is enough for the mean over the batch, and one backward for all gradients. "
+        "`torch.autograd.set_detect_anomaly(True)` "
+        "raises where a gradient becomes NaN, but not where the loss did.",
+        zh="浮点数有一个特殊值表示不存在的结果，例如 `0 / 0` 与 `inf - inf`。`softmax` 用 `exp(分数)` 除以它们的和；当每个分数都是 "
+        "`-inf` 时两者都是 "
+        "0。NaN 不会报错，与它有关的每个运算又得到 NaN：一行就足以影响整个批次的平均值，一次反向传播就影响所有梯度。"
+        "`torch.autograd.set_detect_anomaly(True)` 会在梯度变成 NaN 处报错，而不是在损失变成 NaN 处。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+scores = torch.randn(2, 3, requires_grad=True)
+padding = torch.tensor([[False, False, True], [True, True, True]])
+masked = scores.masked_fill(padding, float("-inf"))
+shares = torch.softmax(masked, dim=1)  # PL808
+loss = (shares @ torch.arange(3.0)).mean()
+loss.backward()  # backward
+print(loss.item(), scores.grad)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+scores = torch.randn(2, 3, requires_grad=True)
+padding = torch.tensor([[False, False, True], [True, True, True]])
+masked = scores.masked_fill(padding, -1e9)
+shares = torch.softmax(masked, dim=1)
+loss = (shares @ torch.arange(3.0)).mean()
+loss.backward()
+print(loss.item(), scores.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "loss = (shares @ torch.arange(3.0)).mean()\n",
+            "loss = (shares @ torch.arange(3.0)).nanmean()\n",
+            T(
+                en="`nanmean` leaves the row out of the loss, but the gradient still comes back through the softmax of that row.",
+                zh="`nanmean` 在损失里略过了这一行，但梯度仍要经过这一行的 softmax 传回来。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nan_to_num.html",
+    ),
+)
