@@ -27,7 +27,31 @@ def find(story: Story) -> Iterator[Finding]:
         if isinstance(node, ast.AugAssign | ast.Assign) and _adds(story, node):
             yield from _summed(story, node, node.value)
         elif isinstance(node, ast.Call) and called(node) == "append" and len(node.args) == 1:
-            yield from _collected(story, node)
+            yield from _by_hook(story, node) if _in_hook(story.program, node) else _collected(story, node)
+
+
+def _in_hook(program: Program, call: ast.Call) -> bool:
+    """Is it a hook that keeps what it was given: a function, or a lambda, given to ``register_forward_hook``?"""
+    function = next((n for n in program.ancestors(call) if isinstance(n, ast.Lambda | ast.FunctionDef)), None)
+    if function is None or not isinstance(call.args[0], ast.Name) or call.args[0].id not in {a.arg for a in function.args.args}:
+        return False
+    hooks = (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "register_forward_hook")
+    given = (each for n in hooks for each in n.args[:1])
+    return any(each is function or (isinstance(each, ast.Name) and each.id == getattr(function, "name", None)) for each in given)
+
+
+def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
+    """Results of a module that a hook keeps in a list: those of one line that all outlive their rounds."""
+    if not story.trace.optimizer_steps:
+        return
+    places: dict[object, list[Event]] = defaultdict(list)
+    for event in story.calls():
+        if event.error is None and event.results and _node(story, event.results[0], event.step) is not None:
+            places[(event.span, event.op)].append(event)
+    for events in places.values():
+        if len(events) >= ROUNDS and all(_outlives(story, *pair, events[-1]) for pair in pairwise(events)):
+            yield _finding(story, events, story.program.statement(call) or call, call.args[0])
+            return
 
 
 def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:

@@ -29,23 +29,26 @@ def _leftovers(story: Story, moments: list[Moment]) -> Iterator[tuple[Moment, Mo
 
     The backward must be one of those that the first update had used, in its next round. Two losses in turn with one optimizer may be meant.
     """
-    used: Moment | None = None
+    used: list[Moment] = []  # an update of one round may be several calls: a step, then a projection
     added: Moment | None = None
     sources: set[str] = set()
     for moment in moments:
         if moment.kind == "used":
-            if used is not None and added is not None and same_update(story, used, moment):
-                yield used, added, moment
-            used, added = moment, None
+            if added is not None:
+                same = next((each for each in used if same_update(story, each, moment)), None)
+                if same is not None:
+                    yield same, added, moment
+                used, added = [], None
+            used.append(moment)
         elif moment.kind == "added":
-            if used is None:
+            if not used:
                 sources.add(snippet(story, story.span(moment.step)))
             elif added is None and moment.fresh:
-                used, sources = None, {snippet(story, story.span(moment.step))}
+                used, sources = [], {snippet(story, story.span(moment.step))}
             elif added is None and snippet(story, story.span(moment.step)) in sources:
                 added = None if is_nothing(story, moment.storage, moment.step - 1) else moment
         elif moment.kind == "cleared" or added is None:  # what is only scaled down after an update is a momentum by hand
-            used, added, sources = None, None, set() if moment.kind == "cleared" else sources
+            used, added, sources = [], None, set() if moment.kind == "cleared" else sources
 
 
 def _finding(story: Story, label: str, first: Moment, added: Moment, second: Moment) -> Finding:

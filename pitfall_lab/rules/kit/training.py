@@ -100,6 +100,8 @@ class _Reader:
                 self._born(label, effect.value)
             elif rest == ["storage"]:
                 self._born(label, {"storage": effect.value, "is_leaf": True})
+                if label in self.moments and self.leaves[label].read > self.leaves[label].added:
+                    self._note("used", label, event)  # `.data = …`
             elif rest == ["requires_grad"] and not effect.value and label in self.moments:
                 self._note("frozen", label, event)
             elif rest == ["grad"]:
