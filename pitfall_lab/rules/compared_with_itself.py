@@ -17,6 +17,8 @@ from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 COMPARES = ("sub", "__sub__", "div", "truediv", "true_divide", "__truediv__", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+DISTANCES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+"""What is 0 with gradient 0 where both sides are equal, also when one of them is a constant."""
 QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
 CHANCE = {"rand", "dropout", "bernoulli", "normal", "multinomial", "sample", "perm", "exponential", "empty", "gumbel", "rrelu", "apply"}
 ROUNDS = 2
@@ -50,10 +52,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
-    """Whether both operands carry a graph, and a backward went through the comparison."""
-    records = [story.tensor(label, event.step) or {} for label in (*labels, *event.results[:1])]
-    node = story.record("nodes", records[-1].get("grad_fn")) or {}
-    return all(r.get("requires_grad") and not r.get("is_leaf") for r in records) and node.get("ran") is not None
+    """Whether a backward went through the comparison, and both operands carry a graph; for a distance, one of them."""
+    records = [story.tensor(label, event.step) or {} for label in labels]
+    node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
+    graphs = [bool(record.get("requires_grad") and not record.get("is_leaf")) for record in records]
+    return node.get("ran") is not None and (any(graphs) if event.name in DISTANCES else all(graphs))
 
 
 class Sameness:
@@ -100,7 +103,7 @@ class Sameness:
         key: object = label
         if event is not None:
             given = tuple(self._input(o.label, event.step) if o.label is not None else (o.name, o.text) for o in event.operands)
-            if event.name == "clone" and isinstance(given[0], int):
+            if event.name in ("clone", "detach") and isinstance(given[0], int):
                 return given[0]
             key = (event.op, given, event.results.index(label))
         return self._numbers.setdefault(key, len(self._numbers))
@@ -127,7 +130,16 @@ def _finding(story: Story, found: Same) -> Finding:
             f"of {len(found.events)} rounds.",
             zh=f"{here.zh}把 {one.zh} 与 {other.zh} 相比，而后者是同样的计算：{len(found.events)} 轮里结果都是 {value}。",
         ),
-        T(
+        _why(story, found),
+        related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
+        fixes=_fixes(story, event, found.other),
+        facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
+    )  # fmt: skip
+
+
+def _why(story: Story, found: Same) -> T:
+    if all((story.tensor(label) or {}).get("requires_grad") for label in (found.one, found.other)):
+        return T(
             en="Both were computed by the same calls from the same weights and inputs, in the same round. Their gradients are equal too "
             "and "
             "meet here with opposite signs, so nothing is learned from the comparison. What belongs to an earlier moment has to be "
@@ -136,17 +148,22 @@ def _finding(story: Story, found: Same) -> Finding:
             zh="两者在同一轮里由同样的调用、同样的权重与输入算出。它们的梯度也相等，在这里以相反的符号相遇，所以从这个比较学不到任何东西"
             "。属于较早时刻的"
             "值必须在那时不带计算图地算出并保存。",
-        ),
-        related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
-        fixes=_fixes(story, event, found.other),
-        facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
-    )  # fmt: skip
+        )
+    return T(
+        en="Both were computed by the same calls from the same weights and inputs. A distance of 0 has the gradient 0, so nothing is "
+        "learned from "
+        "it: the two networks are one, or the target is the prediction itself. What is to be followed needs weights, or inputs, of its "
+        "own.",
+        zh="两者由同样的调用、同样的权重与输入算出。距离为 0 时梯度也是 0，所以学不到任何东西：两个网络其实是同一个，或者目标就是预测本"
+        "身。要追随的对象"
+        "需要有自己的权重或输入。",
+    )
 
 
 def _fixes(story: Story, event: Event, other: str) -> tuple[Fix, ...]:
     program = story.program
     node = written_as(story, event, other) if program.tree is not None else None
-    if not isinstance(node, ast.expr):
+    if not isinstance(node, ast.expr) or event.name in DISTANCES:
         return ()
     title = T(
         en=f"Take it as a constant: `{snippet(story, program.place(node))}.detach()`",

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
 
@@ -19,6 +21,7 @@ LOSSES = (
     "binary_cross_entropy_with_logits", "multi_margin_loss", "soft_margin_loss", "poisson_nll_loss", "sub", "__sub__",
 )  # fmt: skip
 DRAWN = {"randperm", "randint", "multinomial"}
+SORTED = {"sort", "argsort"}
 TAKES = {"__getitem__", "index_select"}
 PLAIN = SAME_NUMBERS | {"long", "int", "half", "squeeze", "div", "mul", "add", "sub", "one_hot", "type"} - {"stack", "cat"}
 UPWARD = 400
@@ -38,18 +41,19 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that orders labels otherwise than the examples that a loss compares them with."""
     told = set()
     taken = [order for event in story.calls(*TAKES) if (order := _order(story, event, _given(story, event))) is not None]
-    several = len({order.made.step for order in taken}) > 1 and bool(story.backwards())
-    for loss in story.calls(*LOSSES) if several else ():
+    several = len({order.made.step for order in taken}) > 1 or any(order.made.name in SORTED for order in taken)
+    for loss in story.calls(*LOSSES) if several and story.backwards() else ():
         pair = _sides(story, loss)
         if pair is None or loss.error is not None:
             continue
         labels = _orders(story, pair[1], loss.step, plain=True)
-        examples = _orders(story, pair[0], loss.step, plain=False) if labels is not None and len(labels) == 1 else None
-        if labels and examples is not None and len(examples) == 1 and _apart(story, examples[0], labels[0]):
-            place = story.span(labels[0].event.step)
-            if place not in told:
-                told.add(place)
-                yield _finding(story, examples[0], labels[0], loss)
+        examples = _orders(story, pair[0], loss.step, plain=False) if labels is not None and len(labels) < 2 else None
+        if labels is None or examples is None or len(examples) != 1:
+            continue
+        place = story.span((labels or examples)[0].event.step)
+        if place not in told and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair[1], loss)):
+            told.add(place)
+            yield _finding(story, examples[0], labels[0], loss) if labels else _left_behind(story, examples[0], pair[1], loss)
 
 
 def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
@@ -98,7 +102,7 @@ def _order(story: Story, event: Event, given: list[str]) -> Order | None:
     if len(entries) != 1 or not rows or not dtype.startswith("int") or result != (*entries, *rows[1:]):
         return None
     made = _maker(story, index, event.step)
-    return Order(event, source, index, made) if made is not None and made.name in DRAWN else None
+    return Order(event, source, index, made) if made is not None and made.name in DRAWN | SORTED else None
 
 
 def _maker(story: Story, index: str, step: int) -> Event | None:
@@ -116,7 +120,53 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
     lengths = {(story.shape(each.source, each.event.step) or (0,))[0] for each in (one, other)}
     if one.made.step == other.made.step or one.source == other.source or len(lengths) != 1 or max(lengths) < 3:
         return False
-    return not _alike(story, one, other)
+    return {one.made.name, other.made.name} <= DRAWN and not _alike(story, one, other)
+
+
+def _left(story: Story, examples: Order, target: str, loss: Event) -> bool:
+    """Whether all examples were sorted by some whole numbers (their lengths), and as many targets were left as they were."""
+    by, rows = examples.made.operands[0].label, story.shape(examples.source, examples.event.step) or ()
+    dtype = str((story.tensor(by, examples.made.step) or {}).get("dtype"))
+    count = story.shape(target, loss.step) or ()
+    born = (story.tensor(target) or {}).get("born")
+    same = rows[:1] == count[:1] == story.shape(examples.index, examples.event.step)
+    old = born is not None and born < examples.made.step  # not computed from what was sorted
+    return examples.made.name in SORTED and dtype.startswith("int") and by not in (examples.source, target) and same and old
+
+
+def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Finding:
+    span = story.span(examples.event.step)
+    here, there = at_line(story, span), at_line(story, story.span(loss.step))
+    x, y = expression(story, examples.source, examples.event.step), expression(story, target, loss.step)
+    return RULE.finding(
+        span, examples.event.step,
+        T(
+            en=f"{capital(here.en)} sorts the rows of {x.en}, and {there.en} compares them with {y.en}, whose rows stayed where they were.",
+            zh=f"{here.zh}给 {x.zh} 的各行排了序，而{there.zh}把它们与 {y.zh} 比较，后者的各行没有动。",
+        ),
+        T(
+            en="Labels and examples belong together by their place. Take the labels by the same indices, or bring the results back into "
+            "the old "
+            "order; `pack_padded_sequence(…, enforce_sorted=False)` does both by itself.",
+            zh="标签与样本靠位置对应。请用同样的索引来取标签，或者把结果恢复成原来的次序；`pack_padded_sequence(…, "
+            "enforce_sorted=False)` 会自己完成这两件事。",
+        ),
+        related=[story.related("used", loss.step, T(en="compared row by row here", zh="在这里逐行比较"))],
+        fixes=_same_indices(story, examples, target, loss),
+    )  # fmt: skip
+
+
+def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
+    """Take the target of the loss by the indices, where these have a name that the line of the loss knows too."""
+    program = story.program
+    first = program.at(story.span(examples.event.step)) if program.tree is not None else None
+    given = written_as(story, loss, target)
+    if not isinstance(first, ast.Subscript) or not isinstance(first.slice, ast.Name) or given is None:
+        return ()
+    if program.function(first) is not program.function(given):
+        return ()
+    title = T(en="Take the labels by the same indices", zh="标签也用同样的索引来取")
+    return unique(program.text, [Fix(title, program.replace((given, f"{operand(program, given)}[{first.slice.id}]")), meaning="shape")])
 
 
 def _alike(story: Story, one: Order, other: Order) -> bool:

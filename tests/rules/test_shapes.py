@@ -312,6 +312,86 @@ opt = torch.optim.SGD(head.parameters(), lr=0.1)
 for _ in range(2):
     loss = (head(torch.randn(2, 6, 4))[:, :5] - 1).square().mean()
 """ + TRAIN,
+    "sorted by length, labels as they were": """
+from torch.nn.utils.rnn import pack_padded_sequence
+rnn, head = nn.GRU(3, 6, batch_first=True), nn.Linear(6, 2)
+opt = torch.optim.Adam([*rnn.parameters(), *head.parameters()])
+x, lengths, y = torch.randn(4, 6, 3), torch.tensor([2, 6, 3, 5]), torch.tensor([0, 1, 1, 0])
+
+def read(x, lengths):
+    lengths, order = lengths.sort(descending=True)
+    return rnn(pack_padded_sequence(x[order], lengths, batch_first=True))[1][-1]  # PL414
+
+for _ in range(2):
+    loss = F.cross_entropy(head(read(x, lengths)), y)
+""" + TRAIN,
+    "a teacher that is the student": """
+student = nn.Linear(3, 2)
+teacher = student
+opt = torch.optim.SGD(student.parameters(), lr=0.5)
+x, y = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
+for _ in range(3):
+    with torch.no_grad():
+        follow = teacher(x)
+    loss = F.cross_entropy(student(x), y) + F.mse_loss(student(x), follow)  # PL518
+""" + TRAIN,
+    "an unshifted language model, with attention in a class": """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.norm, self.head = nn.Embedding(9, 6), nn.LayerNorm(6), nn.Linear(6, 9)
+
+    def forward(self, ids):
+        h = self.emb(ids)
+        h = h + F.scaled_dot_product_attention(h, h, h, is_causal=True)
+        return self.head(self.norm(h))
+
+model = Model()
+opt = torch.optim.Adam(model.parameters())
+ids = torch.randint(0, 9, (4, 7))
+for _ in range(2):
+    loss = F.cross_entropy(model(ids).transpose(1, 2), ids.clone())  # PL912
+""" + TRAIN,
+    "a term left out, computed by a function": """
+net, side = nn.Linear(3, 4), nn.Linear(4, 2)
+opt = torch.optim.SGD([*net.parameters(), *side.parameters()], lr=0.1)
+
+def regularise(model):
+    return sum(p.pow(2).sum() for p in model.parameters())
+
+for _ in range(3):
+    h = net(torch.randn(5, 3))
+    loss = h.square().mean()
+    extra = 0.3 * F.cross_entropy(side(h), torch.tensor([0, 1, 1, 0, 1])) + 0.1 * regularise(net)  # PL520
+""" + TRAIN,
+    "one class with numbers, in a module": """
+class Judge(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score, self.loss = nn.Linear(3, 1), nn.CrossEntropyLoss()
+
+    def forward(self, x, y):
+        return self.loss(self.score(x), y)  # PL422
+
+judge = Judge()
+opt = torch.optim.SGD(judge.parameters(), lr=0.1)
+for _ in range(2):
+    loss = judge(torch.randn(4, 3), torch.zeros(4, dtype=torch.long))
+""" + TRAIN,
+    "an iterator of trainable parameters that was used up": """
+net = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+trained = filter(lambda p: p.requires_grad, net.parameters())
+opt = torch.optim.SGD(trained, lr=0.1)
+
+def update(loss):
+    opt.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(trained, 1.0)  # PL620
+    opt.step()
+
+for _ in range(2):
+    update(net(torch.randn(4, 3)).square().mean() * 100)
+""",
 }  # fmt: skip
 
 
