@@ -25,6 +25,10 @@ State = dict[About, str]
 MOST_LETTERS = 48
 _REFUSALS = {"modified by an inplace operation": "overwritten", "second time": "freed"}
 _SAID: dict[str, dict[str, T]] = {
+    "object": {
+        "one": T(en="{0} and {1} are one tensor", zh="{0} 与 {1} 是同一个张量"),
+        "two": T(en="{0} and {1} are two tensors", zh="{0} 与 {1} 是两个张量"),
+    },
     "memory": {
         "shared": T(en="{0} and {1} share memory", zh="{0} 与 {1} 共享内存"),
         "separate": T(en="{0} and {1} do not share memory", zh="{0} 与 {1} 不共享内存"),
@@ -105,6 +109,8 @@ class _Look:
         arrays = {name: value for name, value in shown.items() if name not in numbers}
         tensors = {name: value for name, value in shown.items() if hasattr(value, "requires_grad")}
         for (a, x), (b, y) in itertools.combinations(arrays.items(), 2):
+            if a in tensors and b in tensors:
+                yield ("object", a, b), "one" if x is y else "two"
             if x is not y:
                 yield ("memory", a, b), "shared" if _address(x) == _address(y) else "separate"
         for name, value in shown.items():

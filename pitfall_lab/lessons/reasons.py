@@ -7,6 +7,7 @@ instead, and what else could be thought about the same names behind the same lin
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ MOST = 4
 _LETTERS = 90
 _CAUSES = {"scalar outputs": "elements", "a leaf Variable": "role", "can't be cast": "type"}
 """What torch's message names, and the kind of fact that it is about."""
-_WHY = ("memory", "path", "needs", "sum", "held", "role", "elements", "type", "shape")
+_WHY = ("memory", "object", "path", "needs", "sum", "held", "role", "elements", "type", "shape")
 """The facts that say why; the others only say what."""
 _TEMPTING = ("memory", "path", "needs", "sum", "version")
 """What may be said of any program; the others where they are the point, or for want of these."""
@@ -28,6 +29,7 @@ _PARTED = 2
 """So many lines of a mistaken world are compared with torch's, from the first that differs."""
 _OTHERWISE: dict[str, tuple[str, ...]] = {
     "memory": ("shared", "separate"),
+    "object": ("one", "two"),
     "path": ("open", "cut"),
     "needs": ("whole", "overwritten", "freed"),
     "sum": ("None", "1", "2", "zeros"),
@@ -52,23 +54,31 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
 
     ``mistakes`` end it differently; ``message`` is torch's, when it raises.
     """
-    true = _agreed(program)
-    worth = _worth(ask, true)
-    known = list(mistakes)
+    true, known = _agreed(program), list(mistakes)
+    # Where nothing else decides, what was asked may be said once more.
+    named = list(_named(program, message, true))
+    ways = (_among(true, known, named, worth, lots) for worth in (_worth(ask, true), _readable))
+    return next(filter(None, ways), ())
+
+
+def _among(
+    true: dict[int, State], known: list[Mistake], named: list[Fact], worth: Callable[[Fact], bool], lots: balance.Lots
+) -> tuple[Reason, ...]:
+    """Return a right and three wrong reasons among the facts that are ``worth`` it, if there are so many."""
     apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
     believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
     missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
-    deciding = believed or list(_named(program, message, true)) or missed
+    deciding = believed or named or missed
     if not deciding:
         return ()
-    best = [fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1]
+    best = _strongest([fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1])
     right = best[lots.number("right") % len(best)]
     false = [pair[1] for one in known for pair in apart[one]]
     near = [fact for fact in _otherwise(true) if worth(fact)]
     near.sort(key=lambda fact: (fact.about[0] not in (right.about[0], *_TEMPTING), lots.number(fact.text.en)))
     wrong = list({fact.text.en: fact for fact in [*false[:5], *near[:6], *false[5:], *near[6:]]}.values())
     if len(wrong) < MOST - 1:
-        wrong += [fact for fact in _before(true) if len(fact.text.en) < _LETTERS]
+        wrong += filter(_readable, _before(true))
     label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
     texts = [fact.text.en for fact in wrong]
     chosen = lots.pick(right.text.en, texts, MOST - 1, labels=label)
@@ -99,18 +109,33 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
             return
 
 
+def _strongest(deciding: list[Fact]) -> list[Fact]:
+    """Return the facts that part the most mistaken worlds from torch's: such a fact excludes most of the wrong answers."""
+    often = Counter(deciding)
+    return [fact for fact in often if often[fact] == max(often.values())]
+
+
 def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
-    """Return a test for facts that are no reason: what was asked itself, and what is too long to read."""
-    names = {node.id for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Name)}
+    """Return a test for facts that are no reason: what was asked itself, said once more, and what is too long to read."""
+    tree = ast.parse(ask)
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    shown = names - {node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
     last = max(true, default=0)
 
     def worth(fact: Fact) -> bool:
         kind = fact.about[0]
-        if kind in ("value", "shape", "type") and fact.line == last and set(fact.about[1:]) & names:
+        asked = bool(set(fact.about[1:]) & names)
+        if asked and fact.line == last and (kind in ("value", "shape", "elements") or fact.value in ("None", "zeros")):
             return False  # that is what was asked
-        return len(fact.text.en) < _LETTERS
+        if kind == "value" and fact.about[1] in shown and fact.value == true.get(last, {}).get(fact.about):
+            return False  # and so is what a name holds already and keeps
+        return _readable(fact)
 
     return worth
+
+
+def _readable(fact: Fact) -> bool:
+    return len(fact.text.en) < _LETTERS
 
 
 def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Fact]:

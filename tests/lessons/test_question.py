@@ -424,3 +424,21 @@ def test_answers_that_no_belief_predicts_are_there_for_the_author_with_their_pro
     cells = [{"cell_type": "code", "source": ["pitfall_lab.question(\n", '"""\nimport torch\nx = torch.ones(2)\nx += 1\n""", ask="x")']}]
     (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
     assert programs(tmp_path)[item].startswith("import torch\nx = torch.ones(2)")
+
+
+def test_who_believes_that_views_are_copies_knows_that_an_assignment_writes() -> None:
+    program = "import torch\nx = torch.zeros(3)\npart = x[:2]\nx[0] = 5\npart[1] = 7"
+    ran = worlds.run(program, MISCONCEPTIONS["views_copy"](shadow.TORCH))
+    assert ran is not None
+    assert [ran[0][name].tolist() for name in ("x", "part")] == [[5, 0, 0], [0, 7]]
+
+
+def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
+    two_names = pose("import torch\ny = torch.zeros(2)\nold = y\ny += 1\ny = y + 1", ask="(old, y)")
+    [why] = [reason.text.en for reason in two_names.reasons if reason.right]
+    assert why in {"after line 4, y and old are one tensor", "after line 5, y and old are two tensors"}
+    several = pose(
+        "import torch\nx = torch.tensor(3.0, requires_grad=True)\ny = x ** 2\nwith torch.no_grad():\n    x += 1\ny.backward()", ask="x.grad"
+    )
+    [why] = [reason.text.en for reason in several.reasons if reason.right]
+    assert why == "after line 5, something that backward from y needs is overwritten", "the one that three of the four wrong answers deny"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -381,7 +382,7 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
         assign(e, self, value)
         return
     try:
-        target, rest = basic(e, self, index, items)
+        target, rest = _written(e, self, index, items)
     except ShadowError as error:
         if error.kind == "dtype":  # which the kernel finds out, when autograd has looked at the tensor
             e.graph.check_inplace(self, records(e, self, value))
@@ -392,6 +393,16 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
         put(e, target, rest, value)
     else:
         assign(e, target, value)
+
+
+def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
+    """Return what an assignment writes into. Who believes that a slice is a copy knows all the same that ``x[0] = 1`` changes ``x``."""
+    policy = e.policy
+    e.policy = replace(policy, views_copy=False)
+    try:
+        return basic(e, self, index, items)
+    finally:
+        e.policy = policy
 
 
 def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> bool:
