@@ -24,7 +24,7 @@ ARITHMETIC = {
 KINDS = {"to", "float", "half", "double", "bfloat16", "long", "int", "bool", "type"}
 SHAPES = {"view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "t", "flatten", "expand", "movedim", "repeat"}
 ALONE = VALUES | KINDS | SHAPES
-"""Calls that nobody makes for their duration alone, as arithmetic is in a measurement of time."""
+"""Calls that are not made for their duration alone, as arithmetic is in a measurement of time."""
 IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout"}
 
 

@@ -141,9 +141,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="The labels are the tokens that the net is given, unshifted", zh="标签就是网络的输入词元，没有错开"),
     what=T(
-        en="A program wants a net to predict the next word, but gives it a text and asks for the same text, each word at its own place. "
-        "The net "
-        "learns to copy. Shift one against the other by a place.",
+        en="A program wants a net to predict the next word, but gives it a text and takes the same text for the target, each word at its "
+        "own place. The net learns to copy. Shift one against the other by a place.",
         zh="程序想让网络预测下一个词，却给它一段文本并要求输出同样的文本，每个词都在原来的位置。网络学会的是复制。请把两者错开一个位置。",
     ),
     why=T(
