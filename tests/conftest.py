@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.turns import EVERYTHING, TURN
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 # Hypothesis has its opinion of slow programs on an idle machine; the workers share one with browsers and kernels.
 settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
+
+# To import jsonschema, as each reading of a notebook does, is to compile a grammar of internationalised addresses: longer than torch takes.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 ROOT = Path(__file__).resolve().parent
 LONGEST = (
@@ -43,6 +48,11 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+def pytest_report_header() -> str:
+    """Say which part of what takes long is run."""
+    return "all variants" if EVERYTHING else f"PITFALL_TURN={TURN}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -67,10 +77,10 @@ def _no_hook_stays_behind() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def warm_python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A command like Python that has imported torch already."""
-    from tests.warm import warmed
+    """A command like Python that has imported torch, and most of this package, already."""
+    from tests.warm import USUAL, warmed
 
-    with warmed(tmp_path_factory.mktemp("warm")) as python:
+    with warmed(tmp_path_factory.mktemp("warm"), USUAL) as python:
         yield python
 
 

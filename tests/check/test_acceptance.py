@@ -1,12 +1,11 @@
 """``check`` names the lines (for clashes: the save, the change and the backward) of each program under ``programs/``, with a verified fix.
 
 The programs say themselves which lines these are: comments like ``# PL101 changed`` (:mod:`pitfall_lab.rules.kit.expected_marks`).
-Fixes are tried for every third program, since that takes tens of runs each; with ``PITFALL_ALL_VARIANTS=1`` for all.
+Fixes are tried for every sixth program, since that takes tens of runs each: in turns (:mod:`tests.turns`).
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,11 @@ from pitfall_lab.rules import Finding, find, rule
 from pitfall_lab.rules.kit.expected_marks import expected, met
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.trace import Trace
+from tests.turns import todays
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 ROLES = ("saved", "changed", "backward")
-TRIED = {path for n, path in enumerate(PROGRAMS) if n % 3 == 0 or "gan" in path.stem or os.environ.get("PITFALL_ALL_VARIANTS")}
+TRIED = {*todays(PROGRAMS, of=6), *(path for path in PROGRAMS if "gan" in path.stem)}
 
 
 EXAMINED: dict[Path, tuple[Subject, Trace, list[Finding]]] = {}

@@ -1,4 +1,4 @@
-"""Every program of the tests in the Explorer: drawn, walked from end to end in both languages, with a silent console."""
+"""The programs of the tests in the Explorer, in turns: drawn, walked from end to end in both languages, with a silent console."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pitfall_lab
 from pitfall_lab import rules
 from tests.corpus import PROGRAMS
 from tests.frontend.stage import Stage, state_of
+from tests.turns import todays
 
 # More steps than these are walked in leaps: the same renderers run, in a hundredth of the time.
 WALKED = 25
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", todays(PROGRAMS, of=3), ids=lambda path: path.stem)
 def test_it_is_drawn_and_walked(stage: Stage, program: Path):
     trace = pitfall_lab.record(program.read_text(encoding="utf-8"), program.name)
     last = len(trace.events) - 1

@@ -1,4 +1,4 @@
-"""300 random programs in each run, half stand-alone and half in lockstep, without one difference; and what earlier runs have found.
+"""100 of 300 random programs in each run, half stand-alone and half in lockstep, without one difference; and what earlier runs have found.
 
 ``PITFALL_FUZZ_SEED`` chooses other programs than usual. ``python -m tests.fuzz`` runs many more, and shrinks what fails. The programs are
 of the vocabulary ``core``; of the rare operations beyond it (``all``) a few programs still differ, and their number may only go down.
@@ -30,6 +30,7 @@ from tests.fuzz import lockstep, standalone
 from tests.fuzz.found import FOUND
 from tests.fuzz.generator import CORE, kinds, registered, render, samples, with_positive_weights
 from tests.fuzz.search import chunk, kind_of
+from tests.turns import todays
 
 SEED = int(os.environ.get("PITFALL_FUZZ_SEED", "0"))
 RARE = {"standalone": 0, "lockstep": 3}
@@ -38,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", todays(range(3), of=3))
 @pytest.mark.parametrize("mode", ["standalone", "lockstep"])
 def test_both_engines_agree_on_fifty_random_programs(mode: str, part: int) -> None:
     print(f"PITFALL_FUZZ_SEED={SEED}, {mode}, part {part}")
