@@ -1,9 +1,9 @@
-"""A stand-in for Python that has imported torch already: what it runs begins in a fork, with seconds of work behind it.
+"""A stand-in for Python that has imported torch, and more, already: what it runs begins in a fork, with seconds of work behind it.
 
 :func:`warmed` gives the path of a command that takes Python's words, environment, folder and standard files, and ends as the program ends.
-Behind it are two processes of this file: ``serve`` imports torch and forks, ``ask`` (the command) asks for a fork and waits for its end. In
-a fork ``sys.executable`` is the command: what a program starts is warm as well. Words that begin otherwise than with ``-c``, ``-m`` and
-``-P FILE`` go to Python itself.
+Behind it are two processes of this file: ``serve`` imports torch and what it is given, and forks; ``ask`` (the command) asks for a fork and
+waits for its end. In a fork ``sys.executable`` is the command: what a program starts is warm as well. Words that begin otherwise than with
+``-c``, ``-m`` and ``-P FILE`` go to Python itself.
 """
 
 from __future__ import annotations
@@ -12,16 +12,23 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LARGEST = 1 << 20
+# What a kernel, a notebook and the process that runs programs import. Not matplotlib and ipykernel.kernelapp: they read the environment
+# as they are imported.
+USUAL = (
+    "ipykernel.ipkernel", "ipywidgets", "anywidget", "pitfall_lab.check.worker", "pitfall_lab.commands.show",
+    "pitfall_lab.verify.experiments.witness", "pitfall_lab.rules", "pitfall_lab.views.document", "pitfall_lab.widgets.explorer",
+    "pitfall_lab.lessons.exercises", "pitfall_lab.notebook.magic", "pitfall_lab.panel.connection",
+)  # fmt: skip
 
 
 @contextmanager
-def warmed(folder: Path) -> Iterator[str]:
-    """The path of the command, which lies in ``folder``. Elsewhere than on Linux it is Python itself."""
+def warmed(folder: Path, there: Sequence[str] = ()) -> Iterator[str]:
+    """The path of the command, which lies in ``folder``; it has the modules ``there``. Elsewhere than on Linux it is Python itself."""
     import shlex
     import subprocess
 
@@ -31,7 +38,7 @@ def warmed(folder: Path) -> Iterator[str]:
     name, command = f"pitfall-lab-{os.getpid()}-{folder.name}", folder / "python"  # a process may have several
     command.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-IS", __file__, "ask", name])} "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    words = [sys.executable, __file__, "serve", name, str(command)]
+    words = [sys.executable, __file__, "serve", name, str(command), "torch._dynamo", *there]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as server:
         assert server.stdout is not None
@@ -52,18 +59,20 @@ def ask(name: str, words: list[str]) -> int:
     return status
 
 
-def serve(name: str, command: str) -> list[str]:
+def serve(name: str, command: str, *there: str) -> list[str]:
     """Fork for whoever asks, until standard input ends. Returns in the fork, ready for the program: its words."""
     import gc
+    import importlib
     import select
     import signal
 
     del sys.path[0]  # this file's folder
-    import torch._dynamo  # noqa: F401 - with what an optimizer imports when it is made
-
+    sys.executable = command  # some of the modules keep it
+    for each in there:
+        with suppress(ModuleNotFoundError):  # in a tree that is not installed, this package comes with PYTHONPATH
+            importlib.import_module(each)
     gc.collect()
     gc.freeze()
-    sys.executable = command
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.bind(f"\0{name}")
     server.listen()
@@ -107,6 +116,7 @@ def _taking_over(message: bytes, files: list[int]) -> list[str]:
 
 def run(words: list[str]) -> None:
     """Do what Python does with ``-c``, ``-m`` or ``-P FILE``."""
+    import importlib
     import runpy
     import types
 
@@ -114,6 +124,10 @@ def run(words: list[str]) -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     if words[0] == "-m":
         runpy._run_module_as_main(words[1])
+    elif words[0] == "-P" and words[1] == getattr(sys.modules.get("pitfall_lab.processes"), "__file__", None):
+        # What `processes.ours` starts would load the package anew.
+        sys.argv = [words[1], *words[3:]]
+        importlib.import_module(words[2]).main()
     elif words[0] == "-P":
         sys.argv[0] = words[1]
         runpy.run_path(words[1], run_name="__main__")

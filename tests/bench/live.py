@@ -1,4 +1,4 @@
-"""What the live panel costs a cell: ``python -m tests.bench.live`` prints the table.
+"""What the live panel costs a cell: ``python -m tests.bench.live`` prints the table, with ``--short`` that of up to 200 tensors.
 
 Processor time, and each figure is the median of several cells. "hidden" is the check for stale graphs alone, "shown" has the rows too.
 """
@@ -80,7 +80,7 @@ def cost(
     return statistics.median(mine) * 1000, statistics.median(its) * 1000, cut
 
 
-def table(sizes: tuple[int, ...] = (20, 200, 1000, 10_000)) -> list[tuple[str, float, float, float, bool]]:
+def table(sizes: tuple[int, ...] = (20, 200, 1000, 10_000), trainings: int = 5) -> list[tuple[str, float, float, float, bool]]:
     """The lines: what, the panel's milliseconds hidden and shown, the cell's, and whether time ran out."""
     out = []
     for what, make in (("tensors", plain), ("tensors, half with graphs", with_graphs)):
@@ -90,15 +90,15 @@ def table(sizes: tuple[int, ...] = (20, 200, 1000, 10_000)) -> list[tuple[str, f
             shown, _, other = cost(namespace, shown=True)
             out.append((f"{size} {what}", hidden, shown, 0.0, one or other))
     namespace = training()
-    hidden, its, one = cost(namespace, shown=False, cell=lambda: step(namespace), cells=5)
-    shown, _, other = cost(namespace, shown=True, cell=lambda: step(namespace), cells=5)
+    hidden, its, one = cost(namespace, shown=False, cell=lambda: step(namespace), cells=trainings)
+    shown, _, other = cost(namespace, shown=True, cell=lambda: step(namespace), cells=trainings)
     out.append(("a training cell of 30 steps, 159 layers", hidden, shown, its, one or other))
     return out
 
 
-def loading() -> tuple[float, bool]:
-    """Milliseconds that loading the extension takes in a kernel without torch (best of three), and whether torch or NumPy came with it."""
-    found = [subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
+def loading(starts: int) -> tuple[float, bool]:
+    """Milliseconds that loading the extension takes in a kernel without torch (best of some), and whether torch or NumPy came with it."""
+    found = [subprocess.run([sys.executable, "-c", LOAD], capture_output=True, text=True, check=True).stdout.split() for _ in range(starts)]
     return min(float(each[0]) for each in found), any("True" in each for each in found)
 
 
@@ -107,12 +107,13 @@ def main() -> int:
     torch.set_num_threads(1)
     over = 0
     print(f"{'after a cell':<45}{'hidden':>10}{'shown':>10}{'the cell':>12}{'part':>8}")
-    for what, hidden, shown, its, cut in table():
+    short = "--short" in sys.argv[1:]
+    for what, hidden, shown, its, cut in table((20, 200), trainings=1) if short else table():
         part = f"{100 * shown / its:.1f} %" if its else ""
         up = "  time was up: not everything was looked at" if cut else ""
         over |= shown > (0.02 * its if its else 20 if what.startswith("200 ") else math.inf)
         print(f"{what:<45}{hidden:>7.1f} ms{shown:>7.1f} ms{its:>9.0f} ms{part:>8}{up}")
-    took, heavy = loading()
+    took, heavy = loading(1 if short else 3)
     print(f"{'%load_ext pitfall_lab':<45}{took:>17.1f} ms   {'imports torch or NumPy' if heavy else 'imports neither torch nor NumPy'}")
     print(f"(load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
     return int(over or heavy or took > 50)
