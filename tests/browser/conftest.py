@@ -22,7 +22,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 # Notebook 7 comes with nbgrader, one of the test dependencies.
 collect_ignore = [] if importlib.util.find_spec("notebook") else ["test_notebook7.py"]
@@ -32,7 +32,7 @@ SCREENSHOTS = ROOT / "tests" / "screenshots"
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--force-color-profile=srgb",
+    "--disable-sync", "--force-color-profile=srgb", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]  # fmt: skip
 # Other tests run beside these: what is waited for comes, later.
 PATIENCE = 90_000
@@ -178,6 +178,15 @@ def _configure(home: Path, token: str) -> None:
     (home / "config" / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(quiet))
 
 
+def _warm_kernels(home: Path, python: str) -> None:
+    """Let kernels begin in forks of a process that has imported torch. Those cannot be interrupted by a signal to what was started."""
+    place = home / "data" / "kernels" / "python3"
+    place.mkdir(parents=True)
+    words = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": words, "display_name": "Python 3 (ipykernel)", "language": "python", "interrupt_mode": "message"}
+    (place / "kernel.json").write_text(json.dumps(spec))
+
+
 @contextlib.contextmanager
 def serve(home: Path, folder: Path, command: Sequence[str | Path] = ()) -> Iterator[Server]:
     """JupyterLab as `pitfall-lab lab` starts it, with notebooks copied into a folder of its own; or what ``command`` starts."""
@@ -200,20 +209,22 @@ def serve(home: Path, folder: Path, command: Sequence[str | Path] = ()) -> Itera
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for all tests."""
-    with serve(tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("learner")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory, warm_python: str) -> Iterator[Server]:
+    """One server for all tests; that of Notebook 7 starts its kernels as a learner's does."""
+    home = tmp_path_factory.mktemp("home")
+    _warm_kernels(home, warm_python)
+    with serve(home, tmp_path_factory.mktemp("learner")) as running:
         yield running
 
 
 def _wait_until_it_answers(url: str, process: subprocess.Popen, log: Path) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while time.monotonic() < end:
         with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(url, timeout=2):
             return
         assert process.poll() is None, f"the server stopped:\n{log.read_text()[-3000:]}"
         time.sleep(0.2)
-    raise AssertionError(f"the server did not answer within a minute:\n{log.read_text()[-3000:]}")
+    raise AssertionError(f"the server did not answer within three minutes:\n{log.read_text()[-3000:]}")
 
 
 @contextlib.contextmanager
@@ -228,41 +239,43 @@ def launch() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests, with a new profile for each."""
+    """One Chromium for all tests, with one profile, which is emptied for each."""
     with launch() as chromium:
         yield chromium
 
 
 @contextlib.contextmanager
 def visit(browser: Browser, server: Server) -> Iterator[Lab]:
-    """A fresh profile whose console is listened to and whose requests to other machines are refused and noted."""
+    """An emptied profile whose console is listened to; requests to other machines are noted (Chromium finds none, see ``FLAGS``).
+
+    Only the browser's cache stays: to load and compile JupyterLab anew costs seconds. For the same reason requests are not intercepted,
+    with which Chromium caches nothing.
+    """
     # JupyterLab keeps the theme and the open tabs on the server's side.
     for kept in ("settings", "workspaces"):
         shutil.rmtree(server.home / kept, ignore_errors=True)
-    context = browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
+    context = browser.contexts[0] if browser.contexts else browser.new_context(viewport={"width": 1440, "height": 1000}, locale="en-US")
     context.set_default_timeout(PATIENCE)
     page = context.new_page()
+    kept_here = "cookies,local_storage,indexeddb,cache_storage,service_workers"
+    context.new_cdp_session(page).send("Storage.clearDataForOrigin", {"origin": server.url, "storageTypes": kept_here})
     lab = Lab(page, server)
 
-    def guard(route: Route) -> None:
-        url = route.request.url
-        if url.startswith((f"{server.url}/", "data:", "blob:")):
-            route.continue_()
-        else:
-            lab.blocked.append(url)
-            route.abort()
+    def guard(request: Request) -> None:
+        if not request.url.startswith((f"{server.url}/", "data:", "blob:")):
+            lab.blocked.append(request.url)
 
     def listen(message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not message.text.startswith(NOT_OURS):
             lab.console.append(f"{message.type}: {message.text} ({message.location.get('url', '')})")
 
-    context.route("**/*", guard)
+    page.on("request", guard)
     page.on("console", listen)
     page.on("pageerror", lambda error: lab.console.append(f"uncaught: {error}"))
     try:
         yield lab
     finally:
-        context.close()
+        page.close()
         server.shut_down_kernels()
 
 
