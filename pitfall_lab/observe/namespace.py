@@ -42,7 +42,8 @@ class Namespace:
                 if value is real and not name.startswith("_"):
                     return [name]
                 if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module) and not name.startswith("_"):
-                    modules[id(value)] = (name, value)
+                    # torch's own frames call every module `self`
+                    modules[id(value)] = modules.get(id(value), (name, value)) if name == "self" else (name, value)
         # Outer frames come last and longer paths win: "net.0.weight" is a better name than "self.weight" or a loop's "layer.weight".
         for name, module in modules.values():
             if not _has(module, real):

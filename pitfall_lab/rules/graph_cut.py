@@ -134,7 +134,11 @@ def _unreached(story: Story, found: Unreached) -> Finding:
             Related("step", update.span, None, T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做")),
         ],
         fixes=(*reconnections(story, [cut]), *_cut_elsewhere(story, found)),
-        facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
+        facts=[
+            Fact("cut", cut.kind, story.by(cut.event.step)),
+            Fact("tensor", cut.tensor, story.by(cut.event.step)),
+            Fact("unreached", tuple(found.parameters), story.by(cut.event.step)),
+        ],
         severity="warning",
     )
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.second_backward import Loop, Reuse, reuses
@@ -13,7 +14,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, flat_targets, reads
 from pitfall_lab.rules.kit.wording import at_line, called, capital
-from pitfall_lab.trace import T
+from pitfall_lab.trace import Event, T
 
 ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")
 
@@ -43,8 +44,11 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
     story, step = reuse.story, reuse.backward.step
     labels = carried(reuse)
     here = at_line(story, story.span(step))
-    name = called(story, labels[0], None, step) if labels else T(en="a result of it", zh="它的一个结果")
     used = next((e.step for e in story.uses(labels[0]) if e.step > reuse.freed.step), None) if labels else None
+    holder = _holder(reuse, loop, labels[0], used) if used is not None else None
+    name = called(story, labels[0], None, step) if labels else T(en="a result of it", zh="它的一个结果")
+    if holder is not None:
+        name = T(en=f"`{holder}`", zh=f"`{holder}`")
     born = (story.tensor(labels[0]) or {}).get("born") if labels else reuse.born
     related = [
         story.related(
@@ -77,13 +81,38 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
             "同样的数值，但不带历史。",
         ),
         related=related,
-        fixes=_fixes(reuse, loop, labels),
-        facts=[Fact("node", reuse.failure.node, story.by(step)), Fact("carried", tuple(labels), story.by(step))],
+        fixes=_fixes(reuse, loop, labels, holder),
+        facts=[
+            Fact("node", reuse.failure.node, story.by(step)),
+            Fact("carried", tuple(labels), story.by(step)),
+            *([Fact("holder", holder, story.by(step))] if holder is not None else []),
+        ],
         predicted=story.predicted(reuse.failure, step),
     )
 
 
-def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
+def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
+    """The variable that holds a carried tensor without a name of its own: ``state`` in ``out, state = lstm(x, state)``, a tuple.
+
+    It is assigned by the loop's statement that made the tensor, and read by the one that uses it in the next round.
+    """
+    program, story = reuse.story.program, reuse.story
+    if story.name(label, reuse.freed.step) is not None:
+        return None
+    born = (story.tensor(label) or {}).get("born")
+    made, reading = (_in_loop(story, loop, story.line_event(step)) for step in (born, used))
+    if made is None or reading is None:
+        return None
+    both = assigned(program, made) & reads(program, reading)
+    return both.pop() if len(both) == 1 else None
+
+
+def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
+    """The statement of the loop's own function at which an event happened."""
+    return next((one for one in call_chain(story, event) if loop in story.program.ancestors(one)), None)
+
+
+def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> tuple[Fix, ...]:
     """Cut the carried values off at the beginning of each round, or after the backward."""
     program, story = reuse.story.program, reuse.story
     names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))
@@ -94,6 +123,9 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str]) -> tuple[Fix, ...]:
         cuts.append(f"{', '.join(plain)} = {', '.join(f'{name}.detach()' for name in plain)}")
     owners = {match[1] for name in names if (match := ENTRY.match(name)) and match[1] in given}
     cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
+    if holder is not None:
+        names, owners = [*names, holder], {*owners, holder}
+        cuts.append(f"{holder} = tuple(part.detach() for part in {holder})")
     statement = reuse.statement
     kept = list(_kept_attributes(program, names))
     used = list(_cut_where_used(reuse, labels))

@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.reordering import is_leaf_memory
 from pitfall_lab.rules.kit.repairs import repairs
 from pitfall_lab.rules.kit.story import Clash, Story
 from pitfall_lab.rules.kit.syntax import written_root
-from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.wording import at_line, called, capital, is_whole, statement_text
 from pitfall_lab.trace import Event, Failure, Forecast, Span, T, Trace
 
 
@@ -168,6 +168,12 @@ def _message(case: Case) -> T:
             en=f"{capital(what.en)} was changed before backward could use it ({later.en}).",
             zh=f"{what.zh} 在反向传播（{later.zh}）使用它之前被改掉了。",
         )
+    if here == then:
+        return T(
+            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values that this line "
+            "itself used before.",
+            zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要这一行自己先前用过的值。",
+        )
     return T(
         en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} still needs the values it had on {then.en}.",
         zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播还需要它在{then.zh}时的值。",
@@ -183,6 +189,11 @@ def _explanation(case: Case) -> T:
     if case.failure.earlier:
         return _earlier(case, node)
     versions = T(en=f" Its version went from {old} to {new}.", zh=f"它的版本从 {old} 变成了 {new}。") if known else T(en="", zh="")
+    if known and not is_whole(case.story, case.failure.tensor, case.failure.storage):
+        versions = T(
+            en=f"{versions.en} One version counts the writes to all elements of that memory, also to those that `{node}` does not need.",
+            zh=f"{versions.zh}同一个版本计入对这块内存中所有元素的写入，也包括 `{node}` 不需要的那些。",
+        )
     return T(
         en=f"On {then.en} torch kept {what.en} for later: `{node}` computes its gradient from these numbers, and it keeps the "
         "memory itself, "
@@ -236,7 +247,13 @@ def _alias(case: Case) -> list[Related]:
     label = event.operands[0].label if event is not None and event.operands else None
     born = (story.tensor(label, case.changed) or {}).get("born")
     place, name = story.span(born), story.name(label, case.changed)
-    if label in (None, case.failure.tensor) or name is None or born in (None, case.saved_at) or place is None:
+    if (
+        label in (None, case.failure.tensor)
+        or name is None
+        or f"`{name}`" == case.what.en
+        or born in (None, case.saved_at)
+        or place is None
+    ):
         return []
     if (story.tensor(label) or {}).get("storage") != case.failure.storage or is_leaf_memory(story, case.failure.storage):
         return []

@@ -6,6 +6,7 @@ saved) beside the one torch returned. No difference, no finding: such a write is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -73,12 +74,14 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
         en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant", zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}"
     )
     here = at_line(story, span)
+    named = what.en.strip("`") in re.findall(r"[\w.]+", statement_text(story, span, 500).replace(".data", " "))
+    written = what if named or "`" not in what.en else T(en=f"the memory of {what.en}", zh=f"{what.zh} 的内存")
     return RULE.finding(
         span or story.span(backward),
         changed if changed is not None else harm.step,
         T(
-            en=f"{wrong.en}, because {here.en} changed {what.en} without torch noticing.",
-            zh=f"{wrong.zh}，因为{here.zh}修改了 {what.zh}，而 torch 没有察觉。",
+            en=f"{wrong.en}, because {here.en} changed {written.en} without torch noticing.",
+            zh=f"{wrong.zh}，因为{here.zh}修改了 {written.zh}，而 torch 没有察觉。",
         ),
         _explanation(story, what, cause, changed, backward),
         related=_related(story, (what, leaf), harm, cause, backward),

@@ -1,7 +1,7 @@
 """One display name for each tensor, storage, counter and node, taken from the program, so that no labels (t3, S2) are shown.
 
 A tensor has the program's own name for it, such as ``w``. Others are named by origin: ``w.grad`` by its leaf, ``momentum of w`` by the
-optimizer's state, and everything else by the expression that made it.
+optimizer's state, a result among several by the name that it is used under, and everything else by the expression that made it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import ast
 import re
 
 from pitfall_lab.trace.text import excerpt, source_lines
+from pitfall_lab.trace.used_names import used_names
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
 
 LONGEST = 34
 """Letters of an expression that is used as a name."""
 WHOLE = 200
+PLAIN = re.compile(r"[^\W\d][\w.]*")
+"""A name or a dotted name, and no other expression."""
 
 
 def names(facts: Facts) -> dict[str, str]:
@@ -42,8 +45,11 @@ def _tensors(facts: Facts) -> dict[str, str]:
             out.setdefault(grad, f"{out.get(label, label)}.grad")
     for label, name in {**_of_optimizers(facts, out), **_of_norms(facts, out)}.items():
         out.setdefault(label, name)
+    used = used_names(facts.trace, facts.tensors.keys() - out.keys())
     for label, history in facts.tensors.items():
-        if label not in out:
+        if label in used:
+            out[label] = _bare(used[label])
+        elif label not in out:
             out[label] = _made_by(facts, label, history[0][0]) or label
     return out
 
@@ -112,7 +118,8 @@ def _line(facts: Facts, step: int) -> str:
 
 
 def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
-    """The oldest label with a name in the program, else the oldest."""
+    """The oldest label with a name in the program, else the oldest whose name is one, else the oldest."""
     named = (label for label in labels if facts.tensor(label).get("name"))
-    label = next(named, labels[0] if labels else None)
+    plain = (label for label in labels if PLAIN.fullmatch(tensors.get(label, "")))
+    label = next(named, None) or next(plain, labels[0] if labels else None)
     return tensors.get(label, "?") if label else "?"

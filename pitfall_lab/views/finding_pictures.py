@@ -20,6 +20,7 @@ from typing import Any, Literal, TypedDict
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.trace.state_types import Cells, Text
 from pitfall_lab.trace.text import cells_text, source_lines
+from pitfall_lab.views.display_names import PLAIN
 from pitfall_lab.views.label_history import Facts
 
 MOMENTS = 4
@@ -232,6 +233,9 @@ class _Board:
         kept = known.get("kept")
         if isinstance(kept, str) and (name := self._kept_as(kept)):
             self.given[kept] = name
+        if isinstance(known.get("holder"), str):  # the tensors of a tuple have no names of their own
+            known = {**known, "carried": known["carried"][:1]}
+            self.given[known["carried"][0]] = str(known["holder"])
         values = [known.get(key) for key in ("tensor", "kept", "gradient", "copy", "source", "carried", "leaf", "named")]
         labels = [label for value in values for label in (value if isinstance(value, tuple) else (value,)) if isinstance(label, str)]
         if not labels and isinstance(known.get("node"), str):  # a node stands for its output
@@ -294,8 +298,12 @@ class _Board:
     def _names_of(self, labels: list[str], step: int) -> list[str]:
         """The program's names for a storage; the expression that made it only if it has no name."""
         named = [n for t in labels for n in ([self.given[t]] if t in self.given else self.facts.tensor(t, step).get("names") or ())]
-        found = [str(name).removeprefix("self.") for name in named] or [self.names[t] for t in labels[:1] if t in self.names]
-        return list(dict.fromkeys(found))
+        found = [str(name).removeprefix("self.") for name in named] or [self.names[t] for t in self._plain(labels) if t in self.names]
+        return list(dict.fromkeys(map(_written, found)))
+
+    def _plain(self, labels: list[str]) -> list[str]:
+        """Of tensors that no variable held, the oldest one that is used under a name, else the oldest."""
+        return next(([t] for t in labels if PLAIN.fullmatch(self.names.get(t, ""))), labels[:1])
 
     def _version(self, counter: str, step: int) -> int | None:
         history = [v for s, v in self.facts.counters.get(counter, []) if s <= step and isinstance(v, int)]
@@ -386,6 +394,7 @@ class _Board:
         leaf = known.get("tensor")
         if isinstance(leaf, str) and self.facts.tensor(leaf).get("is_leaf") and leaf not in lost:
             lost = [leaf, *lost]
+        lost = [*lost, *(label for label in known.get("unreached") or () if label not in lost)]
         lost.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
         chips = [self._chip(node) for node in way]
         skipped = max(0, len(chips) - PATH)
@@ -400,7 +409,7 @@ class _Board:
             "skipped": skipped,
             "cut": {"step": cut.step, "line": self.facts.line(cut.step), "code": self.facts.code(cut.step)},
             "behind": self.names.get(behind or "", ""),
-            "lost": [self.names.get(label, label) for label in lost[:4]],
+            "lost": [_written(self.names.get(label, label)) for label in lost[:4]],
             "more": max(0, len(lost) - 4),
             "moments": [],
             "about": [s for s in (self.facts.tensor(t).get("storage") for t in [behind, *cut.results, *lost[:4]]) if s],
@@ -536,6 +545,11 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
         return None
     numbers = [v for v in cells if isinstance(v, (int, float))]
     return numbers if len(numbers) == len(cells) else None
+
+
+def _written(name: str) -> str:
+    """A name as the program would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
 
 
 def _few(beats: list[Beat]) -> list[Beat]:

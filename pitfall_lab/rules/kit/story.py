@@ -17,6 +17,7 @@ from pitfall_lab.rules.kit.finding import Related, Role
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import called, flat_targets
 from pitfall_lab.trace import Effect, Event, Failure, Span, T, Trace
+from pitfall_lab.trace.used_names import used_names
 
 Record = dict[str, Any]
 
@@ -141,6 +142,10 @@ class Story:
             if tensor and tensor.get("name"):
                 return str(tensor["name"])
         return self._unpacked(label)
+
+    def used_name(self, label: str | None) -> str | None:
+        """The name that a call of the program uses the tensor under; it need not be the name of a variable where a rule edits."""
+        return used_names(self.trace, {label}).get(label) if label else None
 
     def _unpacked(self, label: str | None) -> str | None:
         """The name assigned to one of several results: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``."""

@@ -16,10 +16,11 @@ from pitfall_lab.trace.text import place
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
     """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression that made it, else its shape."""
     storage = storage or (story.tensor(tensor) or {}).get("storage")
-    name = story.name(tensor, step) if _is_whole(story, tensor, storage) else None
+    name = story.name(tensor, step) if is_whole(story, tensor, storage) else None
     name = name or next(
-        (n for label, _ in story.tensors_on(storage) if _is_whole(story, label, storage) and (n := story.name(label, step))), None
+        (n for label, _ in story.tensors_on(storage) if is_whole(story, label, storage) and (n := story.name(label, step))), None
     )
+    name = name or (story.used_name(tensor) if tensor and is_whole(story, tensor, storage) else None)
     if name:
         return _code(name)
     maker = story.line_event(saved_at)
@@ -41,7 +42,7 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
 def expression(story: Story, tensor: str | None, step: int) -> T:
     """A tensor by its own name or by the expression that made it, not by the name of its memory, which may have another shape."""
     record = story.tensor(tensor, step) or {}
-    text = story.name(tensor, step) or snippet(story, story.span(record.get("born")))
+    text = story.name(tensor, step) or story.used_name(tensor) or snippet(story, story.span(record.get("born")))
     return _code(text) if text else called(story, tensor, None, step)
 
 
@@ -51,7 +52,7 @@ def _code(name: str) -> T:
     return T(en=f"`{text}`", zh=f"`{text}`")
 
 
-def _is_whole(story: Story, label: str | None, storage: str | None) -> bool:
+def is_whole(story: Story, label: str | None, storage: str | None) -> bool:
     """Whether the tensor covers its whole storage; the name of a part would mislead."""
     record, memory = story.tensor(label) or {}, story.record("storages", storage) or {}
     count = 1

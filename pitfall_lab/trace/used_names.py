@@ -1,0 +1,86 @@
+"""The name under which a program uses a tensor, for tensors that were never seen in a variable of their own: ``predicted - returns``.
+
+Names are recorded where a result is assigned to one variable. What a function returns among others, or a module keeps as a buffer, has a
+name only where it is used.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+from functools import lru_cache
+
+from pitfall_lab.trace.model import Event, Trace
+from pitfall_lab.trace.text import excerpt
+
+LONGEST = 200
+"""Letters of the longest expression that is read."""
+
+
+def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
+    """A name for each of ``labels`` that some call has as an operand written as a name: that of the outermost function, there the first."""
+    found: dict[str, tuple[int, str]] = {}
+    for event in trace.events:
+        if event.kind != "call" or event.span is None:
+            continue
+        depth = len(event.scope)
+        for place, operand in enumerate(event.operands):
+            label = operand.label
+            if label not in labels or label is None or (label in found and found[label][0] <= depth):
+                continue
+            name = _names(trace, event).get(operand.name or place)
+            if name:
+                found[label] = depth, name
+    return {label: name for label, (_, name) in found.items()}
+
+
+def _names(trace: Trace, event: Event) -> dict[int | str, str]:
+    return _operands(excerpt(trace, event.span, LONGEST), event.name, event.op.startswith("torch.Tensor."))
+
+
+@lru_cache(maxsize=4096)
+def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
+    """The operands written as names, by place or keyword, where the text is this very operation and not a call of something around it.
+
+    >>> _operands("predicted - returns", "__sub__", True)
+    {0: 'predicted', 1: 'returns'}
+    >>> _operands("F.softmax(self.scores, dim=-1)", "softmax", False), _operands("model(x)", "linear", False)
+    ({0: 'self.scores'}, {})
+    """
+    try:
+        statement = ast.parse(text).body[0]
+    except (SyntaxError, ValueError, IndexError):
+        return {}
+    parts: dict[int | str, ast.expr] = dict(enumerate(_parts(statement, operation, method)))
+    node = getattr(statement, "value", None)
+    if parts and isinstance(node, ast.Call):
+        parts |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    return {place: ast.unparse(part) for place, part in parts.items() if _is_name(part)}
+
+
+def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
+    match statement:
+        case ast.AugAssign(target=target, value=value):
+            return [
+                target.value if isinstance(target, ast.Subscript) else target,
+                *([value] if not isinstance(target, ast.Subscript) else []),
+            ]
+        case ast.Assign(targets=[ast.Subscript(value=written)]):
+            return [written]
+        case ast.Expr(value=ast.BinOp(left=left, right=right)) | ast.Expr(value=ast.Compare(left=left, comparators=[right])):
+            return [left, right]
+        case ast.Expr(value=ast.UnaryOp(operand=one) | ast.Subscript(value=one)):
+            return [one]
+        case ast.Expr(value=ast.Call(func=func, args=args)):
+            name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+            if name.strip("_").lower() != operation.strip("_").lower():
+                return []
+            whole = args[: next((at for at, one in enumerate(args) if isinstance(one, ast.List | ast.Tuple | ast.Starred)), len(args))]
+            return [func.value, *whole] if method and isinstance(func, ast.Attribute) else whole
+    return []
+
+
+def _is_name(node: ast.expr) -> bool:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name)
