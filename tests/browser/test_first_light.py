@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.conftest import Lab
 from tests.corpus import FOLDER
+from tests.turns import todays
 
 CHAPTER = "notebooks/12-inplace-errors.ipynb"
 
@@ -164,7 +165,7 @@ def test_odd_programs_run_as_without_us_and_put_nothing_into_the_page(lab: Lab) 
     assert "SyntaxError" in lab.cell(len(cells) - 1).inner_text()
 
 
-@pytest.mark.parametrize("chapter", ["00-start-here", "05-copies-and-views", "12-inplace-errors"])
+@pytest.mark.parametrize("chapter", todays(["00-start-here", "05-copies-and-views", "12-inplace-errors"], of=3))
 def test_every_cell_of_a_chapter_runs_in_jupyterlab(lab: Lab, chapter: str) -> None:
     notebook = f"notebooks/{chapter}.ipynb"
     cells = sources(lab, notebook)
