@@ -1,12 +1,18 @@
-"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable torch call."""
+"""Observes the parameters that an optimizer receives, and those that it holds when it steps; neither is an observable torch call.
+
+Also the learning rates with which it steps, which a scheduler changes without a torch call.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import math
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -14,10 +20,12 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Span
 
 STEPS = 3
 """The number of steps of each optimizer that are observed; later steps add nothing, and a program may make a million."""
+
+RATES = 1000
+"""The number of changes of an optimizer's learning rate that are observed."""
 
 _TAKING = getattr(inspect.unwrap(torch.optim.Optimizer.add_param_group), "__code__", None)
 
@@ -27,14 +35,43 @@ def taking(frame: FrameType) -> torch.optim.Optimizer | None:
     return frame.f_locals.get("self") if frame.f_code is _TAKING else None
 
 
-class StepWatch:
-    """Calls ``tell(optimizer, span)`` before the first steps of each optimizer in this thread. ``tell`` must not raise."""
+@dataclass(slots=True)
+class Pace:
+    """How often an optimizer has stepped, and with which learning rates: the number of the first step with each, and the rate."""
 
-    def __init__(self, tell: Callable[[torch.optim.Optimizer, Span | None], None], sources: SourceMap) -> None:
+    optimizer: weakref.ref[Any]
+    steps: int = 0
+    rates: list[tuple[int, float]] = field(default_factory=list)
+    rate: float | None = None
+    attributes: int = -1
+    """The number of the optimizer's attributes when it was looked at last."""
+
+    def note(self, groups: Any) -> None:
+        """A step with these parameter groups begins; the highest of their rates counts. Tensors are not read."""
+        number, self.steps = self.steps, self.steps + 1
+        rate = groups[0].get("lr") if len(groups) == 1 else _highest(groups)
+        if isinstance(rate, float | int) and rate != self.rate and math.isfinite(rate) and len(self.rates) < RATES:
+            self.rate = rate
+            self.rates.append((number, float(rate)))
+
+
+def _highest(groups: Any) -> Any:
+    rates = [group.get("lr") for group in groups]
+    return max(rates) if rates and all(isinstance(rate, float | int) for rate in rates) else None
+
+
+class StepWatch:
+    """Calls ``tell(optimizer, pace, frame)`` before the first steps of each optimizer in this thread. ``tell`` must not raise.
+
+    Also before a later one if the optimizer has another number of attributes since. ``frame`` is the learner's frame that makes the step.
+    The pace is kept up to date afterwards.
+    """
+
+    def __init__(self, tell: Callable[[torch.optim.Optimizer, Pace, FrameType | None], None], sources: SourceMap) -> None:
         self._tell = tell
         self._sources = sources
         self._thread = threading.get_ident()
-        self._seen: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._seen: dict[int, Pace] = {}
         self._handle: Any = None
 
     def start(self) -> None:
@@ -54,15 +91,11 @@ class StepWatch:
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
         if threading.get_ident() != self._thread:
             return
-        known, steps = self._seen.get(id(optimizer), (None, 0))
-        if known is None or known() is not optimizer:  # another optimizer may get the id of a dead one
-            known, steps = weakref.ref(optimizer), 0
-        if steps < STEPS:
-            self._seen[id(optimizer)] = known, steps + 1
-            self._tell(optimizer, self._place())
-
-    def _place(self) -> Span | None:
-        frame = sys._getframe(2)
-        while frame is not None and not self._sources.is_user(frame.f_code.co_filename):
-            frame = frame.f_back  # type: ignore[assignment]
-        return self._sources.span(frame) if frame is not None else None
+        pace = self._seen.get(id(optimizer))
+        if pace is None or pace.optimizer() is not optimizer:  # another optimizer may get the id of a dead one
+            pace = self._seen[id(optimizer)] = Pace(weakref.ref(optimizer))
+        if pace.steps < STEPS or len(vars(optimizer)) != pace.attributes:
+            pace.attributes = len(vars(optimizer))
+            self._tell(optimizer, pace, self._sources.user_frame(sys._getframe(2)))
+        with contextlib.suppress(Exception):  # parameter groups may be anything that the program makes of them
+            pace.note(optimizer.param_groups)

@@ -274,13 +274,16 @@ class Disagreement:
 class OptimizerMade:
     """An ``optimizer`` (its class name) was created after ``step`` events; ``holds`` are the tensors that it received, then or later.
 
-    A tensor that no call has used has no label and is left out.
+    A tensor that no call has used has no label and is left out. ``steps`` is the number of times that its ``step()`` was called, ``rates``
+    the learning rates with which it stepped: the number of the step (from 0) from which on each was used, and the highest of its groups.
     """
 
     step: int
     optimizer: str
     span: Span | None = None
     holds: tuple[str, ...] = ()
+    steps: int = 0
+    rates: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +300,96 @@ class OptimizerStep:
     span: Span | None = None
     holds: tuple[str, ...] = ()
     made: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStep:
+    """The ``step()`` of a learning-rate scheduler was called after ``step`` events and ``after`` steps of its optimizer."""
+
+    step: int
+    span: Span | None = None
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """A learning-rate ``scheduler`` (its class name) was created after ``step`` events, for the optimizer with index ``optimizer``.
+
+    With ``made`` False its creation was not observed, and the place is that of its first step. ``steps`` is how often its ``step()`` was
+    called, ``first`` are the first of these; ``settings`` its numbers (``T_max``, ``gamma``). ``count`` is the type of the value that it
+    counts its steps with: anything else than ``int`` was given to ``step()`` by the program.
+    """
+
+    step: int
+    scheduler: str
+    span: Span | None = None
+    made: bool = True
+    optimizer: int | None = None
+    steps: int = 0
+    first: tuple[SchedulerStep, ...] = ()
+    settings: tuple[tuple[str, float], ...] = ()
+    count: str = "int"
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """``load_state_dict`` of a ``module`` (its class name) was called after ``step`` events.
+
+    ``holds`` are the parameters of the module that have a label, ``parameters`` is the number of all. What was loaded are the ``copy_``
+    calls on the same line.
+    """
+
+    step: int
+    module: str
+    span: Span | None = None
+    parameters: int = 0
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """An attribute that the program set on an object of torch's, and that torch never reads; noticed after ``step`` events.
+
+    ``owner`` is the class of the object, ``attribute`` the name, ``meant`` the name that torch reads instead. ``value`` is what was set,
+    ``actual`` what torch uses. ``holds`` are the tensors concerned: the tensor itself, or the parameters of the module or optimizer.
+    """
+
+    step: int
+    kind: Literal["tensor", "module", "optimizer"]
+    owner: str
+    attribute: str
+    meant: str
+    value: Any
+    actual: Any
+    holds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataPass:
+    """The program began to iterate over a ``DataLoader`` after ``step`` events.
+
+    ``workers`` is its number of worker processes, ``dataset`` the number of its dataset (0 for the first one seen) and ``kind`` the
+    dataset's class. ``generators`` are the dataset's attributes that hold a random number generator and that one of its methods reads;
+    ``still`` are those of them that are, in this process, in the same state as at the pass before.
+    """
+
+    step: int
+    span: Span | None = None
+    workers: int = 0
+    dataset: int = 0
+    kind: str = ""
+    generators: tuple[str, ...] = ()
+    still: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind."""
+
+    schedulers: tuple[Scheduler, ...] = ()
+    loadings: tuple[Loading, ...] = ()
+    strays: tuple[Stray, ...] = ()
+    passes: tuple[DataPass, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +458,7 @@ class Trace(_Later):
     optimizer_steps: tuple[OptimizerStep, ...] = ()
     reach: Reach = field(default_factory=Reach)
     optimizers: tuple[OptimizerMade, ...] = ()
+    beside: Beside = field(default_factory=Beside)
     schema: int = SCHEMA
 
     @property

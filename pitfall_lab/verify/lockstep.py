@@ -15,6 +15,9 @@ from typing import Any
 
 from pitfall_lab.observe import argument_values, private, regions, release, tensor_facts
 from pitfall_lab.observe.line_watch import LineWatch
+from pitfall_lab.observe.looking import unseen
+from pitfall_lab.observe.lookups import Kind
+from pitfall_lab.observe.optimizer_watch import STEPS, Pace
 from pitfall_lab.observe.other_threads import Elsewhere
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
 from pitfall_lab.observe.refused_call import origin_of, refused_call
@@ -25,6 +28,7 @@ from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note,
 from pitfall_lab.verify import earlier_graphs
 from pitfall_lab.verify.adoption import Adoption
 from pitfall_lab.verify.backward_stops import Listening
+from pitfall_lab.verify.beside_calls import BesideCalls
 from pitfall_lab.verify.catching_up import Meeting
 from pitfall_lab.verify.compare_memory import Memory
 from pitfall_lab.verify.compare_versions import Versions
@@ -86,6 +90,7 @@ class Lockstep:
         self._engine.asks = True
         world.writer.notes += release.notes()
         self._optimizers = Optimizers(self.label)
+        self._beside = BesideCalls(sources, self._optimizers, self.label)
         self._looks_at_gradients = looks_at_gradients
         self._inside: list[Listening] = []
         self._parents: list[int] = []
@@ -322,9 +327,19 @@ class Lockstep:
         """The program made a call after the recording had ended."""
         self._extent.missed(span)
 
-    def stepping(self, optimizer: Any, span: Span | None) -> None:
-        """Record the parameters that an optimizer holds just before its step()."""
-        self._optimizers.stepping(optimizer, len(self._writer.events), span)
+    def stepping(self, optimizer: Any, pace: Pace, frame: FrameType | None) -> None:
+        """Record the parameters that an optimizer holds just before one of its first steps."""
+        step = len(self._writer.events)
+        if pace.steps < STEPS:
+            self._optimizers.stepping(optimizer, pace, step, self._world.sources.span(frame) if frame is not None else None)
+        self._beside.stepping(optimizer, self._living(), frame, step)
+
+    def looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
+        """Record that the program is about to call a method that passes through no function mode."""
+        self._beside.looked_up(kind, owner, frame, len(self._writer.events))
+
+    def _living(self) -> list[Any]:
+        return [real for record in self._records.by_mark.values() if (real := record()) is not None]
 
     def given(self, optimizer: Any, parameter: Any, span: Span | None) -> None:
         """Record a parameter that is passed to an optimizer."""
@@ -366,9 +381,11 @@ class Lockstep:
         if not self._writer.full and not any(note.kind == "stopped" for note in self._writer.notes):
             self._versions.at_the_end()
         optimizers = self._optimizers.made()
+        with unseen():
+            beside = self._beside.finished(self._living(), len(self._writer.events))
         return self._writer.finish(
             self._world.sources.sources, failure, tensor_facts.environment(), self._extent.told(),
-            steps=self._optimizers.steps, optimizers=optimizers,
+            steps=self._optimizers.steps, optimizers=optimizers, beside=beside,
         )  # fmt: skip
 
     # ------------------------------------------------------------------ shared by the methods above

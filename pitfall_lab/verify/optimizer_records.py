@@ -3,32 +3,56 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from pitfall_lab.observe.optimizer_watch import Pace
 from pitfall_lab.observe.swapping import Watching
 from pitfall_lab.trace import OptimizerMade, OptimizerStep, Span
 
 Label = Callable[[Any], str | None]
 
 
+class Held:
+    """Tensors, held by weak references. A tensor gets its label once an observed call has used it."""
+
+    def __init__(self, tensors: Iterable[Any] = ()) -> None:
+        self._given: list[weakref.ref[Any]] = [Watching(real) for real in tensors]
+        self._labels: dict[int, str] = {}
+
+    @property
+    def count(self) -> int:
+        """How many there are, with and without a label."""
+        return len(self._given)
+
+    def add(self, real: Any) -> None:
+        """One more tensor."""
+        self._given.append(Watching(real))
+
+    def name(self, label: Label) -> None:
+        """Look for the labels that are missing."""
+        for place, reference in enumerate(self._given):
+            real = reference() if place not in self._labels else None
+            if real is not None and (found := label(real)) is not None:
+                self._labels[place] = found
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels found so far, in the order of the tensors."""
+        return tuple(self._labels[place] for place in sorted(self._labels))
+
+
 @dataclass(slots=True)
 class _Made:
-    """An optimizer and its tensors, held by weak references. A tensor gets its label once an observed call has used it."""
+    """An optimizer, its tensors, and its pace once it has stepped."""
 
     optimizer: weakref.ref[Any]
     kind: str
     step: int
     span: Span | None
-    given: list[weakref.ref[Any]] = field(default_factory=list)
-    labels: dict[int, str] = field(default_factory=dict)
-
-    def name(self, label: Label) -> None:
-        for place, reference in enumerate(self.given):
-            real = reference() if place not in self.labels else None
-            if real is not None and (found := label(real)) is not None:
-                self.labels[place] = found
+    held: Held = field(default_factory=Held)
+    pace: Pace | None = None
 
 
 class Optimizers:
@@ -41,25 +65,36 @@ class Optimizers:
 
     def given(self, optimizer: Any, parameter: Any, step: int, span: Span | None) -> None:
         """An optimizer receives a parameter, in its constructor or later."""
-        number = self._number(optimizer)
+        number = self.number(optimizer)
         if number is None:
             self._made.append(_Made(weakref.ref(optimizer), type(optimizer).__name__, step, span))
-        self._made[-1 if number is None else number].given.append(Watching(parameter))
+        self._made[-1 if number is None else number].held.add(parameter)
 
-    def stepping(self, optimizer: Any, step: int, span: Span | None) -> None:
-        """An optimizer's step() is about to run."""
+    def stepping(self, optimizer: Any, pace: Pace, step: int, span: Span | None) -> None:
+        """One of the first calls of an optimizer's step() is about to run."""
         for made in self._made:
-            made.name(self._label)
+            made.held.name(self._label)
         held = (self._label(parameter) for group in optimizer.param_groups for parameter in group["params"])
         labels = tuple(label for label in held if label is not None)
-        self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, self._number(optimizer)))
+        number = self.number(optimizer)
+        if number is not None:
+            self._made[number].pace = pace
+        self.steps.append(OptimizerStep(step, type(optimizer).__name__, span, labels, number))
 
     def made(self) -> tuple[OptimizerMade, ...]:
         """All optimizers, each with the labels of those of its tensors that an observed call used."""
         for made in self._made:
-            made.name(self._label)
-        held = [tuple(made.labels[place] for place in sorted(made.labels)) for made in self._made]
-        return tuple(OptimizerMade(m.step, m.kind, m.span, labels) for m, labels in zip(self._made, held, strict=True))
+            made.held.name(self._label)
+        return tuple(
+            OptimizerMade(m.step, m.kind, m.span, m.held.labels, m.pace.steps if m.pace else 0, tuple(m.pace.rates) if m.pace else ())
+            for m in self._made
+        )
 
-    def _number(self, optimizer: Any) -> int | None:
+    def number(self, optimizer: Any) -> int | None:
+        """The index of an optimizer whose creation was observed."""
         return next((number for number, made in enumerate(self._made) if made.optimizer() is optimizer), None)
+
+    def steps_of(self, number: int | None) -> int:
+        """How often the optimizer with this index has stepped so far."""
+        pace = self._made[number].pace if number is not None else None
+        return pace.steps if pace is not None else 0

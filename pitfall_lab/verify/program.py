@@ -20,7 +20,8 @@ import torch
 from pitfall_lab.observe import Recorder, release
 from pitfall_lab.observe.forks import ForkWatch
 from pitfall_lab.observe.looking import unseen
-from pitfall_lab.observe.optimizer_watch import StepWatch
+from pitfall_lab.observe.lookups import Kind, LookupWatch
+from pitfall_lab.observe.optimizer_watch import Pace, StepWatch
 from pitfall_lab.observe.recorder import reason_of
 from pitfall_lab.observe.refused_call import uncaught
 from pitfall_lab.observe.spans import SourceMap
@@ -53,6 +54,7 @@ class Session:
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._steps = StepWatch(self._stepping, self.sources)
+        self._lookups = LookupWatch(self._looked_up)
         self._swaps = SwapWatch(self._swapping, self._swapped)
         self._forks = ForkWatch(self._started, self._forked)
         self._process = os.getpid()
@@ -72,6 +74,7 @@ class Session:
             self._lockstep.expect_unseen(self._text)
             self._recorder.within(sys._getframe(1))
             self._steps.start()
+            self._lookups.start()
             self._swaps.start()
             self._lockstep.elsewhere.start()
             self._forks.start()
@@ -87,6 +90,7 @@ class Session:
         self._recorder.within(None)
         self._lockstep.elsewhere.stop()
         self._swaps.stop()
+        self._lookups.stop()
         self._steps.stop()
 
     def finish(self, error: BaseException | None = None) -> Trace:
@@ -104,8 +108,11 @@ class Session:
         """The trace of a cell that could not be parsed and so never ran."""
         return _unparsable(text, "cell", error)
 
-    def _stepping(self, optimizer: torch.optim.Optimizer, span: Span | None) -> None:
-        self._recorder.tell(self._lockstep.stepping, optimizer, span, span=span)
+    def _stepping(self, optimizer: torch.optim.Optimizer, pace: Pace, frame: FrameType | None) -> None:
+        self._recorder.tell(self._lockstep.stepping, optimizer, pace, frame, span=None)
+
+    def _looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
+        self._recorder.tell(self._lockstep.looked_up, kind, owner, frame, span=None)
 
     def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> None:
         self._recorder.tell(self._lockstep.swapping, one, other, sys._getframe(2), span=None)

@@ -12,6 +12,7 @@ from typing import Any
 from pitfall_lab.observe.recorder import Enough
 from pitfall_lab.trace import (
     Agreement,
+    Beside,
     By,
     Disagreement,
     Effect,
@@ -219,7 +220,7 @@ class Writer:
 
     def finish(
         self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach, *,
-        steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...],
+        steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
         """Return the finished trace."""
         written, rows = self.events, self.rows
@@ -233,7 +234,7 @@ class Writer:
         mirrored = self.mirrored + self.rows_observed
         agreement = Agreement(self.checked + by_recipe, self.agreed + by_recipe, mirrored, len(self.disagreed_steps))
         disagreements, notes = tuple(self.disagreements), tuple(self.notes)
-        facts = sources, outcome, agreement, disagreements, notes, environment, tuple(steps), reach, optimizers
+        facts = sources, outcome, agreement, disagreements, notes, environment, tuple(steps), reach, optimizers, beside
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:

@@ -24,7 +24,10 @@ import torch
 import torch._dynamo  # lazily imported otherwise, by whichever program comes first, and it patches torch
 from torch.utils._python_dispatch import _len_torch_dispatch_stack
 
-OWNERS = (torch, torch.Tensor, torch.nn.functional, torch.autograd, torch.nn.Module, torch.optim.Optimizer, torch.overrides, np)
+SCHEDULERS = (torch.optim.lr_scheduler.LRScheduler, torch.optim.lr_scheduler.ReduceLROnPlateau, torch.utils.data.DataLoader)
+OWNERS = (
+    torch, torch.Tensor, torch.nn.functional, torch.autograd, torch.nn.Module, torch.optim.Optimizer, torch.overrides, np, *SCHEDULERS,
+)  # fmt: skip
 LOGGED = re.compile(r"^[VIWE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
 """How torch's log begins a line: with the time and the process, which no two runs share."""
 

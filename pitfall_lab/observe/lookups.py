@@ -1,0 +1,76 @@
+"""Observes that the program uses methods of torch's objects that pass through no function mode, such as ``scheduler.step``.
+
+While a program is recorded, a descriptor stands in the place of each of these methods in its class. It returns the method itself, bound as
+usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks their frames, and what the
+program reads of the class (``LRScheduler.step``) is torch's own function.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+
+Kind = Literal["scheduler", "loading", "pass"]
+Tell = Callable[[Kind, Any, FrameType], None]
+
+
+class _Lookup:
+    """A method of torch's in its class; notes each object from which it is read."""
+
+    __slots__ = ("_tell", "kind", "method")
+
+    def __init__(self, kind: Kind, method: Any, tell: Tell) -> None:
+        self.kind, self.method, self._tell = kind, method, tell
+
+    def __get__(self, owner: Any, cls: type | None = None) -> Any:
+        if owner is not None:
+            self._tell(self.kind, owner, sys._getframe(1))
+        return self.method.__get__(owner, cls)
+
+
+class LookupWatch:
+    """Calls ``tell(kind, owner, frame)`` before such a method of ``owner`` is called in this thread. ``tell`` must not raise."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._thread = threading.get_ident()
+        self._replaced: list[tuple[type, str, _Lookup]] = []
+
+    def start(self) -> None:
+        """Put the descriptors in their places."""
+        for kind, cls, name in _methods():
+            lookup = _Lookup(kind, vars(cls)[name], self._here)
+            setattr(cls, name, lookup)
+            self._replaced.append((cls, name, lookup))
+
+    def stop(self) -> None:
+        """Put torch's methods back, unless the program has replaced them."""
+        for cls, name, lookup in self._replaced:
+            if vars(cls).get(name) is lookup:
+                setattr(cls, name, lookup.method)
+        self._replaced.clear()
+
+    def _here(self, kind: Kind, owner: Any, frame: FrameType) -> None:
+        if threading.get_ident() == self._thread:
+            self._tell(kind, owner, frame)
+
+
+def _methods() -> Iterator[tuple[Kind, type, str]]:
+    for cls in _with_subclasses(LRScheduler):
+        if cls.__module__.startswith("torch.") and "step" in vars(cls):
+            yield "scheduler", cls, "step"
+    yield "loading", torch.nn.Module, "load_state_dict"
+    yield "pass", DataLoader, "__iter__"
+
+
+def _with_subclasses(cls: type[Any]) -> Iterator[type[Any]]:
+    yield cls
+    for each in type.__subclasses__(cls):
+        yield from _with_subclasses(each)

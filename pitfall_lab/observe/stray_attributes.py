@@ -1,0 +1,105 @@
+"""Finds attributes that the program set on a tensor, module or optimizer under a name that torch never reads (``require_grad``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cache
+from types import FrameType
+from typing import Any, Literal
+
+import torch
+
+from pitfall_lab.observe.namespace import NO_MODULES, scopes
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+LIKE = 0.85
+"""How similar a name is to the one that was meant: ``require_grad`` to ``requires_grad`` 0.96, ``train`` to ``training`` 0.77."""
+OTHERWISE = {"trainable": "requires_grad", "learning_rate": "lr"}
+"""Names of other libraries for what torch calls otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An attribute of ``owner`` that has no effect: ``value`` was set, and torch uses ``actual`` under the name ``meant``."""
+
+    kind: Literal["tensor", "module", "optimizer"]
+    owner: Any
+    attribute: str
+    meant: str
+    value: Any
+    actual: Any
+    tensors: tuple[Any, ...]
+
+
+def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """The parameters of a module, without calling functions of the program."""
+    for each in _inside(module, set()):
+        yield from (p for p in each.__dict__["_parameters"].values() if p is not None)
+
+
+def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
+    """Attributes of tensors that were meant to be ``requires_grad``."""
+    for each in tensors:
+        for name, value in each.__dict__.items() if type(each) in PLAIN else ():
+            if isinstance(value, bool) and value != each.requires_grad and _means(name, "requires_grad"):
+                yield Found("tensor", each, name, "requires_grad", value, each.requires_grad, (each,))
+
+
+def of_modules(frame: FrameType | None) -> Iterator[Found]:
+    """Attributes of the modules in the program's variables that were meant for their parameters, or for ``training``."""
+    known: set[int] = set()
+    for scope in scopes(frame):
+        for _, value in scope:
+            if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module):
+                for module in _inside(value, known):
+                    yield from _of_module(module)
+
+
+def _of_module(module: torch.nn.Module) -> Iterator[Found]:
+    for name, value in list(module.__dict__.items()):
+        if not isinstance(value, bool) or name == "training":
+            continue
+        if name in ("train", "eval") or _means(name, "training"):
+            meant = value if name != "eval" else not value
+            if meant != module.training:
+                yield Found("module", module, name, "training", value, module.training, ())
+        elif name == "requires_grad" or _means(name, "requires_grad"):
+            held = tuple(parameters(module))
+            actual = {p.requires_grad for p in held}
+            if actual == {not value}:
+                yield Found("module", module, name, "requires_grad", value, not value, held)
+
+
+def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
+    """Attributes of an optimizer of torch's own that stand in its ``param_groups`` with other values."""
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return
+    for name, value in list(vars(optimizer).items()):
+        meant = OTHERWISE.get(name, name)
+        if meant not in optimizer.defaults or isinstance(value, bool) or not isinstance(value, float | int):
+            continue
+        actual = [group.get(meant) for group in optimizer.param_groups]
+        if all(isinstance(each, float | int) and each != value for each in actual) and actual:
+            held = tuple(parameter for group in optimizer.param_groups for parameter in group["params"])
+            yield Found("optimizer", optimizer, name, meant, value, actual[0], held)
+
+
+@cache
+def _means(name: str, meant: str) -> bool:
+    if name == meant or name.startswith("_"):
+        return False
+    return OTHERWISE.get(name) == meant or SequenceMatcher(None, name, meant).ratio() >= LIKE
+
+
+def _inside(module: torch.nn.Module, known: set[int]) -> Iterator[torch.nn.Module]:
+    """The module and those in it that are not ``known`` yet; a module with tables of its own (a scripted one) has none to read."""
+    work = [module]
+    while work:
+        each = work.pop()
+        tables = [each.__dict__.get(name) for name in ("_parameters", "_modules")]
+        if id(each) not in known and all(type(table) is dict for table in tables):
+            known.add(id(each))
+            yield each
+            work += [child for child in tables[1].values() if child is not None]  # type: ignore[union-attr]

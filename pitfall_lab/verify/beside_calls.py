@@ -1,0 +1,133 @@
+"""Records what the program does with objects of torch's beside calls: schedulers, loaded states, passes over data, stray attributes."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+from pitfall_lab.observe import data_loading, stray_attributes
+from pitfall_lab.observe.lookups import Kind
+from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.trace import Beside, DataPass, Loading, Scheduler, SchedulerStep, Span, Stray
+from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
+
+MOST = 60
+"""The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
+FIRST = 3
+"""The number of steps of each scheduler that are recorded one by one."""
+SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps")
+
+
+@dataclass(slots=True)
+class _Schedule:
+    scheduler: weakref.ref[Any]
+    kind: str
+    step: int
+    span: Span | None
+    made: bool
+    optimizer: int | None
+    steps: int = 0
+    first: list[SchedulerStep] = field(default_factory=list)
+    settings: tuple[tuple[str, float], ...] = ()
+    count: str = "int"
+
+    def finished(self) -> Scheduler:
+        """It in the trace."""
+        return Scheduler(
+            self.step, self.kind, self.span, self.made, self.optimizer, self.steps, tuple(self.first), self.settings, self.count
+        )  # fmt: skip
+
+
+class BesideCalls:
+    """Collects the parts of :class:`pitfall_lab.trace.Beside` while the program runs."""
+
+    def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label) -> None:
+        self._sources, self._optimizers, self._label = sources, optimizers, label
+        self._schedules: list[_Schedule] = []
+        self._loaded: list[tuple[Loading, Held]] = []
+        self._strays: dict[tuple[int, str], tuple[Stray, Held]] = {}
+        self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
+        """Those with a generator of their own, and its state at the last pass."""
+        self._passes: list[DataPass] = []
+
+    def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
+        """The program is about to call a method of ``owner``; ``frame`` reads it."""
+        user = self._sources.user_frame(frame)
+        if user is None:
+            return
+        span = self._sources.span(user)
+        if kind == "scheduler":
+            self._scheduler(owner, step, span, by_torch=str(frame.f_globals.get("__name__")).startswith("torch.optim"))
+        elif kind == "loading" and len(self._loaded) < MOST:
+            held = Held(stray_attributes.parameters(owner))
+            self._loaded.append((Loading(step, type(owner).__name__, span, held.count), held))
+        elif kind == "pass" and len(self._passes) < MOST:
+            self._passes.append(self._pass(owner, step, span))
+
+    def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
+        known = next((each for each in self._schedules if each.scheduler() is owner), None)
+        is_new = known is None
+        if known is None:
+            if len(self._schedules) >= MOST:
+                return
+            number = self._optimizers.number(vars(owner).get("optimizer"))
+            known = _Schedule(weakref.ref(owner), type(owner).__name__, step, span, by_torch, number)
+            self._schedules.append(known)
+        known.settings = _settings(owner)
+        if is_new and by_torch:
+            return  # the first step, which the constructor makes
+        known.count = type(vars(owner).get("last_epoch", 0)).__name__
+        known.steps += 1
+        if len(known.first) < FIRST:
+            known.first.append(SchedulerStep(step, span, self._optimizers.steps_of(known.optimizer)))
+
+    def _pass(self, loader: Any, step: int, span: Span | None) -> DataPass:
+        dataset = data_loading.source_of(loader)
+        now = data_loading.generators(dataset)
+        number = next((number for number, (known, _) in enumerate(self._datasets) if known() is dataset), None)
+        before = {} if number is None else self._datasets[number][1]
+        if number is not None:
+            self._datasets[number] = self._datasets[number][0], now
+        elif now:
+            number = len(self._datasets)
+            self._datasets.append((weakref.ref(dataset), now))
+        still = tuple(name for name in now if before.get(name) == now[name])
+        workers = vars(loader).get("num_workers")
+        return DataPass(step, span, workers if isinstance(workers, int) else 0, number or 0, type(dataset).__name__, tuple(now), still)
+
+    def stepping(self, optimizer: Any, tensors: Iterable[Any], frame: FrameType | None, step: int) -> None:
+        """An optimizer is about to make one of its first steps: look for attributes that torch does not read."""
+        self._name()
+        of_modules, of_tensors = stray_attributes.of_modules(frame), stray_attributes.of_tensors(tensors)
+        self._look([stray_attributes.of_optimizer(optimizer), of_modules, of_tensors], step)
+
+    def _look(self, found: list[Iterator[stray_attributes.Found]], step: int) -> None:
+        for each in (stray for strays in found for stray in strays):
+            key = (id(each.owner), each.attribute)
+            if key not in self._strays and len(self._strays) < MOST:
+                held = Held(each.tensors)
+                held.name(self._label)
+                stray = Stray(step, each.kind, type(each.owner).__name__, each.attribute, each.meant, each.value, each.actual)
+                self._strays[key] = stray, held
+
+    def _name(self) -> None:
+        for _, held in (*self._loaded, *self._strays.values()):
+            held.name(self._label)
+
+    def finished(self, tensors: Iterable[Any], step: int) -> Beside:
+        """All of it, at the end of the program; ``tensors`` are those that are still alive."""
+        self._look([stray_attributes.of_tensors(tensors)], step)
+        self._name()
+        schedulers = tuple(each.finished() for each in self._schedules)
+        loaded = tuple(replace(loading, holds=held.labels) for loading, held in self._loaded)
+        strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
+        return Beside(schedulers, loaded, strays, tuple(self._passes))
+
+
+def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:
+    held = ((name, vars(scheduler).get(name)) for name in SETTINGS)
+    return tuple((name, float(value)) for name, value in held if type(value) in (int, float) and math.isfinite(value))
