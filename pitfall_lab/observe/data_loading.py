@@ -11,6 +11,8 @@ import numpy as np
 import torch
 
 DEPTH = 4
+SAMPLES = ("__getitem__", "__getitems__", "__iter__")
+IN_WORKERS = {"get_worker_info", "initial_seed"}
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 
 
@@ -24,18 +26,31 @@ def source_of(loader: Any) -> Any:
     return dataset
 
 
-def generators(dataset: Any) -> dict[str, str]:
-    """The dataset's own random number generators that its methods read, by attribute, each with a digest of its state."""
+def generators(loader: Any, dataset: Any) -> dict[str, str]:
+    """The random number generators of its own with which a dataset makes its samples, by attribute, each with a digest of its state.
+
+    None if the program prepares each worker (``worker_init_fn``) or looks which one it is in: it may give each another generator.
+    """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")
     except AttributeError:
         return {}
     held = {name: value for name, value in attributes.items() if isinstance(value, GENERATORS)}
-    if not held:
-        return {}
-    methods = [f for cls in type(dataset).__mro__ for name, f in vars(cls).items() if isinstance(f, FunctionType) and name != "__init__"]
-    read = {name for method in methods for name in method.__code__.co_names}
-    return {name: _digest(value) for name, value in held.items() if name in read}
+    read = _read_for_samples(type(dataset)) if held and vars(loader).get("worker_init_fn") is None else set()
+    return {} if read & IN_WORKERS else {name: _digest(value) for name, value in held.items() if name in read}
+
+
+def _read_for_samples(cls: type) -> set[str]:
+    """All names that the methods read which make a sample, and those that they call."""
+    methods = {name: f for base in reversed(cls.__mro__) for name, f in vars(base).items() if isinstance(f, FunctionType)}
+    work, read, seen = list(SAMPLES), set[str](), set[str]()
+    while work:
+        name = work.pop()
+        if name in methods and name not in seen:
+            seen.add(name)
+            read.update(methods[name].__code__.co_names)
+            work += methods[name].__code__.co_names
+    return read
 
 
 def _digest(generator: Any) -> str:

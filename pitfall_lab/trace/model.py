@@ -369,7 +369,7 @@ class DataPass:
     """The program began to iterate over a ``DataLoader`` after ``step`` events.
 
     ``workers`` is its number of worker processes, ``dataset`` the number of its dataset (0 for the first one seen) and ``kind`` the
-    dataset's class. ``generators`` are the dataset's attributes that hold a random number generator and that one of its methods reads;
+    dataset's class. ``generators`` are the dataset's attributes that hold a random number generator and that it reads to make a sample;
     ``still`` are those of them that are, in this process, in the same state as at the pass before.
     """
 

@@ -87,7 +87,7 @@ class BesideCalls:
 
     def _pass(self, loader: Any, step: int, span: Span | None) -> DataPass:
         dataset = data_loading.source_of(loader)
-        now = data_loading.generators(dataset)
+        now = data_loading.generators(loader, dataset)
         number = next((number for number, (known, _) in enumerate(self._datasets) if known() is dataset), None)
         before = {} if number is None else self._datasets[number][1]
         if number is not None:

@@ -1,4 +1,4 @@
-"""What is found is decided by what ran: other names, or a function around everything, change nothing in it."""
+"""What is found is decided by what ran: other names, a function around everything, or a helper for a loop's body change nothing in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.kit.expected_marks import plain
 
-BY_SIGNALS = ("PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416", "PL418", "PL420", "PL422", "PL513", "PL514",
-              "PL516", "PL518", "PL520", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL615", "PL616",
-              "PL618", "PL709", "PL710", "PL711", "PL713", "PL714", "PL715", "PL716", "PL806", "PL807", "PL808", "PL901",
-              "PL903", "PL904", "PL905", "PL906", "PL907", "PL908", "PL910", "PL912")  # fmt: skip
+BY_SIGNALS = ("PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416", "PL418", "PL420", "PL422", "PL513",
+              "PL514", "PL516", "PL518", "PL520", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL615",
+              "PL616", "PL617", "PL618", "PL619", "PL621", "PL623", "PL625", "PL627", "PL629", "PL709", "PL710", "PL711",
+              "PL713", "PL714", "PL715", "PL716", "PL806", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
+              "PL907", "PL908", "PL909", "PL910", "PL912")  # fmt: skip
 
 
 class Renamed(ast.NodeTransformer):
@@ -50,6 +51,27 @@ def in_a_function(text: str) -> str:
     return ast.unparse(ast.fix_missing_locations(ast.Module([*imports, main, call], [])))
 
 
+def with_helpers(text: str) -> str:
+    """The body of each loop at the top level in a function of its own; to inline that function is the way back."""
+    tree, body = ast.parse(text), list[ast.stmt]()
+    for node in tree.body:
+        if isinstance(node, ast.For | ast.While) and not any(isinstance(n, ast.Break | ast.Continue | ast.Yield) for n in ast.walk(node)):
+            stored = {n.id for each in node.body for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            inside = [ast.Global(sorted(stored))] if stored else []
+            name = f"one_round_{len(body)}"
+            body.append(ast.FunctionDef(name, ast.arguments([], [], None, [], [], None, []), [*inside, *node.body], [], type_params=[]))
+            node.body = [ast.Expr(ast.Call(ast.Name(name, ast.Load()), [], []))]
+        body.append(node)
+    return ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
+
+
+def lines_found(shop: Workshop, text: str) -> list[tuple[str, str]]:
+    """The codes of the findings, each with the text of its line."""
+    trace = shop.trace(Subject(text, "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    return sorted((f.rule, text.split("\n")[f.span.line - 1].strip()) for f in find(trace) if f.span is not None and f.severity != "info")
+
+
 def found(shop: Workshop, text: str) -> list[tuple[str, int]]:
     """The codes of the findings, each with the number of its line among those that are the program's own."""
     own = [n for n, line in enumerate(text.split("\n"), 1) if line.strip() and not line.startswith(("def main", "main()"))]
@@ -65,3 +87,16 @@ def test_other_names_and_a_function_around_it_change_nothing_in_what_is_found(co
     assert [each for each, _ in usual] == [code]
     assert found(shop, renamed(text)) == usual
     assert found(shop, in_a_function(text)) == usual
+
+
+LOOPS = [code for code in BY_SIGNALS if with_helpers(plain(rule(code).bad)) != ast.unparse(ast.parse(plain(rule(code).bad)))]
+
+
+def test_most_of_these_programs_have_a_loop() -> None:
+    assert len(LOOPS) > len(BY_SIGNALS) / 2
+
+
+@pytest.mark.parametrize("code", LOOPS)
+def test_a_helper_for_the_body_of_a_loop_changes_nothing_in_what_is_found(code: str, shop: Workshop) -> None:
+    text = ast.unparse(ast.parse(plain(rule(code).bad)))
+    assert lines_found(shop, with_helpers(text)) == lines_found(shop, text) != []

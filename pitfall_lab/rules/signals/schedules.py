@@ -1,0 +1,51 @@
+"""Learning-rate schedulers: the optimizers whose rate they set, and the loops in which they step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.trace import OptimizerMade, Scheduler, Span
+
+DEEPEST = 4
+
+
+def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
+    """Each scheduler whose creation was seen, with its optimizer, in a program that was watched to its end."""
+    trace = story.trace
+    if trace.stopped is None and trace.outcome.kind == "finished":
+        for scheduler in trace.beside.schedulers:
+            if scheduler.made and scheduler.optimizer is not None:
+                yield scheduler, trace.optimizers[scheduler.optimizer]
+
+
+def call_of(story: Story, span: Span | None) -> ast.Call | None:
+    """The call around a place: a method that is looked up is marked without its parentheses."""
+    node = story.program.at(span)
+    parent = story.program.parents.get(node) if isinstance(node, ast.Attribute) else node
+    return parent if isinstance(parent, ast.Call) else None
+
+
+def loops_around(program: Program, node: ast.AST | None, depth: int = 0) -> list[ast.stmt]:
+    """The loops in which a place runs, innermost first, also those around the only call of its function."""
+    if node is None or depth > DEEPEST:
+        return []
+    loops: list[ast.stmt] = [a for a in program.ancestors(node) if isinstance(a, ast.For | ast.While)]
+    function = program.function(node)
+    if function is None:
+        return loops
+    own = [loop for loop in loops if program.function(loop) is function]
+    sites = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name and program.function(n) is not function]
+    return own + (loops_around(program, sites[0], depth + 1) if len(sites) == 1 else [])
+
+
+def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
+    """The assignment of what was created at ``span``, and the name that it gave it; ``None`` when there is no such statement."""
+    call = call_of(story, span)
+    statement = story.program.statement(call)
+    if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
+        return None
+    return statement, story.program.segment(statement.targets[0])

@@ -1,0 +1,138 @@
+"""PL627: load_state_dict with strict=False found no key of the module in the state, so nothing was loaded."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import is_name, is_true, operand
+from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.signals.schedules import call_of
+from pitfall_lab.trace import Loading, T
+
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""What wrappers (DataParallel, torch.compile, a class around the module) put before the names of parameters."""
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that loads a state of which nothing went into the parameters, where that is allowed and they are used."""
+    told = set()
+    for number, loading in enumerate(story.trace.beside.loadings):
+        call = call_of(story, loading.span)
+        if call is None or call in told or not loading.parameters or not _is_lenient(call) or _loaded(story, number, call):
+            continue
+        if any(event.step > loading.step for event in story.calls()):
+            told.add(call)
+            yield _finding(story, loading, call)
+
+
+def _is_lenient(call: ast.Call) -> bool:
+    """Is ``strict`` given, and not as ``True``? Then keys that do not fit raise no error."""
+    given = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "strict")]
+    assigns = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "assign")]
+    return bool(given) and not is_true(given[0]) and not assigns
+
+
+def _loaded(story: Story, number: int, call: ast.Call) -> bool:
+    """Was a parameter written by this call, or is the same module loaded again by another?"""
+    loadings = story.trace.beside.loadings
+    this, place = loadings[number], story.program.place(call)
+    until = next((each.step for each in loadings[number + 1 :] if each.span == this.span), len(story.events))
+    copied = any(event.span == place for event in story.calls("copy_") if this.step <= event.step < until)
+    return copied or any(set(each.holds) & set(this.holds) for each in loadings if each.span != this.span)
+
+
+def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
+    program = story.program
+    place = program.place(call)
+    here = at_line(story, place)
+    name = program.segment(call.func.value) if isinstance(call.func, ast.Attribute) else loading.module
+    return RULE.finding(
+        place, loading.step,
+        T(
+            en=f"{capital(here.en)} loads nothing: none of the {loading.parameters} parameters of `{name}` was found in the state, and "
+            "with `strict=False` that is no error.",
+            zh=f"{here.zh}什么也没有加载：`{name}` 的 {loading.parameters} 个参数在状态里一个也没有找到，而有了 `strict=False`，"
+            "这不算错误。",
+        ),
+        T(
+            en="A state is a dictionary from names to tensors, and a name must be the same, letter by letter. What a wrapper saved has a "
+            "prefix (`module.`, `_orig_mod.`). The parameters keep the random numbers that they were made with.",
+            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、`_orig_mod.`）。这里的参数仍是创建时的"
+            "随机数。",
+        ),
+        related=[],
+        fixes=_fixes(story, call),
+        facts=[Fact("parameters", loading.parameters)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
+    """The names without a prefix that wrappers put before them, and an error for what does not fit."""
+    program, state = story.program, call.args[0] if call.args else None
+    strict = [k for k in call.keywords if k.arg == "strict"]
+    if state is None or not is_name(state):
+        return ()
+    text = operand(program, state)
+    candidates = []
+    for prefix in PREFIXES:
+        bare = f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items()}}'
+        changes = [(state, bare), *((k.value, "True") for k in strict)]
+        title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
+        candidates.append(Fix(title, program.replace(*changes), meaning="later"))
+    return unique(program.text, candidates)
+
+
+RULE = Rule(
+    code="PL627",
+    name="state-that-fits-nothing",
+    severity="warning",
+    title=T(en="A loaded state had no name in common with the module", zh="加载的状态与模块没有一个相同的名字"),
+    what=T(
+        en="A program loads saved weights with `strict=False`, and not one name of the saved weights fits. Nothing is loaded and "
+        "nothing is "
+        "said: the model keeps the random numbers that it was made with.",
+        zh="程序用 `strict=False` 加载保存的权重，而这些权重的名字一个也对不上。什么都没有加载，也没有任何提示：模型仍是创建时的随机数。",
+    ),
+    why=T(
+        en="`load_state_dict` looks up each parameter of the module by its name and copies what it finds. `strict=False` turns the error "
+        "about names that are missing or left over into a return value, `missing_keys` and `unexpected_keys`, which hardly any program "
+        "reads. It is meant for states that fit in part, such as a backbone without its head.",
+        zh="`load_state_dict` 按名字查找模块的每个参数，找到就复制。`strict=False` 把“缺少或多出的名字”从错误变成返回值 `missing_keys` 和 "
+        "`unexpected_keys`，而几乎没有程序去读它。它是为只有一部分相符的状态准备的，例如不带头部的骨干网络。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+trained = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+state = trained.state_dict()
+model = torch.nn.Linear(2, 1)
+model.load_state_dict(state, strict=False)  # PL627
+x = torch.ones(1, 2)
+with torch.no_grad():
+    print(model(x), trained.module(x))
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+trained = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+state = trained.state_dict()
+model = torch.nn.Linear(2, 1)
+model.load_state_dict({name.removeprefix("module."): value for name, value in state.items()}, strict=True)
+x = torch.ones(1, 2)
+with torch.no_grad():
+    print(model(x), trained.module(x))
+""",
+    find=find,
+    traps=(
+        Trap(
+            "state = trained.state_dict()\n",
+            "state = {name: value.clone() for name, value in trained.state_dict().items()}\n",
+            T(en="Copies of the numbers have the same names, which still do not fit.", zh="数值的副本名字不变，仍然对不上。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.load_state_dict",),
+)
