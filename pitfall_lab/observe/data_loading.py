@@ -35,7 +35,7 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
         attributes = object.__getattribute__(dataset, "__dict__")
     except AttributeError:
         return {}
-    held = {name: value for name, value in attributes.items() if isinstance(value, GENERATORS)}
+    held = {n: value for n, value in attributes.items() if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom)}
     read = _read_for_samples(type(dataset)) if held and vars(loader).get("worker_init_fn") is None else set()
     return {} if read & IN_WORKERS else {name: _digest(value) for name, value in held.items() if name in read}
 

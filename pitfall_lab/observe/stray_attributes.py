@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -78,12 +79,14 @@ def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
         return
     for name, value in list(vars(optimizer).items()):
         meant = OTHERWISE.get(name, name)
-        if meant not in optimizer.defaults or isinstance(value, bool) or not isinstance(value, float | int):
-            continue
-        actual = [group.get(meant) for group in optimizer.param_groups]
-        if all(isinstance(each, float | int) and each != value for each in actual) and actual:
+        actual = [group.get(meant) for group in optimizer.param_groups] if meant in optimizer.defaults and _is_number(value) else []
+        if actual and all(_is_number(each) and each != value for each in actual):
             held = tuple(parameter for group in optimizer.param_groups for parameter in group["params"])
             yield Found("optimizer", optimizer, name, meant, value, actual[0], held)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float | int) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @cache
