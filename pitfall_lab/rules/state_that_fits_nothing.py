@@ -24,7 +24,7 @@ def find(story: Story) -> Iterator[Finding]:
         call = call_of(story, loading.span)
         if call is None or call in told or not loading.parameters or not _is_lenient(call) or _loaded(story, number, call):
             continue
-        if any(event.step > loading.step for event in story.calls()):
+        if any(event.step >= loading.step for event in story.calls()):
             told.add(call)
             yield _finding(story, loading, call)
 

@@ -1,0 +1,191 @@
+"""Schedules, loaded states, attributes and workers: pitfalls in other forms than on their pages, and right programs that resemble them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.expected_marks import met, plain
+
+HEAD = """import torch
+from torch import nn
+from torch.optim import SGD, AdamW
+from torch.optim.lr_scheduler import *
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+torch.manual_seed(0)
+
+def train(model, opt, x, y, schedule=None):
+    opt.zero_grad()
+    loss = (model(x) - y).square().mean()
+    loss.backward()
+    opt.step()
+    return loss
+"""
+DATA = "model, x, y = nn.Linear(3, 1), torch.randn(8, 3), torch.randn(8, 1)\n"
+NOISY = """
+import numpy as np
+class Noisy(Dataset):
+    def __init__(self, rng):
+        self.rng = rng
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return index + self.noise()
+    def noise(self):
+        return self.rng.normal()
+"""
+
+WRONG = {
+    "attributes of a class, two names": """
+class Trainer:
+    def __init__(self, model):
+        self.model, self.slow = model, AdamW(model.parameters(), lr=0.1)  # made
+        self.schedule = LambdaLR(self.slow, lambda n: 0.5 ** n)  # PL617
+        self.fast = AdamW(model.parameters(), lr=0.05)  # step
+    def fit(self, x, y):
+        for _ in range(3):
+            train(self.model, self.fast, x, y)
+            self.schedule.step()  # used
+Trainer(nn.Linear(3, 1)).fit(torch.randn(8, 3), torch.randn(8, 1))
+""",
+    "a schedule in a function, never stepped": DATA + """
+def main():
+    opt = SGD(model.parameters(), lr=0.1)
+    schedule = StepLR(opt, step_size=1, gamma=0.1)  # PL619
+    for epoch in range(2):
+        for _ in range(3):
+            train(model, opt, x, y)
+main()
+""",
+    "nothing left of the rate": DATA + """
+def epoch(loader, opt, schedule):
+    for x, y in loader:
+        train(model, opt, x, y)
+        schedule.step()  # PL621
+def main():
+    opt = SGD(model.parameters(), lr=0.1)
+    schedule = ExponentialLR(opt, gamma=0.4)  # made
+    loader = DataLoader(TensorDataset(x, y), batch_size=2)
+    for number in range(5):
+        epoch(loader, opt, schedule)
+main()
+""",
+    "early in a function": DATA + """
+import warnings
+warnings.simplefilter("ignore")
+def one(opt, schedule):
+    schedule.step()  # PL623
+    train(model, opt, x, y)
+opt = SGD(model.parameters(), lr=0.1)
+schedule = LinearLR(opt, total_iters=4)
+for _ in range(3):
+    one(opt, schedule)
+""",
+    "a loss as an epoch": DATA + """
+import warnings
+warnings.simplefilter("ignore")
+opt = SGD(model.parameters(), lr=0.1)
+schedule = CosineAnnealingLR(opt, T_max=8)  # made
+for _ in range(3):
+    mean = train(model, opt, x, y).item()
+    schedule.step(mean)  # PL625
+""",
+    "a state from a compiled model, in a function": DATA + """
+def restore(net, checkpoint, strict):
+    net.load_state_dict(checkpoint["model"], strict=strict)  # PL627
+    return net
+saved = {"model": {"_orig_mod." + name: value for name, value in model.state_dict().items()}}
+print(restore(nn.Linear(3, 1), saved, False)(x))
+""",
+    "a module that is not frozen": DATA + """
+def freeze(part):
+    part.requires_grad = False  # PL629
+net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+freeze(net[0])
+opt = AdamW(net.parameters(), lr=0.1)
+for _ in range(3):
+    train(net, opt, x, y)
+""",
+    "a rate set late": DATA + """
+def main():
+    opt = SGD(model.parameters(), lr=0.1)
+    for epoch in range(6):
+        if epoch == 4:
+            opt.lr = 0.01  # PL629
+        train(model, opt, x, y)
+main()
+""",
+    "a generator read in a method of the dataset": NOISY + """
+for batch in DataLoader(Noisy(np.random.RandomState(0)), num_workers=2):  # PL909
+    print(batch)
+""",
+}  # fmt: skip
+
+RIGHT = {
+    "a cosine that goes up and down in every epoch": DATA + """
+opt = SGD(model.parameters(), lr=0.1)
+schedule = CosineAnnealingLR(opt, T_max=4)
+for epoch in range(3):
+    for part, target in zip(x.split(2), y.split(2)):
+        train(model, opt, part, target)
+        schedule.step()
+""",
+    "a schedule whose turn has not come": DATA + """
+opt = SGD(model.parameters(), lr=0.1)
+schedule = StepLR(opt, 1)
+for epoch in range(4):
+    train(model, opt, x, y)
+    if epoch % 10 == 9:
+        schedule.step()
+""",
+    "steps made up for": DATA + """
+import warnings
+warnings.simplefilter("ignore")
+opt = SGD(model.parameters(), lr=0.1)
+schedule = StepLR(opt, 2)
+for _ in range(3):
+    schedule.step()
+for _ in range(3):
+    train(model, opt, x, y)
+    schedule.step()
+""",
+    "a fraction of an epoch, and a metric": DATA + """
+opt = SGD(model.parameters(), lr=0.1)
+restarts, plateau = CosineAnnealingWarmRestarts(opt, 2), ReduceLROnPlateau(opt)
+for epoch in range(3):
+    for number in range(2):
+        loss = train(model, opt, x, y)
+        restarts.step(epoch + number / 2)
+    plateau.step(loss.item())
+""",
+    "two optimizers with a schedule each": DATA + """
+first, second = SGD([model.weight], lr=0.1), SGD([model.bias], lr=0.1)
+schedules = [StepLR(first, 1), StepLR(second, 1)]
+for _ in range(3):
+    second.zero_grad()
+    train(model, first, x, y)
+    second.step()
+    for schedule in schedules:
+        schedule.step()
+""",
+    "tensors taken over as they are": DATA + """
+print(nn.Linear(3, 1).load_state_dict(model.state_dict(), strict=False, assign=True))
+print(model(x))
+""",
+    "workers that get a generator each": NOISY + """
+def init(worker):
+    torch.utils.data.get_worker_info().dataset.rng = np.random.default_rng(worker)
+for batch in DataLoader(Noisy(np.random.default_rng(0)), num_workers=2, worker_init_fn=init):
+    print(batch)
+""",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", [*WRONG, *RIGHT])
+def test_each_draws_what_its_marks_say_and_nothing_else(title: str, shop: Workshop) -> None:
+    marked = HEAD + (WRONG | RIGHT)[title]
+    trace = shop.trace(Subject(plain(marked), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert met([finding for finding in find(trace) if finding.severity != "info"], marked) == ""
