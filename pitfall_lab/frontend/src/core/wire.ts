@@ -38,6 +38,7 @@ export interface Trace {
   optimizer_steps: OptimizerStep[];
   reach: Reach;
   optimizers: OptimizerMade[];
+  beside: Beside;
   schema: number;
 }
 
@@ -228,6 +229,16 @@ export interface OptimizerMade {
   optimizer: string;
   span: Span | null;
   holds: string[];
+  steps: number;
+  rates: [number, number][];
+}
+
+/** What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind. */
+export interface Beside {
+  schedulers: Scheduler[];
+  loadings: Loading[];
+  strays: Stray[];
+  passes: DataPass[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -626,6 +637,51 @@ export interface Failure {
   earlier: boolean;
 }
 
+/** A learning-rate `scheduler` (its class name) was created after `step` events, for the optimizer with index `optimizer`. */
+export interface Scheduler {
+  step: number;
+  scheduler: string;
+  span: Span | null;
+  made: boolean;
+  optimizer: number | null;
+  steps: number;
+  first: SchedulerStep[];
+  settings: [string, number][];
+  count: string;
+}
+
+/** `load_state_dict` of a `module` (its class name) was called after `step` events. */
+export interface Loading {
+  step: number;
+  module: string;
+  span: Span | null;
+  parameters: number;
+  holds: string[];
+}
+
+/** An attribute that the program set on an object of torch's, and that torch never reads; noticed after `step` events. */
+export interface Stray {
+  step: number;
+  kind: "tensor" | "module" | "optimizer";
+  owner: string;
+  attribute: string;
+  meant: string;
+  value: unknown;
+  actual: unknown;
+  holds: string[];
+}
+
+/** The program began to iterate over a `DataLoader` after `step` events. */
+export interface DataPass {
+  step: number;
+  span: Span | null;
+  workers: number;
+  dataset: number;
+  kind: string;
+  generators: string[];
+  still: string[];
+}
+
 /** Many elements: their number, and the few that are shown, as (index, element). */
 export interface Shortened {
   count: number;
@@ -842,6 +898,13 @@ export interface Given {
   low: unknown;
   high: unknown;
   part_of: string;
+}
+
+/** The `step()` of a learning-rate scheduler was called after `step` events and `after` steps of its optimizer. */
+export interface SchedulerStep {
+  step: number;
+  span: Span | null;
+  after: number;
 }
 
 /** A storage as it was after a step; `changed` if its elements differ from the moment before. */
