@@ -4,7 +4,7 @@
  */
 
 import type { Effect, Scene, Text, Trace } from "./contract";
-import type { Given } from "./wire";
+import type { Beside, Given } from "./wire";
 
 export const SCHEMA = 3;
 const MAX_CHARACTERS = 128 * 1024 * 1024;
@@ -25,6 +25,7 @@ function damaged(): never {
 const text: Reader<string> = (raw) => (typeof raw === "string" ? raw : damaged());
 const truth: Reader<boolean> = (raw) => (typeof raw === "boolean" ? raw : damaged());
 const whole: Reader<number> = (raw) => (Number.isInteger(raw) ? (raw as number) : damaged());
+const real: Reader<number> = (raw) => (typeof raw === "number" ? raw : damaged());
 const anything: Reader<unknown> = (raw) => raw;
 
 function optional<V>(read: Reader<V>): Reader<V | null> {
@@ -188,7 +189,21 @@ const trace = record<Trace>({
     [],
   ],
   reach: [record({ lines: [whole, 0], missed: [whole, 0], later: [list(whole), []] }), { lines: 0, missed: 0, later: [] }],
-  optimizers: [list(record({ step: [whole], optimizer: [text], span: [optional(span), null], holds: [list(text), []] })), []],
+  optimizers: [
+    list(
+      record({
+        step: [whole],
+        optimizer: [text],
+        span: [optional(span), null],
+        holds: [list(text), []],
+        steps: [whole, 0],
+        rates: [list(pair(real)), []],
+      }),
+    ),
+    [],
+  ],
+  // Only rules read it, in Python.
+  beside: [anything as Reader<Beside>, {}],
 });
 
 function parse(json: string): unknown {
