@@ -96,7 +96,7 @@ def test_the_finding_about_comments_is_explained_too() -> None:
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("PL1O1", "Did you mean PL101?"), ("saved-tensor", "Did you mean"), ("nonsense", "--list"), ("PL999", "'PL999'. `pitfall-lab")],
+    [("PL1O1", "Did you mean PL101?"), ("saved-tensor", "Did you mean"), ("nonsense", "--list"), ("QQ123", "'QQ123'. `pitfall-lab")],
 )
 def test_an_unknown_rule_is_one_sentence_with_the_nearest_one(word: str, hint: str) -> None:
     done = explain(word)
