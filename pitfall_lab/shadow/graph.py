@@ -233,7 +233,11 @@ def unpack(node: Node, *, as_meant: bool) -> Arrays | None:
 
 
 class Arrays(SimpleNamespace):
-    """Saved arrays by name; a name that was not saved reads as None, as in torch."""
+    """Saved arrays by name; a name that was not saved reads as None, as in torch.
+
+    ``inside`` is set while the rounding error of a formula is estimated: it disturbs an array that the formula keeps in single precision
+    without saving it as a tensor.
+    """
 
     def __init__(self, arrays: dict[str, np.ndarray | None]) -> None:
         super().__init__(**arrays)

@@ -254,13 +254,14 @@ def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights
         if ran is None:
             raise Unmodelled("the backward of an LSTM whose gates have unknown values")
         # The workspace keeps gates and cells, and what a layer that runs backwards was given; the rest is read when backward runs.
-        gates, states = ran
+        rounded = s.inside or (lambda array: array)  # near 0 and 1 the derivative of a gate is little more than its rounding
+        gates, states = ([tuple(map(rounded, part)) for part in parts] for parts in ran)
         w, x, h = (s.weight0, s.weight1), s.input if given is None else given, s.hx_ if given is None else states[0][0]
         to_input, to_ih, to_hh = np.zeros(s.input.shape), np.zeros(s.weight0.shape), np.zeros(s.weight1.shape)
         to_bias = np.zeros(4 * hidden)
         to_h, to_c = (np.zeros((count, hidden)) if g is None else g.astype(np.float64) for g in gs[1:3])
         for k in reversed(range(length)):
-            (enter, forget, fresh, leave), after = gates[k], np.tanh(states[k + 1][1])
+            (enter, forget, fresh, leave), after = gates[k], rounded(np.tanh(states[k + 1][1]))
             before, memory = (s.result0[order[k - 1]], states[k][1]) if k else (h, s.cx_)
             flow = to_h + (0 if gs[0] is None else gs[0][order[k]])
             through = to_c + flow * leave * (1 - after * after)

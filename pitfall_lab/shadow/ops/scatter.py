@@ -381,7 +381,17 @@ def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable:
     if not input.ndim:
         raise Unmodelled("sort of a 0-dim tensor")
     at = wrap_dim(dim, input.ndim)
-    return _ordered(e, "SortBackward0", input, at, lambda x: _order(x, at, descending), input.shape)
+    return _ordered(e, "SortBackward0", input, at, lambda x: _sorted(x, at, descending, stable), input.shape)
+
+
+def _sorted(x: np.ndarray, at: int, descending: bool, stable: bool) -> np.ndarray:
+    """The indices that sort ``x``. Which of equal elements comes first is the processor's choice, unless ``stable`` is set."""
+    order = _order(x, at, descending)
+    if not stable and x.shape[at] > STABLE:
+        row = np.moveaxis(np.take_along_axis(x, order, at), at, -1)
+        if ((row[..., 1:] == row[..., :-1]) | (np.isnan(row[..., 1:]) & np.isnan(row[..., :-1]))).any():
+            raise Unmodelled("the indices of equal values in a sort that is not stable")
+    return order
 
 
 @op("argsort", samples=("a.argsort()", "a.argsort(dim=0, descending=True)"))
@@ -389,7 +399,7 @@ def argsort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stab
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
     check_history(e, input)  # it sorts, and that has a derivative
-    return pure(e, Rule("", lambda x: _order(x, at, descending)), (input,), input.shape, INT64, stride=preserved(input))
+    return pure(e, Rule("", lambda x: _sorted(x, at, descending, stable)), (input,), input.shape, INT64, stride=preserved(input))
 
 
 STABLE = 3
