@@ -116,6 +116,8 @@ def main() -> int:
     took, heavy = loading(1 if short else 3)
     print(f"{'%load_ext pitfall_lab':<45}{took:>17.1f} ms   {'imports torch or NumPy' if heavy else 'imports neither torch nor NumPy'}")
     print(f"(load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
+    if over or took > 50:
+        print("over budget")
     return int(over or heavy or took > 50)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from pitfall_lab.observe import regions
 from pitfall_lab.verify import Session
 from pitfall_lab.verify.fastpath.plans import forget_plans
 from tests.bench import overhead
@@ -64,12 +65,13 @@ def test_an_operation_costs_the_same_in_a_long_trace() -> None:
     assert long < 2 * short, f"{short * 1e6:.1f} us an operation in a trace of 1,000, {long * 1e6:.1f} us in one of 20,000"
 
 
-def test_nearly_every_call_of_a_training_script_takes_the_express_lane() -> None:
+def test_nearly_every_call_of_a_training_script_takes_the_express_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the budget of a check rests on: it records without numbers first, and each call of the full lane costs ten others."""
     script = Path(overhead.__file__).with_name("training.py")
     text = script.read_text(encoding="utf-8")
     session = Session(str(script), script.name, text, values=False, gradients=True)
     forget_plans()
+    monkeypatch.setattr(regions, "frames_compiled", lambda: 0)
     with contextlib.redirect_stdout(io.StringIO()), session:
         exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
     trace = session.finish()
@@ -79,7 +81,7 @@ def test_nearly_every_call_of_a_training_script_takes_the_express_lane() -> None
     assert trace.disagreements == trace.notes == ()
 
 
-def test_every_call_but_backward_takes_the_express_lane() -> None:
+def test_every_call_but_backward_takes_the_express_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the budget of the convolutional network rests on, and what does not depend on how busy the machine is."""
     net, pictures, classes = overhead.RESNET, torch.randn(2, 3, 8, 8), torch.tensor([0, 1])
 
@@ -88,6 +90,7 @@ def test_every_call_but_backward_takes_the_express_lane() -> None:
         torch.nn.functional.cross_entropy(net(pictures), classes).backward()
 
     forget_plans()  # of the many programs that this process may have recorded: there is room for so many only
+    monkeypatch.setattr(regions, "frames_compiled", lambda: 0)  # another test of this process may have compiled something
     sessions = [Session(__file__, "resnet.py", TEXT, values=False) for _ in range(2)]
     for session in sessions:
         with session:

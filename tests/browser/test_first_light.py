@@ -92,7 +92,7 @@ def test_a_broadcast_loss_has_its_picture_and_its_fix_goes_into_the_cell(lab: La
     # The fix is written into the cell, and taken back.
     source = "window.jupyterapp.shell.currentWidget.content.widgets[1].model.sharedModel.getSource()"
     before = lab.page.evaluate(source)
-    expect(root.locator(".pl-fix .pl-ok").first).to_contain_text("verified", timeout=60_000)
+    expect(root.locator(".pl-fix .pl-ok").first).to_contain_text("verified", timeout=180_000)
     edit = root.locator(".pl-fix .pl-new").first.inner_text().removeprefix("+ ")
     root.locator("[data-do=apply]").first.click()
     after = lab.page.evaluate(source)

@@ -93,6 +93,10 @@ class Said:
     raised: BaseException | None = None
 
 
+LEARNT = {"programs/beside_calls": 4}
+"""Each pass over a DataLoader fills two seeds with ``random_``, which has no model: their versions are read from torch."""
+
+
 @dataclass
 class Watched:
     """A trace, with what was said before each call, and how often a version was learnt from torch instead of counted."""
@@ -193,7 +197,7 @@ def test_every_failure_and_no_other_is_named_before_torch_raises_it(name: str, m
         if expected is not None:
             assert f"is at version {found}; expected version {expected} instead" in str(said.raised)
     assert [said for said in watched.said if said.error is not None and said.raised is None] == []
-    assert watched.learnt == 0
+    assert watched.learnt == LEARNT.get(name, 0)
     assert bool(watched.failures) == (name in FAILING), "FAILING is the list of programs in which a call raises"
 
 
