@@ -99,7 +99,9 @@ def _answers(url: str, process: subprocess.Popen[bytes]) -> bool:
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith(f"{RUNNER} ")])
 def test_a_part_of_the_tests_can_be_run(line: str) -> None:
     # The runner would install the package anew under the feet of the tests that are running: its pytest part only, collecting.
-    done = python(ROOT, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *shlex.split(line.removeprefix(RUNNER)), by=sys.executable)
+    done = python(
+        ROOT, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *shlex.split(line.removeprefix(RUNNER)), by=sys.executable
+    )
     assert done.returncode == 0, done.stdout[-2000:]
     assert "::" in done.stdout
 
