@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - one program a line can be scanned; wrapped ones cannot
-"""Programs that look dangerous and are right draw no error and no warning: short ones below, realistic ones in ``silent/`` in turns."""
+"""Programs that look dangerous and are right draw no error and no warning: short ones below, realistic ones in ``silent/``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find
-from tests.turns import todays
 
 LEAF = "x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n"
 MODEL = "torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\ndata = torch.randn(5, 3)\n"
@@ -63,7 +62,7 @@ RIGHT = {
 SILENT = sorted((Path(__file__).parent / "silent").glob("*.py"))
 
 
-@pytest.mark.parametrize("path", todays(SILENT, of=2), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", SILENT, ids=lambda p: p.stem)
 def test_a_realistic_right_program_draws_nothing(path: Path, shop: Workshop) -> None:
     trace = shop.trace(Subject(path.read_text(encoding="utf-8"), path.name, str(path)))
     assert trace.outcome.kind == "finished", trace.outcome.failure
