@@ -242,7 +242,11 @@ class _Sitting:
             return None
         if tampered:
             self.ended, self.detail = "tampered", ", ".join(tampered[:5])
-        elif report.get("failed") == "MemoryError" or any(seen.error and _out_of_memory(seen.error) for seen in observed):
+        elif (
+            report.get("failed") == "MemoryError"
+            or report.get("full")
+            or any(seen.error and _out_of_memory(seen.error) for seen in observed)
+        ):
             self.ended, self.detail = "memory", f"more than {self.limits.memory} MiB"
         elif any(seen.error and seen.error.type == "TooMuchOutput" for seen in observed):
             self.ended = "output"

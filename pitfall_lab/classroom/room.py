@@ -319,12 +319,21 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     try:
         seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in _requests(job)]}
     except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
-        seen = {"failed": type(problem).__name__}
+        seen = {"failed": type(problem).__name__, "full": _is_full()}
     reserve.close()
     report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], 'skipped': kernel.skipped, **seen})}".encode()
     while report:
         report = report[writes(mouth, report) :]
     ends(0)
+
+
+def _is_full() -> bool:
+    """Whether no memory is left: torch and Python report that by errors of several types and in many words."""
+    try:
+        mmap.mmap(-1, _RESERVE // 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
+    except (OSError, MemoryError):
+        return True
+    return False
 
 
 def _requests(job: Job) -> list[Request]:

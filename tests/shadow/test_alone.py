@@ -10,11 +10,13 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pitfall_lab.lessons.claims import RECORDED_WITH, ledger
 from pitfall_lab.observe.release import numbers
@@ -131,7 +133,7 @@ OURS = ("pitfall_lab", "display(", "grade(", "belief", "_repr", "program")
 def test_the_cells_of_a_chapter_do_without_torch_what_they_do_on_torch(chapter: Path) -> None:
     source = f"CELLS = {cells(chapter)!r}\n{CELLS}"
     printed = io.StringIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
+    with warnings.catch_warnings(), contextlib.redirect_stdout(printed), every_warning():
         warnings.simplefilter("ignore")
         exec(compile(source, chapter.name, "exec"), {})
     error, output = alone({chapter.name: source}, version("torch"))[chapter.name]
@@ -150,6 +152,17 @@ def test_the_cells_of_a_chapter_do_without_torch_what_they_do_on_torch(chapter: 
         assert error == failure, cell
         assert (NUMBER.sub("#", found) == NUMBER.sub("#", expected)) if random else (found == expected), cell
     assert compared >= ALONE_AT_LEAST.get(chapter.stem, 0.8) * total, (compared, total)
+
+
+@contextlib.contextmanager
+def every_warning() -> Iterator[None]:
+    """Torch gives some warnings once in a process, which may have been in another test."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        yield
+    finally:
+        torch.set_warn_always(before)
 
 
 def names(cell: str, context: type[ast.expr_context] = ast.Load) -> set[str]:

@@ -34,6 +34,9 @@ from pitfall_lab.shadow.ops.memory_format import strides, suggests
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.storage import ShadowTensor, contiguous_strides
 
+SCALAR_OF_A_GRADIENT = (
+    "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\nConsider using tensor.detach() first."
+)
 ZERO = Rule("ZeroBackward0", np.zeros_like, (), lambda g, s: (zeros_like(g),))
 COPY = Rule("CopyBackwards", lambda a, b: b, (), lambda g, s: (np.zeros_like(g, order="C"), g))
 
@@ -326,6 +329,8 @@ def _one_number(e: Engine, self: Any) -> Any:
 
 @op(".__float__", kind="other", samples=("float(a.sum())", "float(a)"))
 def to_float(e: Engine, self: Any) -> float:
+    if e.grad_enabled and isinstance(self, ShadowTensor) and self.requires_grad:
+        e.warnings.append(SCALAR_OF_A_GRADIENT)
     return float(_one_number(e, self))
 
 
