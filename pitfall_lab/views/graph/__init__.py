@@ -23,7 +23,7 @@ DRAWN = 500
 MOST = 4000
 """Above so many nodes only the ladder is drawn."""
 FEW = 4
-"""Up to so many numbers of a leaf stand on its card."""
+"""Up to so many numbers of a leaf stand on its card in full."""
 FOLDED = 6
 """So many nodes a loop's later turns must have to be folded."""
 
@@ -333,14 +333,14 @@ def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
 
 
 def _numbers(facts: Facts, leaf: str) -> list[str]:
-    """The lines that a leaf needs for its numbers and its gradient's, as long as they may get; none where it is large."""
+    """The lines that a leaf's numbers and its gradient's need, as long as they may get: a few in full, of more the mean and extremes."""
     tensor = facts.tensor(leaf)
     gradient = next((r["grad"] for _, r in reversed(facts.tensors.get(leaf, [])) if r and r.get("grad")), None)
     lines = []
     for name, storage in (("", tensor.get("storage")), (".grad ", facts.tensor(gradient).get("storage"))):
         known = [r["cells"] for _, r in facts.storages.get(storage or "", []) if r and isinstance(r.get("cells"), list)]
-        counts = [len(cells) for cells in known if len(cells) <= FEW]
-        lines += [name + ", ".join(["-0.0000"] * max(counts))] if counts else []
+        most = max((len(cells) for cells in known), default=0)
+        lines += [name + (", ".join(["-0.0000"] * most) if most <= FEW else "mean -0.000, -0.000 … -0.000")] if most else []
     return lines
 
 

@@ -31,9 +31,24 @@ interface Line {
   pieces: Piece[];
   events: TraceEvent[];
   marks: { role: Role; step: number | null; element: SVGElement }[];
+  /** The function that the line is in, as a scope of the trace names it; empty outside of all. */
+  within: string;
 }
 
 const LINE_LIMIT = 3000;
+
+/** For each line the function around it: `GPT.forward`. A definition's own line is outside. */
+function functions(texts: string[]): string[] {
+  const open: { deep: number; name: string; kind: string }[] = [];
+  return texts.map((text) => {
+    const deep = /^\s*/.exec(text)?.[0].length ?? 0;
+    if (/^\s*[^\s#)\]}]/.test(text)) while (open.length && deep <= (open.at(-1)?.deep ?? 0)) open.pop();
+    const within = open.at(-1)?.kind === "class" ? "" : open.map((one) => one.name).join(".");
+    const [, kind, name] = /^\s*(?:async\s+)?(def|class)\s+(\w+)/.exec(text) ?? [];
+    if (kind && name) open.push({ deep, name, kind });
+    return within;
+  });
+}
 
 /** The last of the events of a line, in order, that had happened after `step` and made something. */
 function lastBefore(events: TraceEvent[], step: number): TraceEvent | undefined {
@@ -45,6 +60,7 @@ export class CodeView {
   #lines: Line[] = [];
   #lit: HTMLElement[] = [];
   #pinned = "";
+  #revealed = false;
   #turns: Map<string, number[]> | null = null;
   readonly #crumbs = h("div", { class: "pl-crumbs" });
   readonly #box = h("div", { class: "pl-code", role: "group", tabindex: "-1" });
@@ -166,7 +182,11 @@ export class CodeView {
       if (event.span?.source !== source || event.kind === "node") continue;
       for (let line = event.span.line; line <= event.span.end_line && line <= shown.length; line += 1) spans[line - 1]?.push(event);
     }
-    this.#lines = shown.map((text, index) => this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []));
+    const around = functions(shown);
+    this.#lines = shown.map((text, index) => ({
+      ...this.#line(text, index + 1, coloured[index] ?? [], spans[index] ?? []),
+      within: around[index] ?? "",
+    }));
     this.#box.style.setProperty("--pl-digits", String(String(shown.length).length));
     const parts = sources[source]?.parts ?? [];
     const rows = this.#lines.flatMap((line, index) => {
@@ -185,7 +205,7 @@ export class CodeView {
     this.#addMarks();
   }
 
-  #line(text: string, number: number, coloured: Token[], events: TraceEvent[]): Line {
+  #line(text: string, number: number, coloured: Token[], events: TraceEvent[]): Omit<Line, "within"> {
     const cuts = new Set([0, text.length]);
     for (const { start, end } of coloured) cuts.add(start).add(end);
     for (const { span } of events) {
@@ -287,23 +307,43 @@ export class CodeView {
     this.#lit.push(element);
   }
 
-  /** Every name of the focused tensor, or of any tensor in the focused storage, is underlined in the storage's hue. */
+  /** Every name of the focused tensor, or of any tensor in the focused storage, is underlined in the storage's hue, in the functions that use it. */
   #lightFocus(): void {
     const { focus } = this.#model;
     if (!focus) return;
     const state = this.#model.stateAt(this.#model.step);
     const storage = this.#model.storageOf(focus, state);
-    const tensors = focus.startsWith("t") ? [state.tensors[focus]] : Object.values(state.tensors).filter((one) => one?.storage === storage);
-    const names = new Set(tensors.flatMap((one) => one?.names ?? []));
+    const labels = focus.startsWith("t") ? [focus] : Object.keys(state.tensors).filter((one) => state.tensors[one]?.storage === storage);
+    const names = new Set(labels.flatMap((one) => state.tensors[one]?.names ?? []));
     this.#box.style.setProperty("--pl-hue", this.#model.hue(storage));
     if (!names.size) return;
-    for (const line of this.#lines) for (const piece of line.pieces) if (names.has(piece.name)) this.#add(piece.element, "pl-same");
+    const users = this.#model.trace.events.filter(
+      (event) => event.results.some((one) => labels.includes(one)) || event.operands.some((one) => one.label && labels.includes(one.label)),
+    );
+    const within = new Set(users.map((event) => event.scope.findLast((one) => !one.includes("<")) ?? ""));
+    for (const line of this.#lines) {
+      if (within.has(line.within)) for (const piece of line.pieces) if (names.has(piece.name)) this.#add(piece.element, "pl-same");
+    }
   }
 
-  /** Scrolls inside the view only: the page never moves under the reader. */
+  /** Scrolls inside the view only: the page never moves under the reader. It opens, at once, on as much of the diagnosis as there is room for. */
   #reveal(row: HTMLElement): void {
     const box = this.#box;
     const top = row.offsetTop - box.offsetTop;
+    if (!this.#revealed) {
+      if (!box.clientHeight) return;
+      this.#revealed = true;
+      let [from, to] = [top, top + row.offsetHeight];
+      const told = this.#lines.map((line) => line.row).filter((one) => one.querySelector(".pl-note"));
+      for (const one of told.sort((a, b) => Math.abs(a.offsetTop - row.offsetTop) - Math.abs(b.offsetTop - row.offsetTop))) {
+        const [first, last] = [
+          Math.min(from, one.offsetTop - box.offsetTop),
+          Math.max(to, one.offsetTop - box.offsetTop + one.offsetHeight),
+        ];
+        if (last - first <= box.clientHeight) [from, to] = [first, last];
+      }
+      return box.scrollTo({ top: Math.max(0, (from + to - box.clientHeight) / 2), behavior: "instant" });
+    }
     if (top < box.scrollTop + 8) box.scrollTop = Math.max(0, top - 40);
     else if (top + row.offsetHeight > box.scrollTop + box.clientHeight - 8) box.scrollTop = top + row.offsetHeight - box.clientHeight + 40;
   }

@@ -530,8 +530,8 @@ class Explorer {
     const element = h(
       "div",
       { class: `pl-panel pl-p-${tab.id}`, role: "tabpanel", label: name, "data-part": tab.id },
-      tab.picture ? this.#takers(tab.id, name, body) : null,
       body,
+      tab.picture ? this.#takers(tab.id, name, body) : null,
     );
     this.#open.push({ id: tab.id, view: this.#guarded(tab.id, name, body, (place) => tab.mount(place)) });
     return element;

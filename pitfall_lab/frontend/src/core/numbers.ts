@@ -38,6 +38,17 @@ export function known(cells: Cells | null, most: number): ([index: number, cell:
   });
 }
 
+/** Up to four numbers in full, of more their mean and extremes; empty where not all are known or one is no number. */
+export function gist(cells: Cells | null | undefined, mean: string, dtype = "float"): string {
+  if (!Array.isArray(cells) || !cells.length) return "";
+  if (cells.length <= 4) return cells.map((cell) => value(cell, dtype)).join(", ");
+  const numbers = cells.filter((cell): cell is number => typeof cell === "number");
+  if (numbers.length < cells.length) return "";
+  const short = (one: number): string => value(Number(one.toPrecision(2)), dtype);
+  const sum = numbers.reduce((all, one) => all + one, 0);
+  return `${mean} ${short(sum / numbers.length)}, ${short(Math.min(...numbers))} … ${short(Math.max(...numbers))}`;
+}
+
 /** A row of cells, wrapped as the tensor's last dimension is when it is small. */
 export function cellRow(cells: Cells | null, size: number[] | null, dtype: string, was: Cells | null = null, most = 7): HTMLElement | null {
   const row = known(cells, most);

@@ -2,8 +2,9 @@
 
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
+import { gist } from "../core/numbers";
 import type { Card, Drawing, Edge, GraphScene, Notch } from "../core/wire";
-import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle, value } from "./draw";
+import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle } from "./draw";
 import { mountLadder } from "./ladder";
 import { stage } from "./stage";
 
@@ -99,7 +100,7 @@ function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key
   svg.append(
     s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)),
   );
-  const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip));
+  const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip, model.t("mean", "均值")));
   const places = scene.nodes.map((card) => {
     redraws.push(drawCard(svg, card, model, box, open));
     const text = [card.id, card.title, card.sub, card.output, card.storage, ...card.saved.map((notch) => notch.text)].join(" ");
@@ -142,7 +143,7 @@ function backwards(d: string): string {
 }
 
 /** Forward: solid, down. Gradient: dashed, up, with its shape, once both ends have run. */
-function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string): Redraw {
+function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, mean: string): Redraw {
   const to = scene.nodes.find((card) => card.id === edge.to) as Card;
   const target = edge.via?.[1] ?? edge.to;
   const line = s("path", { d: edge.d, class: "v-edge" });
@@ -161,7 +162,8 @@ function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string): Redraw
     const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
     toggle(flow, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
     const cells = alone ? state.nodes[edge.from.startsWith("t") ? edge.to : edge.from]?.gradient : null;
-    said.textContent = Array.isArray(cells) && cells.length <= 4 ? cells.map((cell) => value(cell)).join(", ") : edge.shape;
+    const numbers = gist(cells, mean);
+    said.textContent = numbers && Array.isArray(cells) && cells.length > 4 ? `${edge.shape} ${numbers}` : numbers || edge.shape;
   };
 }
 
@@ -221,7 +223,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
     toggle(sub, "v-past", past);
     toggle(gradient, "v-away", !ran || step < card.born);
     const version = card.counter ? state.counters[card.counter] : undefined;
-    leafNumbers(card, state).forEach((said, at) => {
+    leafNumbers(card, state, model.t("mean", "均值")).forEach((said, at) => {
       const line = numbers[at];
       if (line) line.textContent = said;
     });
@@ -237,12 +239,13 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
 }
 
 /** What a leaf holds now, and its gradient. */
-function leafNumbers(card: Card, state: State): string[] {
+function leafNumbers(card: Card, state: State, mean: string): string[] {
   if (!card.numbers) return [];
   const leaf = state.tensors[card.id];
   const said = (storage: string | null | undefined, name: string): string[] => {
     const cells = storage ? state.storages[storage]?.cells : null;
-    return Array.isArray(cells) && cells.length <= 4 ? [`${name}[${cells.map((cell) => value(cell)).join(", ")}]`] : [];
+    const numbers = gist(cells, mean, storage ? state.storages[storage]?.dtype : undefined);
+    return numbers ? [`${name}[${numbers}]`] : [];
   };
   return [...said(leaf?.storage, ""), ...said(leaf?.grad ? state.tensors[leaf.grad]?.storage : null, ".grad ")];
 }

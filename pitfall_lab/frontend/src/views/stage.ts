@@ -29,8 +29,9 @@ export function stage(
 ): { fit(): void } {
   let zoom = 1;
   const map = overview(box, size, places, model);
+  const fitting = (): number => Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height);
   const scale = (to: number, x = box.clientWidth / 2, y = box.clientHeight / 2): void => {
-    const next = Math.min(NEAREST, Math.max(FURTHEST, to));
+    const next = Math.min(NEAREST, Math.max(Math.min(FURTHEST, fitting()), to)); // fit fits, however large the drawing
     const [left, top] = [box.scrollLeft + x, box.scrollTop + y].map((at) => (at * next) / zoom) as [number, number];
     zoom = next;
     svg.setAttribute("width", String(size.width * zoom));
@@ -38,7 +39,7 @@ export function stage(
     box.scrollTo(left - x, top - y);
     map?.update(zoom);
   };
-  const fit = (): void => scale(Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height));
+  const fit = (): void => scale(fitting());
   const button = (text: string, label: string, click: () => void): HTMLElement =>
     h("button", { class: "v-link", title: label, label: `${text} ${label}`, click }, text);
   const zooms = [
