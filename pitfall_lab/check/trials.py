@@ -240,9 +240,17 @@ def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Tr
     new_ones = sum(f.rule == finding.rule for f in now)
     others = {_text_key(trace, f) for f in findings}
     strangers = [f for f in now if f.severity != "info" and _text_key(after, f) not in others]
-    if after.outcome.kind == "finished":
+    if after.outcome.kind == "finished" or (finding.severity != "error" and _fails_alike(trace, after)):
         return new_ones < old_ones and not strangers
     return _got_further(trace, after, now)
+
+
+def _fails_alike(trace: Trace, after: Trace) -> bool:
+    """Whether both programs end with the same error of the same line: another mistake, which a warning's fix is not about."""
+    one, other = trace.outcome.failure, after.outcome.failure
+    if one is None or other is None or one.type != other.type or one.span is None or other.span is None:
+        return False
+    return snippet(Story(trace), one.span) == snippet(Story(after), other.span)
 
 
 def _value_disagreements(trace: Trace) -> int:

@@ -207,3 +207,14 @@ def test_a_gradient_asked_for_with_keywords_is_witnessed(shop: Workshop) -> None
     record = shop.witness(Subject(text, "program.py"))
     assert record["error"] is None
     assert [entry["results"][0]["numbers"][0] for entry in record["backwards"]] == [3.0]
+
+
+def test_the_fix_of_a_warning_does_not_wait_for_another_mistakes_error(shop: Workshop) -> None:
+    shapes = "import torch\nw = torch.ones(3, 1, requires_grad=True)\ny = torch.ones(3)\nloss = torch.nn.functional.mse_loss(w * 2, y)\n"
+    source = f"{shapes}loss.backward()\nh = torch.sigmoid(w)\nh.mul_(2)\nh.sum().backward()\n"
+    subject = Subject(source, "program.py")
+    findings = {finding.name: finding for finding in tried(shop, subject, shop.trace(subject))}
+    assert {name: bool(finding.fixes) for name, finding in findings.items()} == {
+        "loss-broadcast": True,
+        "saved-tensor-overwritten": True,
+    }
