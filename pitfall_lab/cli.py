@@ -60,6 +60,10 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
     processes.forget_current_folder()
+    if argv is None:
+        # What reads a notebook imports jsonschema, which takes seconds to compile a grammar for one format of strings (addresses
+        # in any alphabet) that no notebook has. It does without where the package is missing; this process is ours alone.
+        sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words and words[0] in COMMANDS else None
     passed_on: list[str] = []

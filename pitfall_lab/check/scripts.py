@@ -227,7 +227,7 @@ def _notebook(path: Path, name: str, raw: bytes) -> Script:
     language = (notebook.metadata.get("kernelspec") or {}).get("language") or (notebook.metadata.get("language_info") or {}).get("name")
     if language and language.lower() not in ("python", "ipython"):
         raise Unchecked("NotPython", f"{name} is a notebook for {language}, not for Python.")
-    text, shown, cells, forgiven, notes = "", "", [], [], []
+    text, shown, cells, forgiven, notes, widgets = "", "", [], [], [], []
     for number, (index, cell) in enumerate(((i, c) for i, c in enumerate(notebook.cells) if c.cell_type == "code"), start=1):
         first = text.count("\n") + 1
         source = cell.source if cell.source.endswith("\n") else cell.source + "\n"
@@ -235,11 +235,16 @@ def _notebook(path: Path, name: str, raw: bytes) -> Script:
         run, note = _as_python(source, number)
         count = source.count("\n")
         cells.append(Cell(number, index, first, count))
-        text, shown = text + run, shown + source
         if note is not None:
             notes.append(note)
+        if note is None and _shows_widgets(run):
+            widgets.append(number)
+            run = "\n" * count
+        text, shown = text + run, shown + source
         if "raises-exception" in cell.metadata.get("tags", ()):
             forgiven.append((first, first + count - 1))
+    if widgets:
+        notes.append(_left_out(widgets))
     return Script(name, path, raw, text, shown, "utf-8", tuple(cells), tuple(forgiven), tuple(notes))
 
 
@@ -290,6 +295,36 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
             zh=f"第 {number} 个代码单元格没有运行：它在函数之外使用了 `async`",
         )
     return run, None
+
+
+def _shows_widgets(text: str) -> bool:
+    """Whether a cell only shows what this package makes, a question or a claim, on which nothing in the program depends."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError:
+        return False
+    return bool(body) and all(isinstance(statement, ast.Expr) and _is_ours(statement.value) for statement in body)
+
+
+def _is_ours(call: ast.expr) -> bool:
+    """``pitfall_lab.question(...)``, ``pitfall_lab.claim(...).run()``."""
+    if not isinstance(call, ast.Call):
+        return False
+    inner: ast.expr = call
+    while isinstance(inner, ast.Call | ast.Attribute):
+        inner = inner.func if isinstance(inner, ast.Call) else inner.value
+    return isinstance(inner, ast.Name) and inner.id == "pitfall_lab"
+
+
+def _left_out(cells: list[int]) -> T:
+    """One sentence for all cells that only show widgets."""
+    numbers = ", ".join(map(str, cells))
+    one = len(cells) == 1
+    return T(
+        en=f"cell{'' if one else 's'} {numbers} {'was' if one else 'were'} left out: {'it shows' if one else 'they show'} only"
+        " questions, claims or pictures of pitfall_lab",
+        zh=f"第 {numbers} 个代码单元格没有运行：其中只有 pitfall_lab 的提问、说法或图",
+    )
 
 
 def _only_async(text: str) -> bool:

@@ -150,3 +150,12 @@ def test_a_notebook_without_code_of_another_language_or_with_a_slip_is_one_sente
         read(notebook(tmp_path, "x <- 1", language="R"))
     with pytest.raises(Unchecked, match=r"not valid Python \(cell 2, line 1"):
         read(notebook(tmp_path, "x = 1", "y = (", "z = 1"))
+
+
+def test_cells_that_only_show_a_question_or_a_claim_are_not_run(tmp_path: Path) -> None:
+    asking = 'import torch\nshown = pitfall_lab.question("x = 1")'
+    cells = ("import pitfall_lab", "pitfall_lab.claim('no-such-claim').run()\npitfall_lab.question('x =')", asking, "pitfall_lab.claim")
+    script = read(notebook(tmp_path, *cells))
+    assert [line for line in script.text.split("\n") if line] == ["import pitfall_lab", *asking.split("\n"), "pitfall_lab.claim"]
+    assert [note.en for note in script.notes] == ["cell 2 was left out: it shows only questions, claims or pictures of pitfall_lab"]
+    assert script.shown.count("\n") == script.text.count("\n")
