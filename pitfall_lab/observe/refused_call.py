@@ -237,7 +237,7 @@ def _named(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _parameters(name: str, func: Any, args: tuple[Any, ...]) -> list[str]:
-    code = getattr(func, "__code__", None)
+    code = getattr(func or _function(name), "__code__", None)
     if isinstance(code, CodeType) and not code.co_flags & inspect.CO_VARARGS:
         return list(code.co_varnames[: code.co_argcount])
     short = name.removeprefix("torch.").removeprefix("Tensor.").removeprefix("nn.functional.").removeprefix("_C._nn.").replace(".", "_")
@@ -251,6 +251,14 @@ def _parameters(name: str, func: Any, args: tuple[Any, ...]) -> list[str]:
         if fitting:
             return ["input" if a.name == "self" else str(a.name) for a in fitting[0].arguments if not a.kwarg_only]
     return []
+
+
+def _function(name: str) -> Any:
+    """Torch's function of this qualified name, or None: a repeated call is known by its name only."""
+    found: Any = torch
+    for part in name.removeprefix("torch.").split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 DUNDERS = {

@@ -156,3 +156,25 @@ def test_the_same_round_and_an_earlier_one_are_told_apart_by_what_ran() -> None:
     _, (finding,) = recorded(program)
     assert (finding.rule, finding.span and finding.span.line) == ("PL501", 10)
     assert "`fake` (line 6)" in finding.message.en
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong"),
+    [
+        ("F.embedding(n, a)", "n"),
+        ("F.cross_entropy(a, n)", "n"),
+        ("F.nll_loss(a, n)", "n"),
+        ("F.linear(a, torch.ones(2, 3 + k))", "a"),
+        ("F.layer_norm(a, (3 + k,))", "a"),
+        ("F.conv1d(a[None], torch.ones(4, 2 + k, 1))", "a[None]"),
+    ],
+)
+def test_a_call_that_went_well_before_is_explained_as_one_that_did_not(call: str, wrong: str) -> None:
+    """A repeated call is known by its name, and has the arguments of the function of this name."""
+    start = f"{START}for k in [0, 0, 0, 1]:\n    n = torch.tensor([0, 1 + 5 * k])\n"
+    _, found = recorded(f"{start}    {call}\n")
+    (again,) = [finding for finding in found if finding.severity == "error"]
+    _, found = recorded(f"{start.replace('0, 0, 0, 1', '1')}    {call}\n")
+    (first,) = [finding for finding in found if finding.severity == "error"]
+    assert again.message == first.message
+    assert f"`{wrong}`" in again.message.en
