@@ -22,7 +22,7 @@ _LETTERS = 90
 _CAUSES = {"scalar outputs": "elements", "a leaf Variable": "role", "can't be cast": "type"}
 """What torch's message names, and the kind of fact that it is about."""
 _WHY = ("memory", "object", "path", "needs", "sum", "held", "role", "elements", "type", "shape")
-"""The facts that say why; the others only say what."""
+"""The facts that say why, the best first; the others only say what."""
 _TEMPTING = ("memory", "path", "needs", "sum", "version")
 """What may be said of any program; the others where they are the point, or for want of these."""
 _PARTED = 2
@@ -56,7 +56,7 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
     """
     true, known = _agreed(program), list(mistakes)
     # Where nothing else decides, what was asked may be said once more.
-    named = list(_named(program, message, true))
+    named = [*_named(program, message, true), *_no_leaf(ask, true)]
     ways = (_among(true, known, named, worth, lots) for worth in (_worth(ask, true), _readable))
     return next(filter(None, ways), ())
 
@@ -110,9 +110,15 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
 
 
 def _strongest(deciding: list[Fact]) -> list[Fact]:
-    """Return the facts that part the most mistaken worlds from torch's: such a fact excludes most of the wrong answers."""
+    """Return the facts that part the most mistaken worlds from torch's, which excludes most wrong answers; of these, the first of _WHY."""
     often = Counter(deciding)
-    return [fact for fact in often if often[fact] == max(often.values())]
+    most = [fact for fact in often if often[fact] == max(often.values())]
+    first = min(map(_rank, most))
+    return [fact for fact in most if _rank(fact) == first]
+
+
+def _rank(fact: Fact) -> int:
+    return _WHY.index(fact.about[0]) if fact.about[0] in _WHY else len(_WHY)
 
 
 def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
@@ -147,6 +153,14 @@ def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Fact]
     failing = next((node for node in ast.parse(program).body if node.lineno > line), None)
     names = [node.id for node in ast.walk(failing) if isinstance(node, ast.Name)] if failing else []
     yield from (Fact(line, about, value) for about, value in state.items() if about[0] == kind and about[1] in names)
+
+
+def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
+    """Yield that a tensor is no leaf, where its ``.grad`` was asked for: torch keeps none there."""
+    attributes = [node for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Attribute) and node.attr == "grad"]
+    asked = [node.value.id for node in attributes if isinstance(node.value, ast.Name)]
+    for about in (("role", name) for name in asked):
+        yield from (Fact(line, about, "result") for line in [n for n, state in true.items() if state.get(about) == "result"][:1])
 
 
 def _otherwise(true: dict[int, State]) -> Iterator[Fact]:

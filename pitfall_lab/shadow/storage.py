@@ -107,6 +107,13 @@ class Storage:
                 other.data[there] = self.data[here]
                 other.changed()
 
+    def linked(self) -> list[Storage]:
+        """Return this storage and all that are linked with it, directly or through others."""
+        found = [self]
+        for one in found:
+            found += [other for other, _, _ in one.links if other not in found]
+        return found
+
 
 def contiguous_strides(shape: Shape) -> Shape:
     """Row-major strides, in elements.

@@ -478,8 +478,8 @@ class _Memory:
         self.shadow = shadow
 
     def data_ptr(self) -> int:
-        """The address of the memory."""
-        return address(self.shadow.storage)
+        """The address of the memory; one address for storages that a belief links, for there they are one memory."""
+        return min(map(address, self.shadow.storage.linked()))
 
     def nbytes(self) -> int:
         """Its size in bytes."""
