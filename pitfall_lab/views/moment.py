@@ -237,7 +237,8 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
     facts, scene, words = _memory(trace, language)
     drawing = memory_svg.draw(scene, facts, language)
     files = _on_paper("memory", scene, facts, language)
-    return Picture(drawing, words, title="内存" if language == "zh" else "Live memory", notes=trace.notes, language=language, files=files)
+    notes = (*_ended(trace), *trace.notes)
+    return Picture(drawing, words, title="内存" if language == "zh" else "Live memory", notes=notes, language=language, files=files)
 
 
 def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
@@ -245,9 +246,21 @@ def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
     looked = {name: _memory(trace, language) for name, trace in programs.items()}
     drawing = memory_svg.draw_together({name: (scene, facts) for name, (facts, scene, _) in looked.items()}, language)
     words = "\n".join(f"{name}\n{text}" for name, (_, _, text) in looked.items())
-    notes = tuple(dict.fromkeys(note for trace in programs.values() for note in trace.notes))
+    notes = tuple(dict.fromkeys(note for name, trace in programs.items() for note in (*_ended(trace, name), *trace.notes)))
     title = "内存，同一刻度" if language == "zh" else "Live memory, on one scale"
     return Picture(drawing, words, title=title, notes=notes, language=language)
+
+
+def _ended(trace: Trace, name: str = "") -> tuple[Note, ...]:
+    """A note about the error that ended a program: nothing after it was measured."""
+    failure = trace.outcome.failure
+    if failure is None:
+        return ()
+    line = failure.span.line if failure.span is not None else None
+    said = failure.message.partition("\n")[0].rstrip(". ")
+    en = f"{name or 'The program'} ended with {failure.type}{f' in line {line}' if line else ''}: {said}. Nothing after it was measured."
+    zh = f"{name or '程序'}{f'在第 {line} 行' if line else ''}以 {failure.type} 结束：{said}。此后的部分没有测量。"
+    return (Note("limit", en, zh),)
 
 
 def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:

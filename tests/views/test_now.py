@@ -228,6 +228,13 @@ def test_memory_has_its_peak_where_the_sum_of_what_lives_is_largest():
     assert [k.en for k in memory.keepers(facts, "S1", 1)] == ["a"]
 
 
+def test_memory_of_a_program_that_raises_says_so():
+    raising = "import torch\nt = torch.ones(250)\nt.view(3)\n"
+    said = "ended with RuntimeError in line 3: shape '[3]' is invalid for input of size 250. Nothing after it was measured."
+    assert show_memory(raising).text.splitlines()[-1] == f"The program {said}"
+    assert f"the wrong one {said}" in show_memory(right="import torch\nt = torch.ones(250)\n", the_wrong_one=raising).text
+
+
 def test_in_a_loop_a_name_moves_on_and_what_had_it_is_kept_by_its_view() -> None:
     source = "import torch\nkept = []\nfor n in range(3):\n    table = torch.ones(50)\n    kept.append(table[0])\n    del table\n"
     assert [line.split("←")[1].strip() for line in show_memory(source).text.splitlines() if "S1" in line] == ["a view without a name"]
