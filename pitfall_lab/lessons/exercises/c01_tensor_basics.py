@@ -1,4 +1,4 @@
-"""Exercises of chapter 1: windows on a storage, names that do not exist, lost writes, a step by hand."""
+"""Exercises of chapter 1: views of a storage, lines that torch refuses, lost writes, a step by hand."""
 
 from __future__ import annotations
 
@@ -24,12 +24,21 @@ def _three_backwards(attempt: Attempt) -> bool | T:
     return found == 3 or T(en=f"backward ran {found} times in three steps", zh=f"三步中 backward 运行了 {found} 次")
 
 
-def _window(expression: str) -> Property:
-    """Return the property that the learner wrote the window of an expression."""
-    truth = f"(tuple(({expression}).shape), ({expression}).stride(), ({expression}).storage_offset())"
-    return Property(
-        T(en=f"the window of {expression}", zh=f"{expression} 的窗口"), equal(f"answers[{expression!r}]", truth, tell=False, inputs=GRID)
-    )
+def _note(expression: str) -> Property:
+    """Return the property that the learner wrote shape, stride and offset of an expression; the parts that are wrong are named."""
+    truths = (f"tuple(({expression}).shape)", f"({expression}).stride()", f"({expression}).storage_offset()")
+    checks = [equal(f"answers[{expression!r}][{n}]", truth, tell=False, inputs=GRID) for n, truth in enumerate(truths)]
+
+    def check(attempt: Attempt) -> bool | T:
+        wrong = [part for part, one in zip(_PARTS, checks, strict=True) if one(attempt) is not True]
+        if not wrong:
+            return True
+        return T(en=f"look at {', '.join(p.en for p in wrong)} again", zh=f"再看看{'、'.join(p.zh for p in wrong)}")
+
+    return Property(T(en=f"shape, stride and offset of {expression}", zh=f"{expression} 的形状、步长和偏移"), check)
+
+
+_PARTS = (T(en="the shape", zh="形状"), T(en="the stride", zh="步长"), T(en="the offset", zh="偏移"))
 
 
 WINDOWS = Exercise(
@@ -49,7 +58,7 @@ answers = {
     "grid[::2, 1]": (None, None, None),
 }
 """,
-    properties=tuple(_window(e) for e in ("grid", "grid[1]", "grid[:, 2:]", "grid.t()", "grid[::2, 1]")),
+    properties=tuple(_note(e) for e in ("grid", "grid[1]", "grid[:, 2:]", "grid.t()", "grid[::2, 1]")),
     hints=(
         T(en="Write the twelve numbers in one row. Where does each expression start?", zh="把十二个数写成一行。每个表达式从哪里开始？"),
         T(
@@ -105,7 +114,7 @@ answers = {
 ARRANGE = Exercise(
     key="1.2",
     kind="repair",
-    title=T(en="Two names that do not exist", zh="两个不存在的名字"),
+    title=T(en="Two lines that torch refuses", zh="两行 torch 拒绝的代码"),
     task=T(
         en="Give `image` three rows, and return that with its transpose, both on the memory of `image`.",
         zh="把 `image` 排成三行，连同其转置一起返回；两者都建立在 `image` 的内存上。",

@@ -1,4 +1,4 @@
-"""Exercises of chapter 2: shapes that meet, dimensions that go, windows that cannot be flattened, arrays that belong to others."""
+"""Exercises of chapter 2: shapes that meet, dimensions that go, views that cannot be flattened, arrays that belong to others."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ DISTANCES = Exercise(
 STUBBORN = Exercise(
     key="2.4",
     kind="make-it-fail",
-    title=T(en="A window that cannot be flattened", zh="无法展平的窗口"),
+    title=T(en="A view that cannot be flattened", zh="无法展平的视图"),
     task=T(
         en="Return a tensor of 12 elements for which `t.view(-1)` raises and `t.reshape(-1)` does not.",
         zh="返回一个有 12 个元素的张量，使 `t.view(-1)` 报错而 `t.reshape(-1)` 不报错。",
@@ -224,7 +224,7 @@ except RuntimeError as error:
 FEATURES = Exercise(
     key="2.5",
     kind="find-and-fix",
-    title=T(en="Somebody else's array", zh="别人的数组"),
+    title=T(en="An array that is used elsewhere", zh="别处还在用的数组"),
     task=T(
         en="Scale the batch to 32-bit numbers from 0 to 1, and leave the array `raw` as it is.",
         zh="把数据缩放为 0 到 1 之间的 32 位数，并保持数组 `raw` 不变。",

@@ -77,15 +77,13 @@ EXERCISES = (
         drive="counts = [leaves(result) for result in results]",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
-            Property(T(en="a product and a sum: 2", zh="积与和：2"), true("counts[0] == 2", T(en="another number", zh="数目不对"))),
-            Property(
-                T(en="one factor is a constant: 1", zh="一个因子是常量：1"), true("counts[1] == 1", T(en="another number", zh="数目不对"))
-            ),
+            Property(T(en="a product and a sum: 2", zh="积与和：2"), true("counts[0] == 2")),
+            Property(T(en="one factor is a constant: 1", zh="一个因子是常量：1"), true("counts[1] == 1")),
             Property(
                 T(en="behind detach there is nothing: 1", zh="detach 之后没有路：1"),
-                true("counts[2] == 1", T(en="another number", zh="数目不对")),
+                true("counts[2] == 1"),
             ),
-            Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3", T(en="another number", zh="数目不对"))),
+            Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3")),
             Property(
                 T(en="a chain of thirty operations", zh="三十个操作的链"),
                 as_solved("count", drive="t = a\nfor _ in range(30):\n    t = t * b + c\ncount = leaves(t)"),
