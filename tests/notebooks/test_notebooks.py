@@ -109,7 +109,7 @@ def test_at_most_two_claims_are_in_a_section_and_eight_in_the_flow_and_the_ledge
     rest = sections.pop("The ledger", 0)
     assert max(sections.values()) <= 2
     assert sum(sections.values()) <= 8
-    assert not rest or sum(sections.values()) >= 7
+    assert not rest or sum(sections.values()) >= 4  # the flow has those that surprise: what was just said is no question
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
