@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.training import Moment, lives
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.trace import T
+from pitfall_lab.trace import Span, T
 
 DISPLAYS = {
     ast.List: "ModuleList", ast.Tuple: "ModuleList", ast.ListComp: "ModuleList", ast.Dict: "ModuleDict", ast.DictComp: "ModuleDict",
@@ -26,6 +26,7 @@ FILLS = {"append", "extend", "insert"}
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each plain container of a module whose layers get gradients that no update uses, while others are updated."""
     held = dict(_held(story.program)) if story.program.tree is not None else {}
+    yield from _refused(story, held)
     told: set[ast.Assign] = set()
     for label, moments in lives(story).items() if held else ():
         if any(m.kind in ("used", "frozen") for m in moments):
@@ -37,6 +38,21 @@ def find(story: Story) -> Iterator[Finding]:
         if assigned is not None and update is not None and assigned not in told:
             told.add(assigned)
             yield _finding(story, label, assigned, moments[0], update)
+
+
+def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding]:
+    """The containers of a model whose parameters are all in them: torch refuses to make an optimizer of none."""
+    failure = story.trace.outcome.failure
+    if not held or failure is None or failure.span is None or not failure.message.startswith("optimizer got an empty parameter list"):
+        return
+    containers: dict[ast.Assign, int] = {}
+    for record in story.leaves.values():
+        chain = call_chain(story, story.line_event(record["born"])) if record["kind"] == "parameter" else ()
+        assigned = next((held[statement] for statement in chain if statement in held), None)
+        if assigned is not None:
+            containers.setdefault(assigned, record["born"])
+    for assigned, born in containers.items():
+        yield _refusal(story, assigned, born, failure.span)
 
 
 def _held(program: Program) -> Iterator[tuple[ast.stmt, ast.Assign]]:
@@ -78,11 +94,37 @@ def _update(story: Story, after: int) -> Moment | None:
     return min(used, key=lambda m: m.step, default=None)
 
 
+def _refusal(story: Story, assigned: ast.Assign, born: int, raised: Span) -> Finding:
+    place, name = story.program.place(assigned), story.program.segment(assigned.targets[0])
+    here, there, kind = at_line(story, place), at_line(story, raised), _kind(assigned)
+    return RULE.finding(
+        place, born,
+        T(
+            en=f"{capital(here.en)} keeps layers in a plain {kind.en}, `{name}`, and {there.en} finds no parameter to optimize.",
+            zh=f"{here.zh}把层放进了普通的{kind.zh} `{name}`，{there.zh}因此找不到可以优化的参数。",
+        ),
+        T(
+            en=f"A model finds its layers among its own attributes, and it does not look into a plain {kind.en}: `parameters()` is empty.",
+            zh=f"模型在自己的属性里找各个层，不会去看普通{kind.zh}里面：`parameters()` 是空的。",
+        ),
+        related=[
+            Related("made", place, born, T(en=f"layers in a plain {kind.en}", zh=f"层放在普通的{kind.zh}里")),
+            Related("step", raised, len(story.events), T(en="torch raises: no parameter to optimize", zh="torch 报错：没有可优化的参数")),
+        ],
+        fixes=_fixes(story.program, assigned),
+        severity="error",
+    )  # fmt: skip
+
+
+def _kind(assigned: ast.Assign) -> T:
+    return {"ModuleList": T(en="list", zh="列表"), "ModuleDict": T(en="dictionary", zh="字典")}[_registers(assigned.value) or "ModuleList"]
+
+
 def _finding(story: Story, label: str, assigned: ast.Assign, added: Moment, update: Moment) -> Finding:
     program, born = story.program, (story.tensor(label) or {}).get("born")
     place, name = program.place(assigned), program.segment(assigned.targets[0])
     here, there = at_line(story, place), at_line(story, story.span(update.step))
-    kind = {"ModuleList": T(en="list", zh="列表"), "ModuleDict": T(en="dictionary", zh="字典")}[_registers(assigned.value) or "ModuleList"]
+    kind = _kind(assigned)
     return RULE.finding(
         place, born,
         T(
