@@ -442,3 +442,20 @@ def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
     )
     [why] = [reason.text.en for reason in several.reasons if reason.right]
     assert why == "after line 5, something that backward from y needs is overwritten", "the one that three of the four wrong answers deny"
+
+
+@pytest.mark.parametrize(
+    ("program", "ask", "reason"),
+    [
+        ("t = torch.arange(4.0)\nhigh = t[t > 1]\nhigh.fill_(9)", "(t, high)", "after line 3, t and high do not share memory"),
+        (
+            "side = torch.ones(1, requires_grad=True)\narea = side ** 2\narea.backward()",
+            "area.grad",
+            "after line 3, area is a result in the graph",
+        ),
+    ],
+    ids=["a copy that a belief takes for a view", "the gradient of a result"],
+)
+def test_a_reason_says_why(program: str, ask: str, reason: str) -> None:
+    [why] = [one.text.en for one in pose(f"import torch\n{program}", ask=ask).reasons if one.right]
+    assert why == reason
