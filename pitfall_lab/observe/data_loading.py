@@ -1,4 +1,4 @@
-"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws."""
+"""Reads what a ``DataLoader`` is made of, as far as it decides which random numbers its dataset draws, and which examples are drawn."""
 
 from __future__ import annotations
 
@@ -38,6 +38,30 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
     held = {n: value for n, value in attributes.items() if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom)}
     read = _read_for_samples(type(dataset)) if held and vars(loader).get("worker_init_fn") is None else set()
     return {} if read & IN_WORKERS else {name: _digest(value) for name, value in held.items() if name in read}
+
+
+def examples(loader: Any) -> int | None:
+    """The length of a loader's dataset, if it is known without running code of the program."""
+    return _length(vars(loader).get("dataset"))
+
+
+def _length(dataset: Any) -> int | None:
+    if isinstance(dataset, list | tuple | torch.utils.data.TensorDataset | torch.utils.data.Subset):
+        length = getattr(type(dataset), "__len__", None)
+        return len(dataset) if not isinstance(length, FunctionType) or length.__module__.startswith("torch.") else None
+    length = getattr(type(dataset), "__len__", None)
+    names = length.__code__.co_names if isinstance(length, FunctionType) else ()
+    if len(names) == 2 and (names[0] == "len" or names[1] in ("shape", "size")):  # return len(self.x), self.x.shape[0]
+        held = getattr(dataset, "__dict__", {}).get(names[1] if names[0] == "len" else names[0])
+        return len(held) if isinstance(held, list | tuple | np.ndarray) or type(held) is torch.Tensor else None
+    return None
+
+
+def weights(loader: Any) -> int | None:
+    """The number of weights of a loader's ``WeightedRandomSampler``; ``None`` if it has another sampler."""
+    sampler = vars(loader).get("sampler")
+    held = vars(sampler).get("weights") if type(sampler) is torch.utils.data.WeightedRandomSampler else None
+    return len(held) if isinstance(held, torch.Tensor) and held.dim() == 1 else None
 
 
 def _read_for_samples(cls: type) -> set[str]:

@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_name, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat, snippet
+from pitfall_lab.rules.signals.row_numbers import belongs_to_rows, looked_up
 from pitfall_lab.trace import Event, T
 
 Shape = tuple[int, ...]
@@ -39,16 +40,18 @@ class MixUp:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that combines a tensor with numbers of its rows as if they were numbers of its columns."""
-    told = set()
+    told = set[object]()
     for event in story.calls(*ARITHMETIC):
         labels = [o.label for o in event.operands if o.label is not None][:2]
         if len(labels) < 2 or (event.span, event.name) in told or (event.error is not None and event.error.kind != "shape"):
             continue
         for full, small in (labels, labels[::-1]):
-            found = _reduced(story, event, full, small) or _bias(story, event, full, small)
+            found = _reduced(story, event, full, small) or _bias(story, event, full, small) or _looked_up(story, event, full, small)
             if found is not None:
                 told.add((event.span, event.name))
-                yield _finding(story, found)
+                if found.made is None or found.made.name in REDUCTIONS or ("made", found.made.step) not in told:
+                    told.add(("made", found.made.step) if found.made is not None else None)
+                    yield _finding(story, found)
                 break
 
 
@@ -113,6 +116,18 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
     return MixUp(event, full, small, None, None) if across or along else None
 
 
+def _looked_up(story: Story, event: Event, full: str, small: str) -> MixUp | None:
+    """Is ``small`` looked up in a table by an index with one entry for each row, as the use of this index elsewhere shows?"""
+    shape, size = story.shape(full, event.step) or (), story.shape(small, event.step)
+    if event.error is not None or not event.results or len(shape) < 2 or size != shape[:1] or shape[0] != shape[-1] or shape[0] < 2:
+        return None
+    made = looked_up(story, small, event.step)
+    index = made.operands[1].label if made is not None else None
+    if made is None or index is None or not belongs_to_rows(story, event, full, index):
+        return None
+    return MixUp(event, full, small, made, 1)
+
+
 def _finding(story: Story, found: MixUp) -> Finding:
     event = found.event
     span, step = story.span(event.step), event.step
@@ -137,6 +152,8 @@ def _finding(story: Story, found: MixUp) -> Finding:
             f"于是这些数对齐到 {full.zh} 的最后一维：{happens.zh}。`keepdim=True` 会保留长度为 1 的这一维，"
             "每个数就会与它所来自的那一行一起运算。",
         )
+        if found.made.name not in REDUCTIONS:
+            why = _why_looked_up(code, shapes, full)
     else:
         message = T(
             en=f"{capital(here.en)} adds {small.en} of shape {shapes[1]} to {full.en} of shape {shapes[0]}: the numbers stand the wrong "
@@ -161,6 +178,20 @@ def _finding(story: Story, found: MixUp) -> Finding:
     )  # fmt: skip
 
 
+def _why_looked_up(code: str, shapes: list[Shape], full: T) -> T:
+    return T(
+        en=f"`{code}` takes one number for each row: its index stands beside the rows elsewhere in the program. Shape {shapes[1]} lines up "
+        f"with the last axis of {full.en}, which is as long by chance, so each number meets a column. As a column of shape "
+        f"{_column(shapes)} it meets its row.",
+        zh=f"`{code}` 为每一行取一个数：它的索引在程序别处与各行并列。形状 {shapes[1]} 对齐到 {full.zh} 的最后一维，"
+        f"后者碰巧一样长，于是每个数遇到的是一列。写成形状为 {_column(shapes)} 的列，它才会遇到自己的那一行。",
+    )
+
+
+def _column(shapes: list[Shape]) -> Shape:
+    return (*shapes[1], *(1 for _ in shapes[0][1:]))
+
+
 def _fixes(story: Story, found: MixUp, shape: Shape) -> tuple[Fix, ...]:
     program = story.program
     candidates: list[Fix] = []
@@ -171,6 +202,13 @@ def _fixes(story: Story, found: MixUp, shape: Shape) -> tuple[Fix, ...]:
         new = f"{program.segment(reduction.func)}({', '.join([*arguments, 'keepdim=True'])})"
         title = T(en="Keep the axis: `keepdim=True`", zh="保留这一维：`keepdim=True`")
         candidates.append(Fix(title, program.replace((reduction, new)), meaning=meaning))
+    if found.made is not None and found.made.name not in REDUCTIONS:
+        table = program.at(story.span(found.made.step))
+        if isinstance(table, ast.Subscript):
+            ones = ", 1" * (len(shape) - 1)
+            new = f"{program.segment(table)}.{'unsqueeze(1)' if len(shape) == 2 else f'view(-1{ones})'}"
+            title = T(en=f"Make a column of it: `{new}`", zh=f"把它变成一列：`{new}`")
+            candidates.append(Fix(title, program.replace((table, new)), meaning=meaning))
     node = program.at(story.span(found.event.step)) if program.tree else None
     name = story.name(found.small, found.event.step)
     used = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name] if node else []

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
@@ -37,24 +39,30 @@ def find(story: Story) -> Iterator[Finding]:
     for each in Modes(story).passes:
         if each.kind == "batch_norm" and each.weight is not None:
             layers[each.layer].append(each)
-    trained = {label for update in updates for label in update.holds}
     for passes in layers.values():
         weight = passes[0].weight
-        active = [each for each in passes if each.active]
+        since = _frozen_since(story, weight) if weight is not None else None
+        if weight is None or since is None:
+            continue
+        active = [each for each in passes if each.active and each.event.step > since]
         between = sum(any(a.event.step < u.step < b.event.step for u in updates) for a, b in pairwise(active))
-        if between >= ROUNDS - 1 and weight is not None and _is_frozen(story, weight, passes[0], trained):
+        storage = str((story.tensor(weight) or {}).get("storage"))
+        if between >= ROUNDS - 1 and not story.writes(storage, active[0].event.step, len(story.events)):
             yield _finding(story, Moving(tuple(active), weight, story.event(updates[0].step)))
             return
 
 
-def _is_frozen(story: Story, weight: str, first: Pass, trained: set[str]) -> bool:
-    """Whether the layer's weight never requires grad from its first use on, is in no optimizer, and never written then."""
-    flags = [bool(value) for step, value in story.history("tensors", weight, "requires_grad") if step > first.event.step]
-    record = story.tensor(weight, first.event.step) or {}
-    if record.get("requires_grad") or any(flags) or weight in trained or record.get("kind") != "parameter":
-        return False
-    held = {label for made in story.trace.optimizers for label in made.holds}
-    return weight not in held and not story.writes(str(record.get("storage")), first.event.step, len(story.events))
+def _frozen_since(story: Story, weight: str) -> int | None:
+    """The step from which on a layer's weight never requires grad again; ``None`` if there is none, or an optimizer made later has it."""
+    if (story.tensor(weight) or {}).get("kind") != "parameter":
+        return None
+    flags = story.history("tensors", weight, "requires_grad")
+    if not flags or flags[-1][1]:
+        return None
+    trained = max((number for number, (_, value) in enumerate(flags) if value), default=-1)
+    since = flags[trained + 1][0]
+    later = [made for made in story.trace.optimizers if made.step > since] + [s for s in story.trace.optimizer_steps if s.step > since]
+    return None if any(weight in each.holds for each in later) else since
 
 
 def _finding(story: Story, found: Moving) -> Finding:
@@ -79,10 +87,26 @@ def _finding(story: Story, found: Moving) -> Finding:
             "按批次而不是按它们"
             "归一化。所以冻结的部分在训练之后已是另一个网络。请在每次 `train()` 之后对它调用 `eval()`。",
         ),
-        related=[story.related("used", last.step, T(en="moved again here", zh="在这里再次移动"))] if last.span != first.span else [],
+        related=[
+            *_switches_before(story, found),
+            *([story.related("used", last.step, T(en="moved again here", zh="在这里再次移动"))] if last.span != first.span else []),
+        ],
         fixes=_fixes(story, found),
         facts=[Fact("passes", count, story.by(last.step))],
     )  # fmt: skip
+
+
+def _switches(program: Program) -> list[ast.Call]:
+    """The calls `….train()` of the program."""
+    return [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "train" and not n.args and not n.keywords]
+
+
+def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
+    """The lines that put it in training mode, as far as they stand in functions that were running in these passes."""
+    running = {story.program.function(statement) for statement in call_chain(story, found.passes[0].event)}
+    for node in _switches(story.program):
+        if story.program.function(node) in running:
+            yield Related("changed", story.program.place(node), None, T(en="into training mode here", zh="在这里进入训练模式"))
 
 
 def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
@@ -91,11 +115,10 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
     if program.tree is None:
         return ()
     frozen = [name for name in (_frozen(story, found.weight),) if name]
-    switches = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "train" and not n.args and not n.keywords]
     fixes = []
     for name in frozen:
         title = T(en=f"Put the frozen part in evaluation mode: `{name}.eval()`", zh=f"把冻结的部分设为评估模式：`{name}.eval()`")
-        statements = [s for n in switches if isinstance(s := program.parents.get(n), ast.Expr)]
+        statements = [s for n in _switches(program) if isinstance(s := program.parents.get(n), ast.Expr)]
         if statements:
             edits = [edit for s in sorted(statements, key=lambda s: -s.lineno) for edit in program.insert_after(s, f"{name}.eval()")]
             fixes.append(Fix(title, tuple(edits), meaning="later"))

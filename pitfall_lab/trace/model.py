@@ -370,7 +370,8 @@ class DataPass:
 
     ``workers`` is its number of worker processes, ``dataset`` the number of its dataset (0 for the first one seen) and ``kind`` the
     dataset's class. ``generators`` are the dataset's attributes that hold a random number generator and that it reads to make a sample;
-    ``still`` are those of them that are, in this process, in the same state as at the pass before.
+    ``still`` are those of them that are, in this process, in the same state as at the pass before. ``examples`` is the length of the
+    dataset and ``weights`` the number of weights of a weighted sampler, each if known.
     """
 
     step: int
@@ -380,6 +381,8 @@ class DataPass:
     kind: str = ""
     generators: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
+    examples: int | None = None
+    weights: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

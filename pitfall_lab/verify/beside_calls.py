@@ -97,7 +97,8 @@ class BesideCalls:
             self._datasets.append((weakref.ref(dataset), now))
         still = tuple(name for name in now if before.get(name) == now[name])
         workers = vars(loader).get("num_workers")
-        return DataPass(step, span, workers if isinstance(workers, int) else 0, number or 0, type(dataset).__name__, tuple(now), still)
+        several, sizes = workers if isinstance(workers, int) else 0, (data_loading.examples(loader), data_loading.weights(loader))
+        return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
 
     def stepping(self, optimizer: Any, tensors: Iterable[Any], frame: FrameType | None, step: int) -> None:
         """An optimizer is about to make one of its first steps: look for attributes that torch does not read."""

@@ -14,7 +14,8 @@ BY_SIGNALS = ("PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL
               "PL514", "PL516", "PL518", "PL520", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL615",
               "PL616", "PL617", "PL618", "PL619", "PL621", "PL623", "PL625", "PL627", "PL629", "PL709", "PL710", "PL711",
               "PL713", "PL714", "PL715", "PL716", "PL806", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
-              "PL907", "PL908", "PL909", "PL910", "PL912")  # fmt: skip
+              "PL907", "PL908", "PL909", "PL910", "PL912", "PL424", "PL522",
+              "PL622", "PL624", "PL626", "PL718", "PL914", "PL916")  # fmt: skip
 
 
 class Renamed(ast.NodeTransformer):

@@ -142,8 +142,8 @@ class Flow:
                     continue
                 told.add(place)
                 cuts = self.cuts(term, at)
-                trained = self._leaves(start, backward.step)
-                if cuts and self._leaves(cuts[0].tensor, cuts[0].event.step) & trained:
+                trained = self.leaves(start, backward.step)
+                if cuts and self.leaves(cuts[0].tensor, cuts[0].event.step) & trained:
                     yield Lost(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
@@ -162,8 +162,8 @@ class Flow:
                     place = (update.span, cut.kind) if cut.kind == "no_grad" else story.span(cut.event.step)
                     if cut.kind != "gradient":
                         given = (cut.tensor, *(o.label for o in cut.event.operands))
-                        missed.setdefault(place, (cut, set()))[1].update(*(self._leaves(g, cut.event.step) for g in given))
-                reached = self._leaves(start, backward.step)
+                        missed.setdefault(place, (cut, set()))[1].update(*(self.leaves(g, cut.event.step) for g in given))
+                reached = self.leaves(start, backward.step)
                 for where, (cut, leaves) in missed.items():
                     if leaves & passed_over and not leaves & passed_over & reached and where not in told:
                         told.add(where)
@@ -203,12 +203,12 @@ class Flow:
             elif name in FACTORS and len(given) == 1:
                 pending += given
 
-    def _leaves(self, label: str | None, step: int) -> set[str]:
+    def leaves(self, label: str | None, step: int) -> set[str]:
         """The parameters that a tensor was computed from, as far as the trace shows; for a parameter, itself."""
         record = self.story.tensor(label, step) or {}
         if record.get("is_leaf"):
             if (base := record.get("base")) is not None:  # a view made under no_grad
-                return self._leaves(base, step)
+                return self.leaves(base, step)
             return {label} if label is not None and record.get("requires_grad") else set()
         nodes = (self.story.record("nodes", node) or {} for node in self.story.behind(record.get("grad_fn")))
         return {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}

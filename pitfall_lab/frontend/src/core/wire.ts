@@ -680,6 +680,8 @@ export interface DataPass {
   kind: string;
   generators: string[];
   still: string[];
+  examples: number | null;
+  weights: number | null;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */

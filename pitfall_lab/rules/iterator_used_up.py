@@ -1,0 +1,210 @@
+"""PL626: a loop over parameters never ran, because the iterator that it was given had been read to its end before."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.clipped_nothing import ITERATORS
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.trace import OptimizerMade, T
+
+ROUNDS = 2
+DEEPEST = 4
+MANY = ITERATORS | {"named_parameters", "buffers", "modules", "children", "zip", "islice"}
+Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
+
+
+@dataclass(frozen=True, slots=True)
+class UsedUp:
+    """``loop`` over ``name``, which ``assignment`` gave an iterator, made no call in ``rounds``; ``made`` had read it to its end."""
+
+    loop: Loop
+    name: str
+    assignment: ast.Assign
+    made: OptimizerMade
+    rounds: int
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each such loop whose statement was passed in several rounds."""
+    program, trace = story.program, story.trace
+    if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":
+        return
+    for loop in program.nodes:
+        if isinstance(loop, Loop) and isinstance(_source(loop), ast.Name | ast.Attribute) and _is_dead(story, loop):
+            found = _used_up(story, loop)
+            if found is not None:
+                yield _finding(story, found)
+
+
+def _source(loop: Loop) -> ast.expr:
+    return loop.iter if isinstance(loop, ast.For) else loop.generators[0].iter
+
+
+def _inside(loop: Loop) -> list[ast.AST]:
+    """What runs for each item."""
+    if isinstance(loop, ast.For):
+        return list(loop.body)
+    return [loop.key, loop.value] if isinstance(loop, ast.DictComp) else [loop.elt]
+
+
+def _is_dead(story: Story, loop: Loop) -> bool:
+    """Would each round of the loop call a method of its item, and was no such call made?"""
+    methods = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return any(True for _ in methods) and not any(story.within(part) for part in _inside(loop))
+
+
+def _used_up(story: Story, loop: Loop) -> UsedUp | None:
+    """What the loop goes over was an optimizer's argument before, and the statement of the loop was passed several times after that."""
+    program = story.program
+    name, scope = _given_as(story, loop)
+    assignments = [n for n in program.nodes if isinstance(n, ast.Assign) and _makes_iterator(story, n, name)]
+    assignment = next((n for n in assignments if "." in name or program.function(n) in (scope, None)), None)
+    for made in story.trace.optimizers if assignment is not None else ():
+        node = program.at(made.span)
+        given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+        same = "." in name or program.function(node or loop) in (scope, None)
+        if same and made.holds and assignment is not None and any(program.segment(each) == name for each in given):
+            rounds = _passed(story, loop, made.step)
+            return UsedUp(loop, name, assignment, made, rounds) if rounds >= ROUNDS else None
+    return None
+
+
+def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
+    value = node.value
+    iterates = isinstance(value, ast.GeneratorExp) or (isinstance(value, ast.Call) and call_name(value) in MANY)
+    return iterates and any(story.program.segment(target) == name for target in node.targets)
+
+
+def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
+    """The name of what the loop goes over and its function; of an argument, the name that the only call of the function gives it."""
+    program, function = story.program, story.program.function(loop)
+    name = program.segment(_source(loop))
+    names = [a.arg for a in function.args.args] if function is not None else []
+    if function is None or name not in names:
+        return name, function
+    sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == function.name]
+    bound = names[1:] if names[0] == "self" else names
+    given = dict(zip(bound, sites[0].args, strict=False)) | {k.arg or "": k.value for k in sites[0].keywords} if len(sites) == 1 else {}
+    return (program.segment(given[name]), program.function(sites[0])) if name in given else (name, function)
+
+
+def _passed(story: Story, loop: Loop, since: int) -> int:
+    """How often the statement of the loop was passed: the calls on the lines beside it, or on the way to it, made in successive rounds."""
+    program = story.program
+    statement = program.statement(loop)
+    for _ in range(DEEPEST):
+        if statement is None:
+            return 0
+        for each in program.block(statement):
+            events = [event for event in story.within(each) if event.step > since]
+            if events:
+                return sum((event.span, event.op) == (events[0].span, events[0].op) for event in events)
+        around = program.parents.get(statement)
+        if isinstance(around, ast.FunctionDef):
+            sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == around.name]
+            around = sites[0] if len(sites) == 1 else None
+        statement = program.statement(around)
+    return 0
+
+
+def _finding(story: Story, found: UsedUp) -> Finding:
+    program = story.program
+    span, made = program.place(found.loop), program.place(found.assignment)
+    here, there = at_line(story, span), at_line(story, found.made.span)
+    first = next((e for e in story.events if e.step > found.made.step and e.span is not None), None)
+    return RULE.finding(
+        span, first.step if first is not None else None,
+        T(
+            en=f"The loop over `{found.name}` on {here.en} does nothing in any of {found.rounds} rounds: `{found.name}` is an iterator, "
+            f"and the optimizer on {there.en} has read it to its end.",
+            zh=f"{here.zh}对 `{found.name}` 的循环在 {found.rounds} 轮里什么也没做：`{found.name}` 是一个迭代器，{there.zh}的优化器"
+            "已经把它读到末尾。",
+        ),
+        T(
+            en=f"{capital(at_line(story, made).en)} makes an iterator, which gives each item once. The optimizer keeps a list of its own; "
+            "the loop finds nothing left, and a sum over nothing is 0. Keep a list, or call `parameters()` again.",
+            zh=f"{at_line(story, made).zh}创建的是迭代器，每一项只给出一次。优化器保存了自己的列表；"
+            "循环什么也得不到，对空的东西求和就是 0。"
+            "请保存为列表，或者再次调用 `parameters()`。",
+        ),
+        related=[
+            Related("made", made, None, T(en="the iterator is made here", zh="迭代器在这里创建")),
+            Related("used", found.made.span, found.made.step, T(en="read to its end here", zh="在这里读到末尾")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("rounds", found.rounds), Fact("held", len(found.made.holds))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: UsedUp) -> tuple[Fix, ...]:
+    value, text = found.assignment.value, story.program.segment(found.assignment.value)
+    new = f"list{text}" if isinstance(value, ast.GeneratorExp) and text.startswith("(") else f"list({text})"
+    title = T(en=f"Keep a list: `{found.name} = {new}`", zh=f"保存为列表：`{found.name} = {new}`")
+    return unique(story.program.text, [Fix(title, story.program.replace((value, new)), meaning="later")])
+
+
+RULE = Rule(
+    code="PL626",
+    name="iterator-used-up",
+    severity="warning",
+    title=T(en="A loop over parameters never runs, since its iterator is used up", zh="对参数的循环从未执行，因为迭代器已经用完"),
+    what=T(
+        en="A program goes over its parameters a second time, to penalize or to count them, but what it kept gives each of them only once, "
+        "and the optimizer has taken them all. Keep a list: `params = list(net.parameters())`.",
+        zh="程序第二次遍历参数（例如为了惩罚或计数），但它保存的东西每个参数只给出一次，而优化器已经全部取走。请保存为列表："
+        "`params = list(net.parameters())`。",
+    ),
+    why=T(
+        en="`net.parameters()`, `filter(…)` and a generator expression are iterators. An optimizer turns what it is given into a list of "
+        "its own. A second reader of the same iterator gets nothing, without an error: `sum()` of nothing is the number 0, so the loss is "
+        "what it would be without the term. What shows it is that not one call of the loop's body was made.",
+        zh="`net.parameters()`、`filter(…)` 和生成器表达式都是迭代器。优化器会把得到的东西变成自己的列表。同一个迭代器的第二个读者什么也得"
+        "不到，也不会报错：对空的东西 `sum()` 得到数字 0，损失就和没有这一项时一样。看得出来的是：循环体里的调用一次也没有发生。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+params = net.parameters()  # made
+opt = torch.optim.SGD(params, lr=0.1)  # used
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+for _ in range(3):
+    penalty = sum(p.square().sum() for p in params)  # PL626
+    loss = ((net(x) - y) ** 2).mean() + 0.1 * penalty
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(penalty)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+params = list(net.parameters())
+opt = torch.optim.SGD(params, lr=0.1)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+for _ in range(3):
+    penalty = sum(p.square().sum() for p in params)
+    loss = ((net(x) - y) ** 2).mean() + 0.1 * penalty
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(penalty)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "0.1 * penalty",
+            "10.0 * penalty",
+            T(en="Ten times nothing is nothing.", zh="零的十倍还是零。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.parameters",),
+)

@@ -1,0 +1,268 @@
+"""PL522: a network goes on computing with a drawn sample through which no gradient comes back to what it was drawn from."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Flow
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
+from pitfall_lab.trace import Event, Span, T
+
+DRAWS = ("normal", "randn", "randn_like", "rand", "rand_like", "bernoulli", "_standard_gamma", "_sample_dirichlet", "exponential_",
+         "cauchy_", "uniform_", "normal_")  # fmt: skip
+FLAT = ("NormalBackward", "BernoulliBackward")
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul", "__matmul__", "bmm",
+          "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell", "bilinear"}  # fmt: skip
+FURTHER = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """``event`` drew ``sample`` from numbers computed with ``parameters``; ``backward`` reaches these, and goes through ``layer``."""
+
+    event: Event
+    sample: str
+    parameters: set[str]
+    layer: Event
+    backward: Event | None = None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that draws such a sample in a training."""
+    if not story.trace.optimizer_steps:
+        return
+    told, flow = set(), Flow(story)
+    off = _switched_off(story)
+    backwards = [b for b in story.backwards() if b.error is None and b.operands]
+    held = {label for update in story.trace.optimizer_steps for label in update.holds}
+    for event in story.calls(*DRAWS):
+        span = event.span
+        if span is None or span in told or event.error is not None or not event.results:
+            continue
+        layer = _layer(story, flow, event, off.get(event.step, ()), held)
+        found = _trained(story, flow, layer, backwards) if layer is not None else None
+        if found is not None:
+            told.add(span)
+            yield _finding(story, found)
+
+
+def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
+    """The calls of each place for which gradients were off during this one expression only, as ``sample()`` does, by their steps."""
+    found: dict[int, tuple[Event, ...]] = {}
+    group: list[Event] = []
+    grad, begun = True, None
+    for event in story.events:
+        for effect in event.effects:
+            if effect.path == "mode.grad":
+                grad = bool(effect.value)
+                if not grad:
+                    group, begun = [], event.span
+                elif begun is not None:
+                    found.update(dict.fromkeys((each.step for each in group), tuple(group)))
+        if not grad and event.kind == "call":
+            begun = begun if event.span == begun else None
+            group.append(event)
+    return found
+
+
+def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held: set[str]) -> Sampled | None:
+    """The layer that a draw goes into, if numbers of a network that is trained are its mean, spread or chance; no backward is known yet."""
+    after = [e for e in group if e.step >= draw.step] or [draw]
+    if not group and not _is_flat(story, draw):
+        return None
+    given = {o.label for e in (group or (draw,)) for o in e.operands if o.label is not None and _is_computed(story, o.label, e.step)}
+    results = [label for e in after for label in e.results if any(use.step > after[-1].step for use in story.uses(label))]
+    if not given or not results:
+        return None
+    own = {leaf for label in given for leaf in flow.leaves(label, draw.step)} & held
+    use = _goes_into_layer(story, results[-1], given, after[-1].step) if own else None
+    return Sampled(draw, results[-1], own, use) if use is not None else None
+
+
+def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
+    """The same with the backward that goes through the layer, if that one reaches the parameters behind the draw in other ways."""
+    node = (story.tensor(found.layer.results[0], found.layer.step) or {}).get("grad_fn")
+    for backward in (b for b in backwards if b.step > found.layer.step):
+        start = backward.operands[0].label
+        if node in set(story.behind((story.tensor(start, backward.step) or {}).get("grad_fn"))):
+            reached = found.parameters & flow.leaves(start, backward.step)
+            return replace(found, backward=backward) if reached else None
+    return None
+
+
+def _is_flat(story: Story, draw: Event) -> bool:
+    """Is the gradient of the call itself zero, as that of ``torch.normal(mean, std)`` is?"""
+    node = (story.tensor(draw.results[0], draw.step) or {}).get("grad_fn")
+    return str((story.record("nodes", node) or {}).get("name")).startswith(FLAT)
+
+
+def _is_computed(story: Story, label: str, step: int) -> bool:
+    record = story.tensor(label, step - 1) or story.tensor(label, step) or {}
+    return bool(record.get("requires_grad")) and not record.get("is_leaf")
+
+
+def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> Event | None:
+    """The layer that is given the sample; ``None`` if the sample meets what it was drawn from before that.
+
+    A log-probability of the sample, as policy gradients use it, and a straight-through estimate combine the two.
+    """
+    known = _elementwise(story, given, step)
+    pending, reached, layer = [sample], {sample}, None
+    while pending and len(reached) < FURTHER:
+        here = pending.pop(0)
+        for use in story.uses(here):
+            others = {o.label for o in use.operands if o.label is not None and o.label != here}
+            if use.step <= step or use.error is not None:
+                continue
+            if others & known:
+                return None
+            if use.name in LAYERS:
+                trains = use.results and (story.tensor(use.results[0], use.step) or {}).get("requires_grad")
+                layer = layer or (use if trains else None)
+            else:
+                pending += [result for result in use.results if result not in reached]
+                reached.update(use.results)
+    return layer
+
+
+def _elementwise(story: Story, given: set[str], step: int) -> set[str]:
+    """``given``, what it was computed from without a layer, and what is computed from it without one."""
+    known, pending = set(given), list(given)
+    while pending and len(known) < FURTHER:
+        label = pending.pop()
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is not None and made.name not in LAYERS and label in made.results:
+            new = {o.label for o in made.operands if o.label is not None and _is_computed(story, o.label, made.step)} - known
+            known |= new
+            pending += new
+        for use in story.uses(label):
+            if use.name not in LAYERS and use.error is None:
+                fresh = {r for r in use.results if (story.tensor(r, use.step) or {}).get("requires_grad")} - known
+                known |= fresh
+                pending += fresh if use.step <= step + FURTHER else ()
+    return known
+
+
+def _finding(story: Story, found: Sampled) -> Finding:
+    event, layer = found.event, found.layer
+    here, there = at_line(story, story.span(event.step)), at_line(story, story.span(layer.step))
+    reached = found.backward.step if found.backward is not None else None
+    back = at_line(story, story.span(reached))
+    first, what = called(story, min(found.parameters), None, event.step), expression(story, found.sample, layer.step)
+    return RULE.finding(
+        story.span(event.step), event.step,
+        T(
+            en=f"{capital(here.en)} draws {what.en}, and no gradient goes back through the draw: what {there.en} makes of it does not "
+            f"train {first.en}.",
+            zh=f"{here.zh}抽取 {what.zh}，而梯度无法穿过这次抽取：{there.zh}由它算出的结果不会训练 {first.zh}。",
+        ),
+        T(
+            en=f"The backward on {back.en} reaches {first.en} by other terms only, such as a divergence, so a gradient is there and looks "
+            "right. A sample that is written as mean + spread × noise (`rsample()`) has a gradient to both; `sample()` and `torch.normal` "
+            "have none.",
+            zh=f"{back.zh}的反向传播只经由其他项（例如散度）到达 {first.zh}，所以梯度是有的，看上去也对。写成“均值 + 标准差 × 噪声”的样本"
+            "（`rsample()`）对两者都有梯度；`sample()` 和 `torch.normal` 没有。",
+        ),
+        related=[
+            story.related("used", layer.step, T(en="a layer is given the sample here", zh="样本在这里交给一个层")),
+            story.related("backward", reached, T(en="goes back to the sample and no further", zh="回到样本就停下")),
+        ],
+        fixes=_fixes(story, event),
+        facts=[Fact("parameters", sorted(found.parameters), story.by(reached))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+    program, torch = story.program, torch_name(story.program)
+    span: Span | None = story.span(event.step)
+    node = program.at(span)
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ()
+    text = program.segment(node)
+    if call_name(node) == "sample":
+        new = f"{program.segment(node.func.value)}.rsample{text[len(program.segment(node.func)) :]}"
+        title = T(en="Draw with a gradient: `rsample()`", zh="用带梯度的抽取：`rsample()`")
+        return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
+    if call_name(node) == "normal" and len(node.args) == 2 and not node.keywords and torch is not None:
+        mean, spread = (program.segment(a) for a in node.args)
+        if all(isinstance(a, ast.Name | ast.Attribute | ast.Call | ast.Subscript) for a in node.args):
+            new = f"({mean} + {spread} * {torch}.randn_like({mean}))"
+            title = T(en=f"Write it as `{new}`", zh=f"写成 `{new}`")
+            return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
+    return ()
+
+
+RULE = Rule(
+    code="PL522",
+    name="sample-without-path",
+    severity="warning",
+    title=T(en="No gradient goes back through a drawn sample", zh="梯度无法穿过抽取的样本"),
+    what=T(
+        en="A program draws random numbers around a mean that its network computes, and goes on with them. Drawn by `sample()` they are "
+        "plain numbers, so the rest of the network cannot tell the mean in which direction to move. Use `rsample()`.",
+        zh="程序围绕网络算出的均值抽取随机数，再用它们继续计算。用 `sample()` 抽到的只是普通的数，网络的其余部分无法告诉均值该往哪里移动。"
+        "请用 `rsample()`。",
+    ),
+    why=T(
+        en="`Distribution.sample()` runs under `no_grad`, and `torch.normal(mean, std)` has a gradient of zero. `rsample()` computes the "
+        "same numbers as `mean + std * noise`, where the noise is a constant for the gradient (*reparametrization*). In a variational "
+        "autoencoder the divergence trains the encoder anyway, so nothing looks wrong: it learns to forget its input. Policy gradients "
+        "want `sample()` together with `log_prob`; that is not reported.",
+        zh="`Distribution.sample()` 在 `no_grad` 下运行，`torch.normal(mean, std)` 的梯度是零。`rsample()` 把同样的数算成 "
+        "`mean + std * noise`，其中噪声对梯度来说是常数（*重参数化*）。在变分自编码器里，散度项照样训练编码器，所以看不出问题：它学会的是"
+        "忘掉输入。策略梯度则需要 `sample()` 配合 `log_prob`，那种情况不会报告。",
+    ),
+    bad="""import torch
+from torch.distributions import Normal
+
+torch.manual_seed(0)
+encode, decode = torch.nn.Linear(3, 2), torch.nn.Linear(1, 3)
+opt = torch.optim.SGD([*encode.parameters(), *decode.parameters()], lr=0.1)
+x = torch.randn(6, 3)
+for _ in range(3):
+    mean, log_std = encode(x).chunk(2, dim=1)
+    z = Normal(mean, log_std.exp()).sample()  # PL522
+    divergence = (mean.square() + (2 * log_std).exp() - 2 * log_std).mean()
+    loss = (decode(z) - x).square().mean() + 0.1 * divergence  # used
+    opt.zero_grad()
+    loss.backward()  # backward
+    opt.step()
+    print(encode.weight.grad)
+""",
+    good="""import torch
+from torch.distributions import Normal
+
+torch.manual_seed(0)
+encode, decode = torch.nn.Linear(3, 2), torch.nn.Linear(1, 3)
+opt = torch.optim.SGD([*encode.parameters(), *decode.parameters()], lr=0.1)
+x = torch.randn(6, 3)
+for _ in range(3):
+    mean, log_std = encode(x).chunk(2, dim=1)
+    z = Normal(mean, log_std.exp()).rsample()
+    divergence = (mean.square() + (2 * log_std).exp() - 2 * log_std).mean()
+    loss = (decode(z) - x).square().mean() + 0.1 * divergence
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(encode.weight.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            ".sample()",
+            ".sample().requires_grad_(True)",
+            T(
+                en="The sample becomes a beginning of its own: a gradient ends there, and still does not reach the mean.",
+                zh="样本成了新的起点：梯度到那里为止，仍然到不了均值。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/distributions.html",),
+)

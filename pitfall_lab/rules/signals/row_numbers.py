@@ -1,0 +1,111 @@
+"""Vectors with one number for each row of a batch, which meet the columns of a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event
+
+LIMIT = 200
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
+STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
+"""Calls that make a column of a vector."""
+
+
+def looked_up(story: Story, label: str, step: int) -> Event | None:
+    """The call that took the numbers of a vector out of a table by an index, before element-wise calls with plain numbers."""
+    length = story.shape(label, step)
+    for _ in range(LIMIT):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        given = [o.label for o in made.operands if o.label is not None] if made is not None and label in made.results else []
+        if made is None or not given or story.shape(label, step) != length:
+            return None
+        if made.name in ("__getitem__", "index_select", "gather", "take") and len(given) == 2:
+            return made if story.shape(given[1], made.step) == length else None
+        if len(given) != 1:
+            return None
+        label, step = given[0], made.step
+    return None
+
+
+def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
+    """Does the program use the entries of ``index`` as numbers of the rows of ``full``, or of what is computed from its rows?
+
+    They are if they stand as a column beside such a tensor, or are looked up in an embedding that is combined with it. ``full`` must have
+    features in its columns: a table of pairs has examples in both axes.
+    """
+    rows = set(_rows(story, full, event.results[0]))
+    return _has_features(story, rows, story.shape(full, event.step) or ()) and any(
+        other in rows for other in _partners(story, index) if other != event.results[0]
+    )
+
+
+def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) -> Iterator[str]:
+    """Tensors that calls for which ``follow`` holds connect with those in ``start``, in either direction."""
+    pending, seen = list(start), set(start)
+    while pending and len(seen) < LIMIT:
+        label = pending.pop(0)
+        yield label
+        made = story.event((story.tensor(label) or {}).get("born"))
+        around = ([made] if made is not None and label in made.results else []) + story.uses(label)
+        for event in around:
+            if event.error is None and event.results and follow(event):
+                new = [o.label for o in event.operands if o.label is not None] + list(event.results)
+                fresh = [each for each in dict.fromkeys(new) if each not in seen]
+                seen.update(fresh)
+                pending += fresh
+
+
+def _rows(story: Story, full: str, result: str) -> Iterator[str]:
+    """Tensors of two axes and more with the same rows: element-wise calls, layers and ``cat`` of columns keep them."""
+    count = (story.shape(full) or (0,))[0]
+
+    def keeps_rows(event: Event) -> bool:
+        shape = story.shape(event.results[0], event.step)
+        if not shape or len(shape) < 2 or shape[0] != count:
+            return False
+        if event.name in LAYERS:
+            return True
+        if event.name == "cat":
+            return whole(argument(event, "dim", len(event.operands) - 1)) in (1, -1)
+        shapes = [story.shape(o.label, event.step) for o in event.operands if o.label is not None]
+        return all(each == shape for each in shapes)
+
+    kinds = (label for label in _closure(story, [full, result], keeps_rows))
+    return (label for label in kinds if len(story.shape(label) or ()) > 1 and (story.shape(label) or (0,))[0] == count)
+
+
+def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
+    """Is one of them, as wide as ``full`` at least, given to a layer or returned by one?"""
+    for label in rows:
+        if (story.shape(label) or (0,))[-1] < shape[-1]:
+            continue
+        made = story.event((story.tensor(label) or {}).get("born"))
+        if any(use.name in LAYERS and use.operands[0].label == label for use in story.uses(label)) or (made and made.name in LAYERS):
+            return True
+    return False
+
+
+def _partners(story: Story, index: str) -> Iterator[str]:
+    """The tensors that a column made of the index, or an embedding of it, is combined with."""
+    count = (story.shape(index) or (0,))[0]
+    pending, seen = [index], {index}
+    while pending and len(seen) < LIMIT:
+        label = pending.pop(0)
+        shape = story.shape(label) or ()
+        for use in story.uses(label):
+            result = use.results[0] if use.results and use.error is None else None
+            to = story.shape(result, use.step) if result is not None else None
+            if result is None or not to or to[0] != count or result in seen:
+                continue
+            others = [o.label for o in use.operands if o.label is not None and o.label != label]
+            if len(shape) > 1 and len(to) > 1 and others and use.name not in ("linear", "embedding"):
+                yield from (o for o in others if o not in seen)
+                yield result
+                continue
+            alone = not others and (len(shape) > 1 or len(to) == 1 or use.name in STANDING)
+            if alone or use.name in ("embedding", "linear"):
+                seen.add(result)
+                pending.append(result)

@@ -1,0 +1,237 @@
+"""PL718: an embedding and the output layer begin as copies of each other, and are then trained apart."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import BYPASSES, is_name
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, number
+from pitfall_lab.trace import Event, T
+
+ROUNDS = 2
+COPIES = ("clone", "tensor", "as_tensor", "contiguous")
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """``event`` made the weight ``copy`` from ``source``; ``uses`` are the two layers' calls in one forward."""
+
+    event: Event
+    source: str
+    copy: str
+    uses: tuple[Event, Event]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each copy between an embedding's table and an output layer, or a layer and its transpose, trained by one loss."""
+    weights = {(story.tensor(label) or {}).get("storage"): label for label in _trained(story)}
+    for event in story.calls("copy_", *COPIES):
+        if len(event.operands) < 1 or event.error is not None or not event.results:
+            continue
+        given = event.operands[1].label if event.name == "copy_" and len(event.operands) > 1 else event.operands[0].label
+        source = weights.get((story.tensor(given, event.step) or {}).get("storage"))
+        copy = weights.get((story.tensor(event.results[0], event.step) or {}).get("storage"))
+        if source is None or copy is None or source == copy or not _is_whole(story, given, source, event.step):
+            continue
+        found = _tied(story, event, source, copy)
+        if found is not None:
+            yield _finding(story, found)
+
+
+def _trained(story: Story) -> list[str]:
+    held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
+    return [label for label in held if len(story.shape(label) or ()) == 2 and (story.tensor(label) or {}).get("kind") == "parameter"]
+
+
+def _is_whole(story: Story, given: str | None, source: str, step: int) -> bool:
+    shape, own = story.shape(given, step), story.shape(source)
+    return shape is not None and own is not None and sorted(shape) == sorted(own)
+
+
+def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
+    """The copy, if nothing else gave either weight its first values afterwards and both belong to one forward, in different parts."""
+    moments = [[m for m in lives(story).get(label, ()) if m.kind == "added"] for label in (source, copy)]
+    if any(len(each) < ROUNDS for each in moments) or moments[0][0].step != moments[1][0].step or moments[0][0].step < event.step:
+        return None
+    first = moments[0][0].step
+    storages = [str((story.tensor(label) or {}).get("storage")) for label in (source, copy)]
+    if any(story.writes(storage, event.step, first) for storage in storages) or _again(story, storages, first):
+        return None
+    layers = [use for use in story.calls("embedding", "linear") if event.step < use.step < first]
+    uses = [[use for use in layers if any(o.label == label for o in use.operands)] for label in (source, copy)]
+    if not uses[0] or not uses[1]:
+        return None
+    one, other = uses[0][-1], uses[1][-1]
+    turned = one.name == other.name == "linear" and _across(story, source, copy)
+    return Copied(event, source, copy, (one, other)) if {one.name, other.name} == {"embedding", "linear"} or turned else None
+
+
+def _across(story: Story, source: str, copy: str) -> bool:
+    """Is one weight the transpose of the other, and no square?"""
+    one, other = story.shape(source) or (), story.shape(copy) or ()
+    return one == other[::-1] and one != other
+
+
+def _again(story: Story, storages: list[str], first: int) -> bool:
+    """Are the two made equal again during the training?"""
+    for later in story.calls("copy_"):
+        if later.step > first and len(later.operands) > 1:
+            held = {(story.tensor(o.label, later.step) or {}).get("storage") for o in later.operands[:2]}
+            if held == set(storages):
+                return True
+    return False
+
+
+def _finding(story: Story, found: Copied) -> Finding:
+    event, (one, other) = found.event, found.uses
+    span = story.span(event.step)
+    here, there, where = (at_line(story, s) for s in (span, story.span(one.step), story.span(other.step)))
+    names = [called(story, label, None, use.step) for label, use in ((found.source, one), (found.copy, other))]
+    ends = [next(iter(story.held(label, len(story.events)).values()), None) for label in (found.source, found.copy)]
+    apart = all(isinstance(end, int | float) for end in ends) and ends[0] != ends[1]
+    shown = T(
+        en=f" At the end their first numbers are {number(ends[0])} and {number(ends[1])}.",
+        zh=f"到最后，它们的第一个数分别是 {number(ends[0])} 和 {number(ends[1])}。",
+    ) if apart else T(en="", zh="")  # fmt: skip
+    update = next(u for u in story.trace.optimizer_steps if u.step > other.step)
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} copies the numbers of {names[0].en} into {names[1].en}: the two layers are equal until the first "
+            "update, and drift apart from then on.",
+            zh=f"{here.zh}把 {names[0].zh} 的数复制到 {names[1].zh}：两个层只在第一次更新之前相等，此后越走越远。",
+        ),
+        T(
+            en=f"A copy has memory of its own. {capital(there.en)} and {where.en} use two parameters, each with a gradient of its own, and "
+            f"the optimizer holds both.{shown.en} Tied layers share one parameter: assign the parameter itself.",
+            zh=f"副本有自己的内存。{there.zh}和{where.zh}用的是两个参数，各有各的梯度，优化器持有两者。{shown.zh}绑定的层共用一个参数："
+            "请把参数本身赋过去。",
+        ),
+        related=[
+            story.related("used", one.step, T(en="one layer uses its weight here", zh="一个层在这里使用它的权重")),
+            story.related("used", other.step, T(en="the other one its own copy", zh="另一个层使用自己的副本")),
+            story.related("step", update.step, T(en="this step changes the two differently", zh="这一步对两者的改变不同")),
+        ],
+        fixes=_fixes(story, event),
+        facts=[Fact("source", found.source, story.by(event.step)), Fact("copy", found.copy, story.by(event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
+    """``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``, where neither is turned."""
+    program = story.program
+    for statement in call_chain(story, event):
+        call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+        if isinstance(statement, ast.Expr) and isinstance(call, ast.Call) and call_name(call) == "copy_" and len(call.args) == 1:
+            target = call.func.value if isinstance(call.func, ast.Attribute) else call
+            names = _bare(target), _bare(call.args[0])
+        elif isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(call, ast.Call) and len(call.args) == 1:
+            names = statement.targets[0], _bare(call.args[0])
+        else:
+            continue
+        if all(is_name(each) and isinstance(each, ast.Attribute) for each in names):
+            text = f"{program.segment(names[0])} = {program.segment(names[1])}"
+            title = T(en=f"Share the parameter: `{text}`", zh=f"共用参数：`{text}`")
+            return unique(program.text, [Fix(title, program.replace((statement, text)), meaning="later")])
+    return ()
+
+
+def _bare(node: ast.expr) -> ast.expr:
+    """``a.weight`` of ``a.weight.data`` or ``a.weight.detach().clone()``."""
+    while True:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not node.args and node.func.attr in (*BYPASSES, "clone"):
+            node = node.func.value
+        elif isinstance(node, ast.Attribute) and node.attr in BYPASSES:
+            node = node.value
+        else:
+            return node
+
+
+RULE = Rule(
+    code="PL718",
+    name="tied-by-copy",
+    severity="warning",
+    title=T(en="Two layers were made equal by a copy and are trained apart", zh="两个层用复制变得相等，随后却各自训练"),
+    what=T(
+        en="A program means its embedding and its output layer to be one and the same, and copies the numbers of one into the other. They "
+        "are equal only until training begins. Give both the same parameter: `decoder.weight = embedding.weight`.",
+        zh="程序想让嵌入层与输出层是同一个，于是把一个的数复制到另一个里。它们只在训练开始之前相等。请让两者使用同一个参数："
+        "`decoder.weight = embedding.weight`。",
+    ),
+    why=T(
+        en="`copy_` and `clone` move numbers, not identity: afterwards there are two parameters with memory of their own. Each collects "
+        "the gradient of its own place in the forward, and the optimizer changes each by its own. Sharing the `Parameter` object makes "
+        "them one: its gradient is the sum of both places, and `parameters()` lists it once.",
+        zh="`copy_` 和 `clone` 搬动的是数，而不是身份：之后仍是两个各有内存的参数。每一个只收集它在前向中那一处的梯度，优化器按各自的梯度"
+        "改变它们。共用 `Parameter` 对象才使它们成为一个：它的梯度是两处之和，`parameters()` 只列出一次。",
+    ),
+    bad="""import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        self.decode = nn.Linear(3, 5, bias=False)
+        self.decode.weight.data.copy_(self.embed.weight.data)  # PL718
+
+    def forward(self, tokens):
+        return self.decode(self.embed(tokens))  # used
+
+
+torch.manual_seed(0)
+net = Model()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+tokens = torch.tensor([0, 1, 2, 3])
+for _ in range(3):
+    loss = nn.functional.cross_entropy(net(tokens), tokens + 1)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()  # step
+print((net.embed.weight - net.decode.weight).abs().max())
+""",
+    good="""import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(5, 3)
+        self.decode = nn.Linear(3, 5, bias=False)
+        self.decode.weight = self.embed.weight
+
+    def forward(self, tokens):
+        return self.decode(self.embed(tokens))
+
+
+torch.manual_seed(0)
+net = Model()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+tokens = torch.tensor([0, 1, 2, 3])
+for _ in range(3):
+    loss = nn.functional.cross_entropy(net(tokens), tokens + 1)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print((net.embed.weight - net.decode.weight).abs().max())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "self.decode.weight.data.copy_(self.embed.weight.data)",
+            "self.decode.weight = nn.Parameter(self.embed.weight.detach().clone())",
+            T(en="A new parameter made from a copy is a second parameter as well.", zh="由副本新建的参数同样是另一个参数。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.parameter.Parameter.html",),
+)
