@@ -23,9 +23,9 @@ TRACED = T(
 
 
 class LineWatch:
-    """Calls ``tell(frame, span)`` after each line of the learner's program."""
+    """Calls ``tell(frame, span, returned)`` after each line of the learner's program; ``returned`` is what it answers with, if it does."""
 
-    def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None], None]) -> None:
+    def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None, Any], None]) -> None:
         self._sources = sources
         self._tell = tell
         self._on = False
@@ -66,7 +66,7 @@ class LineWatch:
     def _enter(self, frame: FrameType, _event: str, _arg: Any) -> Any:
         return self._line if self._on and self._is_ours(frame) else None
 
-    def _line(self, frame: FrameType, event: str, _arg: Any) -> Any:
+    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
         if not self._on:
             frame.f_trace = None
             return None
@@ -79,7 +79,7 @@ class LineWatch:
         if before is not None and event in ("line", "return"):
             try:
                 with unseen():
-                    self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before))
+                    self._tell(frame, self._sources.line_span(frame.f_code.co_filename, before), arg if event == "return" else None)
             except Exception as error:  # it would be raised in the learner's program
                 self.stop()
                 self.missed = T(en=f"pitfall_lab failed ({type(error).__name__})", zh=f"pitfall_lab 内部出错（{type(error).__name__}）")

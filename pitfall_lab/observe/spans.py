@@ -202,15 +202,23 @@ class SourceMap:
         return Span(line, column, end_line, end_column, utf16, span.source)
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
-        """Return the names assigned on the line of ``span`` from expressions whose source contains ``text``, with their spans."""
+        """The names assigned on the line of ``span`` from expressions whose source contains ``text``, with these expressions' spans."""
         names, _ = _assigned(self._sources[span.source].text)
-        found = []
-        lines = self._text_lines(span.source)
-        for (line, start, end_line, end), name in names.items():
-            if line == span.line == end_line and text in lines[line - 1][start:end] and "." not in name:
-                first = lines[line - 1]
-                found.append((name, Span(line, start, end_line, end, (_utf16(first, start), _utf16(first, end)), span.source)))
-        return found
+        return [(name, self._on_line(place, span.source)) for place, name in names.items() if self._contains(place, span, text)]
+
+    def returned_on(self, span: Span, text: str) -> Span | None:
+        """The span of the call on the line of ``span`` that a ``return`` answers with, if its source contains ``text``."""
+        places = (place for place in _returned(self._sources[span.source].text) if self._contains(place, span, text))
+        return next((self._on_line(place, span.source) for place in places), None)
+
+    def _contains(self, place: Place, span: Span, text: str) -> bool:
+        line, start, end_line, end = place
+        return line == span.line == end_line and text in self._text_lines(span.source)[line - 1][start:end]
+
+    def _on_line(self, place: Place, source: int) -> Span:
+        line, start, end_line, end = place
+        first = self._text_lines(source)[line - 1]
+        return Span(line, start, end_line, end, (_utf16(first, start), _utf16(first, end)), source)
 
     def _source(self, filename: str) -> int | None:
         if filename not in self._index:
@@ -269,6 +277,18 @@ def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
                 if isinstance(target, (ast.Subscript, ast.Attribute)) and place and whole:
                     statements[place] = whole
     return names, statements
+
+
+@lru_cache(maxsize=64)
+def _returned(text: str) -> tuple[Place, ...]:
+    """The calls of a program that a ``return`` answers with as they are."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    places = (_place(node.value, lines) for node in nodes if isinstance(node, ast.Return) and isinstance(node.value, ast.Call))
+    return tuple(place for place in places if place)
 
 
 _SEQUENCE = (ast.Tuple, ast.List)

@@ -186,10 +186,12 @@ def _said(story: Story, event: Event, label: str) -> T:
 
 
 def _chosen(story: Story, label: str | None, step: int) -> int | None:
-    """The step at which a tensor's numbers first had their type: what it was computed from had it already."""
-    born = None
+    """The first step that is known to have made numbers of a tensor's type, for it or for what it was computed from."""
+    born: int | None = None
     for _ in range(MOST_BACK):
         record = story.tensor(label, step) or {}
+        if story.span(record.get("born")) is None:
+            break  # an array of NumPy's, say, which no recorded call has made
         born, kind = record.get("born"), record.get("dtype")
         maker = story.event(born)
         labels = [o.label for o in maker.operands if o.label is not None] if maker is not None else []

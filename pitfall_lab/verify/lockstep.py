@@ -117,11 +117,11 @@ class Lockstep:
         on_nodes = "register_hook(" in program and ("grad_fn" in program or "next_functions" in program)
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
-    def line_done(self, frame: FrameType, span: Span | None) -> None:
-        """Called after a line of the learner's program has run."""
+    def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
+        """Called after a line of the learner's program has run, with what it returned, if it did."""
         if self.lane is not None:
             self.lane.kinds.epoch += 1
-        self._unseen.line_done(frame, span)
+        self._unseen.line_done(frame, span, returned)
 
     # ------------------------------------------------------------------ the listener
 

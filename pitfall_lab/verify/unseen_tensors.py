@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any
 
 from pitfall_lab.observe import private, tensor_facts
+from pitfall_lab.observe.expressions import attribute
 from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
 from pitfall_lab.trace import Effect, Event, Note, Operand, Span, T
@@ -47,6 +48,15 @@ COUNTED = (
 COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": private.functions_scripted}
 
 
+def _variable(frame: FrameType, name: str) -> Any:
+    """The value of ``w`` or ``self.w``, if reading it runs no code."""
+    first, *attributes = name.split(".")
+    value = variables(frame).get(first, frame.f_globals.get(first))
+    for each in attributes:
+        value = attribute(value, each)
+    return value
+
+
 class Unseen:
     """Finds what happened outside observed calls and writes it to the trace."""
 
@@ -68,7 +78,7 @@ class Unseen:
         if self._expected or self._resets or self._writes:
             self._world.lines.start(None)
 
-    def line_done(self, frame: FrameType, span: Span | None) -> None:
+    def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
         """Called after a line has run: look for memory that was written and tensors that were created without an observed call."""
         self._memory.look_for_writes(span)
         self.catch_up(span)
@@ -76,7 +86,10 @@ class Unseen:
             return
         for _, text, op in self._expected:
             for name, where in self._world.sources.targets_on(span, text):
-                self._tell(frame, name, where, op)
+                self._made(frame, name, _variable(frame, name), where, op)
+            answer = self._world.sources.returned_on(span, text) if tensor_facts.is_tensor(returned) else None
+            if answer is not None:
+                self._made(frame, "", returned, answer, op)
 
     def before(self, call: Call) -> None:
         """Called before a call: look for what happened earlier on its line."""
@@ -182,9 +195,8 @@ class Unseen:
 
     # ------------------------------------------------------------------ makers
 
-    def _tell(self, frame: FrameType, name: str, where: Span, op: str) -> None:
-        """Write the event that creates the tensor in the variable ``name``, unless it is in the trace already."""
-        real = variables(frame).get(name, frame.f_globals.get(name))
+    def _made(self, frame: FrameType, name: str, real: Any, where: Span, op: str) -> None:
+        """Write the event that creates the tensor ``real``, which is called ``name``, unless it is in the trace already."""
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return
         known = self._records.find(real)
@@ -194,10 +206,10 @@ class Unseen:
             return
         step = self._writer.reserve()
         if known is None:
-            record, effects = self._adoption.adopt(real, frame, (name,))
+            record, effects = self._adoption.adopt(real, frame, (name,) if name else ())
         else:  # it was created inside ``forward``, where it had another name or none
             record, effects = known, self._meeting.catch_up(real)
-            if record.names[-1:] != (name,):
+            if name and record.names[-1:] != (name,):
                 record.names += (name,)
                 effects = [*effects, *self._describe.names(record)]
         living = self._records.live(record.storage) if record.storage is not None else ()

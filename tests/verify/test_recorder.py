@@ -328,3 +328,18 @@ def test_packages_are_library_code_wherever_they_are_installed(tmp_path: Path, m
     assert not sources.is_user(str(target / "numpy" / "core.py"))
     assert not sources.is_user(str(packed / "package" / "core.py"))
     assert sources.is_user(str(mine / "helpers.py"))
+
+
+def test_a_tensor_made_from_an_array_is_seen_where_a_function_returns_it_and_where_an_attribute_keeps_it():
+    trace = trace_program(
+        "import numpy as np\nimport torch\n\n\nclass Rows:\n    def __init__(self, table):\n        self.table = table\n"
+        "        self.whole = torch.from_numpy(table)\n\n"
+        "    def __getitem__(self, at):\n        return torch.from_numpy(self.table[at])\n\n\n"
+        "rows = Rows(np.ones((3, 2)))\nrows[1].add_(1)\nprint(rows.whole.sum())\n"
+    )
+    made = [event for event in trace.events if event.op == "torch.from_numpy"]
+    assert [event.span.line for event in made if event.span] == [8, 11]
+    records = {effect.path: effect.value for event in made for effect in event.effects}
+    first, second = (records[f"tensors.{event.results[0]}"] for event in made)
+    assert first["storage"] == second["storage"]
+    assert trace.disagreements == ()
