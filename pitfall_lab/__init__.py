@@ -7,7 +7,7 @@ torch nor ipywidgets.
 
 import sys
 
-# ``python -m pitfall_lab`` has put the current folder first on the path. What lies there must not be imported in place of what follows, so
+# ``python -m pitfall_lab`` has put the current folder first on the path. What is in it must not be imported in place of what follows, so
 # this comes before any other import, also of __future__. (A ``pitfall_lab.py`` there would run instead of this line: that is Python's
 # choice, which ``python -P -m pitfall_lab`` and the command ``pitfall-lab`` avoid.)
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.orig_argv[-len(sys.argv)].removeprefix("-m").partition(".")[0] == __name__:

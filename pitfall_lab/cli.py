@@ -1,7 +1,7 @@
 """The console script ``pitfall-lab``: one command a module.
 
 Each command is one module with ``SUMMARY``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``. Only the module
-of the command that was asked for is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
+of the given command is imported, so that ``pitfall-lab --help`` answers at once and needs no torch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def installed_version() -> str:
 
 
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
-    """The argument parser; the arguments of ``command`` are filled in, those of the others are left for when they are asked for."""
+    """The argument parser; the arguments of ``command`` are filled in, those of the others are filled in when they are needed."""
     parser = argparse.ArgumentParser(prog="pitfall-lab", description="See where PyTorch bites.")
     parser.add_argument("--version", action="version", version=f"pitfall-lab {installed_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)

@@ -3,7 +3,7 @@
 ``python -c`` and ``python -m`` look for modules in the current folder first. A process of ours that was started so would run a ``torch.py``
 from wherever the user is, with the user's rights. So each Python is started with ``-P``, which leaves that folder out, and without
 the entries of ``PYTHONPATH`` that mean it (empty and relative ones). It runs this very file, which loads this very package from where it
-lies: nothing is put on the path for that.
+is: nothing is put on the path for that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def code(text: str, *words: str) -> list[str]:
 
 
 def installed(name: str) -> str | None:
-    """The full path of an installed program; one that is found in the current folder is none."""
+    """The full path of an installed program; one found in the current folder does not count."""
     found = shutil.which(name)
     return found if found and Path(found).is_absolute() else None
 

@@ -1,6 +1,6 @@
 """``pytest --pitfalls``: a test that triggers an error or a warning of the rules fails, with the report.
 
-A test that could not be observed to its end fails as well: nothing could be said of the rest. What else passed unseen is a warning.
+A test that could not be observed to its end fails as well: its rest was not checked. Anything else that was not observed is a warning.
 Without the option nothing is imported and nothing is done. With it each test function runs recorded (:mod:`pitfall_lab.verify`), which is
 slower; its fixtures do not. Settings come from ``[tool.pitfall-lab]`` and from ``# pitfall: ignore[PL101]`` comments, as for
 ``pitfall-lab check``; ``--pitfalls-select PL1,PL301`` chooses rules. Fixes are not offered: trying them would run the test many times.
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch the tests when that is asked for."""
+    """Watch the tests if the option is given."""
     if config.getoption("--pitfalls"):
         config.pluginmanager.register(_Watch(config.getoption("--pitfalls-select")), "pitfall-lab-watch")
 
@@ -87,6 +87,6 @@ class _Watch:
 
         settings = near(item.path)
         settings = replace(settings, select=self._select) if self._select else settings
-        asked = [f for f in find(trace) if f.severity != "info" and settings.wants(f.rule, item.path)]
-        kept, _ = without_ignored(asked, text, wanted=lambda _: True, complete=False)
+        chosen = [f for f in find(trace) if f.severity != "info" and settings.wants(f.rule, item.path)]
+        kept, _ = without_ignored(chosen, text, wanted=lambda _: True, complete=False)
         return kept

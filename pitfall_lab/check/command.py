@@ -92,24 +92,24 @@ def _whole(text: str, what: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked to the end, 3 out of time."""
-    asked = "json" if args.json and args.format is None else args.format or "text"
+    chosen = "json" if args.json and args.format is None else args.format or "text"
     if args.no_fixes and (args.fix or args.diff):
         raise Refusal("--no-fixes leaves nothing for --fix and --diff to do.")
     every: list[Checked] = []
     for result in _all(args):
         checked = _written(result) if args.fix else result
         every.append(checked)
-        if asked == "text":
+        if chosen == "text":
             _print(checked, args)
         else:
             _say(checked, args)
-    if asked == "json":
+    if chosen == "json":
         found = [document(checked, args.language) for checked in every]
         alone = len(args.paths) == 1 and not Path(args.paths[0]).is_dir()
         print(json.dumps(found[0] if alone else found, ensure_ascii=False, indent=2))
-    elif asked == "sarif":
+    elif chosen == "sarif":
         print(json.dumps(sarif(every, args.language), ensure_ascii=False, indent=2))
-    elif asked == "github":
+    elif chosen == "github":
         print(github(every, args.language), end="")
     elif len(every) > 1 and not args.diff:  # a patch ends with its last line
         findings = [finding for checked in every for finding in checked.findings]

@@ -93,9 +93,9 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
         return Checked(script.name, script, problem=problem, printed=shop.printed)
     printed = shop.printed
     everything = find(trace, tuple(cell.first for cell in script.cells))
-    asked = [finding for finding in everything if wanted(finding.rule)]
+    chosen = [finding for finding in everything if wanted(finding.rule)]
     complete = trace.outcome.kind == "finished" and trace.stopped is None and not trace.unseen
-    kept, notes = without_ignored(asked, script.text, wanted=wanted, complete=complete)
+    kept, notes = without_ignored(chosen, script.text, wanted=wanted, complete=complete)
     kept = tried(shop, subject, trace, kept) if fixes else [finding.with_fixes(()) for finding in kept]
     findings = sorted([*kept, *notes], key=lambda f: f.severity == "info")
     unfinished = unobserved(script.name, script, trace) or stopped_early(script, trace, everything, printed)

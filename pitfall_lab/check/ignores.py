@@ -73,7 +73,7 @@ def without_ignored(
         used.update(covering)
         if not covering:
             kept.append(finding)
-    notes = [_unused(each) for each in comments if each not in used and complete and wanted(UNUSED) and _is_asked(each, wanted)]
+    notes = [_unused(each) for each in comments if each not in used and complete and wanted(UNUSED) and _is_selected(each, wanted)]
     return kept, [*notes]
 
 
@@ -88,7 +88,7 @@ def _lines(program: Program, span: Span | None) -> range:
     return range(span.line, span.end_line + 1)
 
 
-def _is_asked(comment: Ignore, wanted: Callable[[str], bool]) -> bool:
+def _is_selected(comment: Ignore, wanted: Callable[[str], bool]) -> bool:
     """Would a finding that the comment ignores have been reported?"""
     known = [rule for rule in CATALOGUE if not comment.codes or any(_names(code, rule) for code in comment.codes)]
     return not known or any(wanted(rule.code) for rule in known)

@@ -33,7 +33,7 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
     became NaN; and where memory may have been written without a change of version. Most programs are correct and need none.
     """
     trace = shop.trace(subject, value_limit=NO_NUMBERS, whole=False)
-    if not shop.asks:
+    if not shop.needs_values:
         return trace
     numbers = shop.trace(subject, whole=False)
     return large_harm(shop, subject, numbers) if numbers.stopped is None else _longer(trace, numbers)
@@ -93,12 +93,12 @@ def trying(
 ) -> Iterator[Progress]:
     """Do what :func:`tried` does, and yield the progress after each trial. ``found``: what :func:`find` returns for ``trace``."""
     findings = find(trace) if found is None else found
-    asked = findings if wanted is None else wanted
+    chosen = findings if wanted is None else wanted
     trial = Trial(shop, subject, trace, findings)
-    kept = [finding.with_fixes(()) for finding in asked]
-    sizes = [min(len(finding.fixes), MOST_TRIALS) for finding in asked]
+    kept = [finding.with_fixes(()) for finding in chosen]
+    sizes = [min(len(finding.fixes), MOST_TRIALS) for finding in chosen]
     yield Progress(0, sum(sizes), tuple(kept))
-    for place, finding in enumerate(asked):
+    for place, finding in enumerate(chosen):
         before = sum(sizes[:place])
         for number, fixes in trial.attempts(finding):
             kept[place] = finding.with_fixes(fixes)

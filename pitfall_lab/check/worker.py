@@ -307,12 +307,12 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         tree=tree,
         limit=job["steps"],
         gradients=job["value_limit"] < 0,
-        leaving=lambda trace: _deliver(job, _told(trace, job)),
+        leaving=lambda trace: _deliver(job, _result_text(trace, job)),
     )
-    return _told(trace, job)
+    return _result_text(trace, job)
 
 
-def _told(trace: Trace, job: Job) -> str:
+def _result_text(trace: Trace, job: Job) -> str:
     """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace."""
     gc.disable()  # the program has ended, and so will this process
     seen, trace = look_at(trace, job)
@@ -323,7 +323,7 @@ WAYS_AROUND = {
     "data": ".data", "numpy": "numpy", "__array__": "numpy", "as_tensor": "numpy", "asarray": "numpy",
 }  # fmt: skip
 """Calls after which a tensor's memory can be written without torch, each with a word that a program which does so contains."""
-UNHEARD = ("from_numpy", "frombuffer", "dlpack", "storage", "data_ptr", "version_counter")
+UNOBSERVED = ("from_numpy", "frombuffer", "dlpack", "storage", "data_ptr", "version_counter")
 """Words in programs that reach a tensor's memory without a torch function, so that a trace may not show it."""
 PACKING = ("saved_tensors", "save_on_cpu")
 """Words in programs that replace saved tensors."""
@@ -333,20 +333,20 @@ def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
     """The facts that the checker needs of a trace, and the trace itself: whole when a rule finds something, else without its events.
 
     Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
-    short training run. ``asks``: the trace was made without values, and they are needed: for a finding, for a rule that requested
+    short training run. ``needs_values``: the trace was made without values, and they are needed: for a finding, for a rule that requested
     some, or because a mistake that only values show is possible.
     """
     text = own_text(job)
     opened, spoiled = is_opened(trace, text), any(note.kind == "limit" and note.step is not None for note in trace.notes)
-    asks = opened or spoiled or trace.outcome.kind != "finished" or any(word in text for word in PACKING)
-    seen = {"large": is_large(trace), "opened": opened, "asks": asks}
+    needs_values = opened or spoiled or trace.outcome.kind != "finished" or any(word in text for word in PACKING)
+    seen = {"large": is_large(trace), "opened": opened, "needs_values": needs_values}
     if not job["whole"] and trace.outcome.kind == "finished":
         from pitfall_lab.rules import found_in
         from pitfall_lab.rules.kit.story import Story
 
         story = Story(trace)
         found = bool(found_in(story))
-        seen["asks"] |= found or story.asked
+        seen["needs_values"] |= found or story.needs_values
         if not found:
             trace = replace(trace, events=())
     return seen, trace
@@ -380,7 +380,7 @@ def is_opened(trace: Trace, source: str) -> bool:
     Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval mode saved. Library
     code does these things too, correctly, and is not counted.
     """
-    if any(word in source for word in UNHEARD):
+    if any(word in source for word in UNOBSERVED):
         return True
     for event in trace.events:
         if WAYS_AROUND.get(event.name, "\0") in source or (event.name.startswith("_fused_") and "fused" in source):

@@ -75,7 +75,7 @@ class Workshop:
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
     ``steps``: the maximal number of observed calls. ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a
     witness run are not included); ``was_large``: whether the last traced run had tensors whose values were not modelled;
-    ``was_opened``: whether it could write memory without a change of version; ``asks``: whether a run with values is needed
+    ``was_opened``: whether it could write memory without a change of version; ``needs_values``: whether a run with values is needed
     to find or describe mistakes.
     """
 
@@ -85,7 +85,7 @@ class Workshop:
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
-    asks: bool = field(default=False, init=False)
+    needs_values: bool = field(default=False, init=False)
     _worker: processes.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
@@ -115,7 +115,7 @@ class Workshop:
         """
         head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole).partition("\n")
         seen = json.loads(head)
-        self.was_large, self.was_opened, self.asks = seen["large"], seen["opened"], seen["asks"]
+        self.was_large, self.was_opened, self.needs_values = seen["large"], seen["opened"], seen["needs_values"]
         return Trace.from_json(trace)
 
     def warm(self) -> None:
@@ -162,7 +162,7 @@ class Workshop:
             "memory": self.memory,
             "steps": self.steps,
         }
-        ending = self._ask(job) if hasattr(os, "fork") else _run_once(job)
+        ending = self._request(job) if hasattr(os, "fork") else _run_once(job)
         if kind in ("trace", "run"):
             self.printed = ending.get("output", "")
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
@@ -189,7 +189,7 @@ class Workshop:
     def _start(self) -> None:
         self._worker = processes.start(_WORKER, stdin=processes.PIPE, stdout=processes.PIPE, variables=_environment())
 
-    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, job: dict[str, Any]) -> dict[str, Any]:
         if self._worker is None:
             self._start()
         assert self._worker is not None

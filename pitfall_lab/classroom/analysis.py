@@ -52,10 +52,10 @@ def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list
 
 def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
     """Each misconception at each question, of those who handed in a progress file."""
-    asked = [row for row in rows if row.beliefs]
-    sums = [row.points(assignment) for row in asked]
-    pairs: list[_KIND] = sorted({pair for row in asked for pair in row.beliefs})
-    marked = [(pair, [pair in row.beliefs for row in asked]) for pair in pairs]
+    with_beliefs = [row for row in rows if row.beliefs]
+    sums = [row.points(assignment) for row in with_beliefs]
+    pairs: list[_KIND] = sorted({pair for row in with_beliefs for pair in row.beliefs})
+    marked = [(pair, [pair in row.beliefs for row in with_beliefs]) for pair in pairs]
     return [Item(item, belief, len(has), sum(has), point_biserial(has, sums)) for (belief, item), has in marked]
 
 

@@ -1,7 +1,7 @@
 """What the kernel forbids a submission: every file but its own folder and the libraries, the network, other processes.
 
 Linux only, and without any privilege: Landlock for files, seccomp for system calls (:mod:`pitfall_lab.classroom.system_calls`), limits of
-resources. All of it is asked for by the process itself, in :meth:`Fence.close`, before the learner's code runs, and nothing that this
+resources. The process itself requests all of it, in :meth:`Fence.close`, before the learner's code runs, and nothing that this
 code does can take it back. Where the kernel has no Landlock or no seccomp, :func:`missing` says so, and nothing is graded unless the
 teacher trusts the submissions.
 
@@ -39,7 +39,7 @@ _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1}
 """All rights on files that each version of the interface knows; 2 adds moving between folders, 3 truncation, 5 device commands.
 
-A newer kernel is asked for what the newest version that we know has, as its documentation wants it.
+On a newer kernel, the rights of the newest version known here are requested, as its documentation recommends.
 """
 
 _SCOPES = 3
@@ -65,7 +65,7 @@ def missing() -> list[str]:
 class Fence:
     """A fence that is closed round one process after the other: they may write in ``folder`` and read the libraries, and nothing else.
 
-    ``hidden`` are folders that stay unreadable wherever they lie. Raises :class:`FenceError`.
+    ``hidden`` are folders that stay unreadable wherever they are. Raises :class:`FenceError`.
     """
 
     def __init__(self, folder: Path, hidden: Iterable[Path] = ()) -> None:
@@ -106,7 +106,7 @@ def limit(*, memory: int, seconds: float) -> None:
     page = resource.getpagesize()
     fields = [int(word) * page for word in Path("/proc/self/statm").read_text(encoding="ascii").split()]
     beyond, processor = memory << 20, int(seconds) + 2
-    # DATA counts private memory as it is asked for; AS also what is shared or mapped.
+    # DATA counts private memory when it is allocated; AS also what is shared or mapped.
     for kind, most in (
         (resource.RLIMIT_DATA, fields[5] + beyond),
         (resource.RLIMIT_AS, fields[0] + beyond + (64 << 20)),
@@ -124,7 +124,7 @@ def limit(*, memory: int, seconds: float) -> None:
 def list_path() -> None:
     """Let Python list the folders on the path now, for the imports to come: behind the fence it may list those of libraries only.
 
-    A right to list a folder would go for everything below it as well: for the names of the answers, and of what lies beside a clone.
+    A right to list a folder would go for everything below it as well: for the names of the answers, and of the files beside a clone.
     """
     for entry in sys.path:
         finder = pkgutil.get_importer(entry)

@@ -1,7 +1,7 @@
 """Folders that a submission has filled: what is in them is counted, and removed, however deep it made them.
 
 Python's own ``shutil.rmtree`` and ``os.walk`` call themselves for each level, and a path of more than 4,096 bytes has no name for the
-kernel. So nothing here recurses, and what lies deep is first moved up: no path is longer than a folder and one name.
+kernel. So nothing here recurses, and what is nested deeply is first moved up: no path is longer than a folder and one name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who may look at the stack: the libraries and what observes the cell, each where its own text says so, and not the cell.
 
-A frame leads from the cell to what observes it, whose answers could be changed there. So Python is asked (``sys.addaudithook``) to report
+A frame leads from the cell to what observes it, whose answers could be changed there. So Python reports (``sys.addaudithook``)
 whoever gets a frame, traces, profiles or lists all objects. It may do so when it is code that was there before the cell, or code of a
 library's file, that names what it reaches for. The cell may not, whatever file name it was compiled under, and not through a function of
 the library's that hands frames on, or that calls whatever it is given. The cell's own reaches are noted, besides.
@@ -30,7 +30,7 @@ _HAND_ON = {
     traceback.__file__: {"walk_stack", "walk_tb", "_walk_tb_with_full_positions"},
     logging.__file__: {"<lambda>", "currentframe"},
 }
-"""Functions that give the frames which they reach for to their caller, by file: it is their caller who asks."""
+"""Library functions, by file, that return another function's frame to their caller: the caller is the one that is checked."""
 _DEBUGGERS = ("bdb.py", "pdb.py", "trace.py", "profile.py", "cProfile.py")
 _WORDS = (
     frozenset(event.rpartition(".")[2] for event in _EVENTS) | _ATTRIBUTES | {"pythonapi"} | {name for s in _HAND_ON.values() for name in s}
@@ -59,24 +59,24 @@ def _collect(code: CodeType, found: Known) -> None:
 
 def keep_frames(trusted: Known, reached: list[str]) -> None:
     """Refuse frames to the cell from here on, and note in ``reached`` that it tried."""
-    frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who asks
+    frame_of, compiles, reads, mine = sys._getframe, compile, Path.read_bytes, [False]  # noqa: SLF001 - there is no other way to see who calls
 
     def hook(event: str, details: tuple[Any, ...]) -> None:
         if event not in _EVENTS:
             return
-        if mine[0] and event == "sys._getframe":  # this very function asks, below
+        if mine[0] and event == "sys._getframe":  # the call below, in this function
             mine[0] = False
             return
         if (word := _word(event, details)) is None:
             return
         mine[0] = True
-        asker: FrameType | None = frame_of(1)
+        caller: FrameType | None = frame_of(1)
         handed = False
-        while asker is not None and asker.f_code.co_name in _HAND_ON.get(asker.f_code.co_filename, ()):
-            asker, handed = asker.f_back, True
-        if asker is None:
+        while caller is not None and caller.f_code.co_name in _HAND_ON.get(caller.f_code.co_filename, ()):
+            caller, handed = caller.f_back, True
+        if caller is None:
             return
-        code = asker.f_code
+        code = caller.f_code
         names = set(code.co_names)
         meant = not names.isdisjoint(_WORDS) or code.co_filename in _HAND_ON if handed else word in names
         if meant and not code.co_filename.endswith(_DEBUGGERS) and (id(code) in trusted or _is_in_its_file(code, compiles, reads)):

@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--column", metavar="NAME", help="what the marks' column is called there (default: the assignment's name)")
     parser.add_argument("--only", action="append", metavar="STUDENT", default=[], help="grade this submission again and keep all others")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier run stopped; what has changed since is graded again")
+    parser.add_argument(
+        "--resume", action="store_true", help="continue where an earlier run stopped; what has changed since is graded again"
+    )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs")
     limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a cell may take beyond torch's own")
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         rows = _graded(args, assignment, found, state, fenced=fenced, hidden=(str(folder.resolve()), str(where.resolve())))
     except KeyboardInterrupt:
-        print(f"\nStopped. What was graded is in {state.path}; --resume goes on from there.", file=sys.stderr)
+        print(f"\nStopped. What was graded is in {state.path}; --resume continues from there.", file=sys.stderr)
         raise
     except RoomError as problem:
         raise Refusal(str(problem)) from None
@@ -127,7 +129,7 @@ def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Pat
 
 
 def _fenced(*, trust: bool) -> bool:
-    """Whether there is a fence; without one it goes on only for who trusts the submissions."""
+    """Whether this machine can isolate submissions; if not, grading continues only with ``--trust``."""
     lacks = fence.missing()
     if not hasattr(os, "fork"):
         raise Refusal("Grading needs Linux: a cell runs in a forked process. On Windows, use WSL or a container.")
@@ -191,7 +193,7 @@ def _here(jobs: int | None, assignment: Assignment, sheets: Sequence[submissions
             for done in as_completed(waiting):
                 yield waiting[done], done.result()
     except BrokenExecutor:
-        raise RoomError("A process that judges was ended from outside; --resume goes on.") from None
+        raise RoomError("A grading process was ended from outside; --resume continues.") from None
 
 
 def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool) -> Work:

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """Run the command. Raises :class:`~pitfall_lab.cli.Refusal`."""
     return int(args.act(args))
 
 
@@ -178,7 +178,7 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
 
 
 def readme(made: Assignment, books: dict[str, Any]) -> str:
-    """What students are told."""
+    """The instructions for students."""
     files = "\n".join(f"- `{file}`" for file in books)
     keys = ", ".join(made.keys)
     return f"""# {made.name}

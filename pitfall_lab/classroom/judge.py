@@ -37,11 +37,11 @@ SAYS: dict[str, T] = {
     "solved": T(en="every property holds", zh="所有性质都成立"),
     "partly": T(en="some properties hold", zh="部分性质成立"),
     "failed": T(en="no property holds", zh="没有性质成立"),
-    "unsolved": T(en="the cell is as it was given", zh="单元格与原题相同"),
+    "unsolved": T(en="the cell is unchanged", zh="单元格与原题相同"),
     "missing": T(en="there is no such cell", zh="没有这个单元格"),
     "error": T(en="the cell itself raises an error", zh="单元格本身抛出错误"),
     "timeout": T(en="it did not end in time and was stopped", zh="没有在限定时间内结束，已被终止"),
-    "memory": T(en="it asked for more memory than it may have", zh="请求的内存超过上限"),
+    "memory": T(en="it needed more memory than it may have", zh="请求的内存超过上限"),
     "output": T(en="it printed more than it may, or wrote more into files, and was stopped", zh="输出或写入文件的内容超过上限，已被终止"),
     "exit": T(en="it ended its own process", zh="它结束了自己的进程"),
     "crash": T(en="it crashed its process", zh="它使进程崩溃"),
@@ -116,7 +116,7 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Outcome:
-        """Read it back. Raises ``KeyError`` or ``TypeError`` when it is none."""
+        """Read it from JSON data; raises ``KeyError`` or ``TypeError`` if the data are something else."""
         marks = tuple(
             Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"])) for m in values["marks"]
         )

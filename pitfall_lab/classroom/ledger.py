@@ -36,7 +36,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One student's line: what was graded, who it is, and what that comes to."""
+    """One student's line: the graded exercises, the student, and the resulting points."""
 
     row: Row
     person: Person
@@ -78,7 +78,7 @@ def settled(
     persons |= {person.student: person for person in people or () if person.student not in there}
     known = {name for row in rows for name in (row.student, persons.get(row.student, Person("")).student)}
     if strangers := [each.student for each in overrides if each.student not in known]:
-        raise Refusal(f"{NAME} has a mark for {shown(strangers[0])}, of whom there is no submission and no line in the roster.")
+        raise Refusal(f"{NAME} has a mark for {shown(strangers[0])}, but there is neither a submission nor a line in the roster.")
     entries = []
     for row in rows:
         person = persons.get(row.student, Person(row.student))

@@ -5,7 +5,7 @@
 - Canvas, its gradebook importer: ``Student``, ``ID``, ``SIS User ID``, ``SIS Login ID``, ``Section``, then assignments (``Name (number)``
   is an existing one); a second line ``Points Possible``. An empty cell changes nothing.
 - Blackboard Learn, “Upload grades”: ``Username`` identifies the student; a column ``Name [Total Pts: 4 Score] |number`` is an existing one,
-  without the number it is new; every cell of a comma-delimited file stands in quotation marks.
+  without the number it is new; every cell of a comma-delimited file is quoted.
 
 None of them has a place for versions of packages: these are in ``grades.csv``. Who did not hand in has an empty cell.
 """

@@ -1,6 +1,6 @@
 """Otter: a master notebook for ``otter assign``, whose tests ask our grader, and what those tests call.
 
-The tests of an exercise are as many as the properties that the given cell lacks, and each asks whether the answer has earned one more
+The tests of an exercise are as many as the properties that the given cell lacks, and each tests whether the answer has earned one more
 of them: so Otter gives the points that ``pitfall-lab grade`` gives. Otter too runs the whole notebook in one kernel; the answer is
 judged in another process, as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
 """
@@ -48,7 +48,7 @@ def master(book: Any, made: Assignment) -> Any:
 
 
 def _question(exercise: Exercise, worth: float) -> list[Any]:
-    """The cells of one question. In the student's version of the answer's cell Otter leaves what stands in the prompt."""
+    """The cells of one question. In the student's version of the answer's cell Otter leaves the text of the prompt."""
     from nbformat.v4 import new_code_cell
 
     from pitfall_lab.classroom.judge import lacking

@@ -1,4 +1,4 @@
-"""What has been graded: a state file that a run can go on from, and what a table has to be like."""
+"""What has been graded: a state file from which a run can continue, and the form that a table must have."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Row:
 
     @classmethod
     def from_values(cls, values: dict[str, Any]) -> Row:
-        """Read it back. Raises ``KeyError``, ``TypeError`` or ``IndexError`` when it is none."""
+        """Read it from JSON data; raises ``KeyError``, ``TypeError`` or ``IndexError`` if the data are something else."""
         return cls(
             str(values["student"]),
             str(values["digest"]),
@@ -208,7 +208,7 @@ def write_whole(path: Path, text: str) -> None:
 
 
 def plain(text: str) -> str:
-    """A text that no spreadsheet takes for a formula, on one line, without signs that turn what stands around it."""
+    """A text on one line that no spreadsheet reads as a formula, without signs that reverse the direction of the text around it."""
     text = "".join(" " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
     text = " ".join(text.split()) if text.strip() else text
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "＝", "＋", "－", "＠") else text

@@ -6,7 +6,7 @@ data; which properties hold is decided by :mod:`pitfall_lab.classroom.judge` in 
 a line of the learner's.
 
 The learner's code shares its process with what observes it. So the report begins with a word that is drawn for each run, functions
-that were put in the place of torch's or ours are looked for before the report is written, and the judge asks expressions to which
+that were put in the place of torch's or ours are looked for before the report is written, and the judge evaluates expressions to which
 it knows the answer. The documentation says how far that goes.
 """
 
@@ -246,7 +246,7 @@ def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Chann
                 os.waitpid(child, 0)
                 return name, 0
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            clock.read()  # while it can still be asked
+            clock.read()  # while it can still be read
             _, status = os.waitpid(child, 0)
             for channel in channels:
                 channel.read()
@@ -309,7 +309,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     os.environ.update({"HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", "MPLBACKEND": "Agg"})
     tempfile.tempdir = str(home)
     sys.argv = [""]
-    reserve = mmap.mmap(-1, _RESERVE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # asked for and never touched, it costs no time
+    reserve = mmap.mmap(-1, _RESERVE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # reserved and never touched, it costs no time
     limit(memory=job["memory"], seconds=job["timeout"])
     if fence is not None:
         fence.close()

@@ -29,12 +29,12 @@ LARGEST = 32 << 20
 MOST_FILES, DEEPEST, MOST_BELIEFS = 50, 6, 200
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
 FIRST_LINES = 2000
-"""Characters in which the magic's line has to begin, and that it may have, where it is not the first line as it was given."""
+"""How many characters of a cell are searched for the magic; its options must be shorter."""
 _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
 """Magics that run a cell as it is, so that an exercise below one is solved in the notebook."""
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
 _OURS = re.compile(r"readme(\.(md|txt|rst|html))?|assignment\.toml|(roster|overrides)\.csv", re.IGNORECASE)
-"""What lies among submissions and is the teacher's, besides the tables that are made; everything else has a row."""
+"""Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
 _HIDDEN = re.compile(r"\.(?!_).*\.ipynb", re.DOTALL)
 """A notebook is a submission even where its name begins with a full stop; what systems leave behind (``._ada.ipynb``) is none."""
 

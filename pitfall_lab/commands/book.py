@@ -34,7 +34,7 @@ STYLE = """
 .pl-nav { margin: 0 0 1em; font: 0.9rem system-ui, sans-serif; color: var(--jp-ui-font-color2); }
 .pl-nav a { color: var(--jp-content-link-color); }
 """
-"""Outputs stand in one column whether they have a number or not, and lines break between words."""
+"""Outputs are in one column whether they have a number or not, and lines break between words."""
 NAV = '<p class="pl-nav"><a href="index.html">All chapters</a> · without a kernel; in JupyterLab the pictures can be stepped through.</p>'
 INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def notebooks(word: Path) -> Iterator[Path]:
-    """The notebooks that a path stands for; raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The notebooks at a path; raises :class:`~pitfall_lab.cli.Refusal`."""
     found = sorted(p for p in word.glob("*.ipynb") if p.is_file()) if word.is_dir() else [word]
     if not found or not all(p.suffix == ".ipynb" for p in found):
         raise Refusal(f"{word} is neither a notebook (.ipynb) nor a folder that holds one.")
@@ -105,7 +105,7 @@ def notebooks(word: Path) -> Iterator[Path]:
 
 
 def read(path: Path) -> Any:
-    """A notebook; raises :class:`~pitfall_lab.cli.Refusal` for what is none."""
+    """Read a notebook; raises :class:`~pitfall_lab.cli.Refusal` if the file is not one."""
     import nbformat
 
     try:
@@ -137,7 +137,7 @@ def execute(book: Any, folder: Path, timeout: int) -> str:
 
 
 def page(book: Any, name: str) -> str:
-    """One self-contained HTML page of an executed notebook. ``book`` is changed: live outputs give way to their static form."""
+    """One self-contained HTML page of an executed notebook. ``book`` is changed: live outputs are replaced by their static form."""
     from nbconvert import HTMLExporter
     from traitlets.config import Config
 
@@ -158,7 +158,7 @@ def page(book: Any, name: str) -> str:
     settings = {"mathjax_url": "", "require_js_url": "", "jquery_url": "", "jupyter_widgets_base_url": "", "html_manager_semver_range": ""}
     exporter = HTMLExporter(config=Config(HTMLExporter=settings))
     made, _ = exporter.from_notebook_node(book, resources={"metadata": {"name": title(book, name)}})
-    # The scripts of nbconvert's template load further scripts, whose addresses are empty now: without them nothing is asked for.
+    # The scripts of nbconvert's template load further scripts, whose addresses are empty now: without them nothing is loaded.
     made = re.sub(r"<script[^>]*>.*?</script>", "", str(made), flags=re.DOTALL)
     # The template says that its theme is a light one; the reader's system decides here, for the page and for its pictures.
     made = re.sub("<body[^>]*>", f'<body class="jp-Notebook">\n{NAV}', made, count=1)

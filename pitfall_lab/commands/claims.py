@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         for claim in claims:
             print(f"{claim.id:14s} {VERDICTS[claim.verdict].glyph} {claim.verdict:18s} {claim.claim}")
         return 0
-    done = [(claim, _told(claim, check(claim), quiet=arguments.json)) for claim in claims]
+    done = [(claim, _shown(claim, check(claim), quiet=arguments.json)) for claim in claims]
     different = sum(found.same == "no" for _, found in done)
     if arguments.json:
         print(json.dumps([_row(claim, found) for claim, found in done], ensure_ascii=False, indent=1))
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(words: list[str]) -> list[Claim]:
-    """The claims that ids, beginnings of ids and numbers of chapters stand for; raises :class:`~pitfall_lab.cli.Refusal`.
+    """The claims named by ids, beginnings of ids or numbers of chapters; raises :class:`~pitfall_lab.cli.Refusal`.
 
     >>> [claim.id for claim in chosen(["s1-0"])], len(chosen(["12"])), len(chosen([]))
     (['s1-0-a'], 7, 333)
@@ -61,7 +61,7 @@ def chosen(words: list[str]) -> list[Claim]:
     return [claim for key, claim in ledger().items() if not words or key in keys]
 
 
-def _told(claim: Claim, found: Check, *, quiet: bool) -> Check:
+def _shown(claim: Claim, found: Check, *, quiet: bool) -> Check:
     """Say how a claim came out as soon as it is known."""
     if not quiet:
         word = {"exactly": "as recorded", "but for numbers": "as recorded, but for numbers", "no": "DIFFERENT"}[found.same]

@@ -43,8 +43,8 @@ def _about_comments(word: str, language: Language) -> str:
     from pitfall_lab.check.ignores import UNUSED_NAME, UNUSED_TITLE, UNUSED_WHY
     from pitfall_lab.check.settings import UNUSED
 
-    asked = word.upper() == UNUSED or word.lower() == UNUSED_NAME
-    return f"# {UNUSED} {UNUSED_NAME}\n\n{UNUSED_TITLE.say(language)}\n\n{UNUSED_WHY.say(language)}\n" if asked else ""
+    is_unused = word.upper() == UNUSED or word.lower() == UNUSED_NAME
+    return f"# {UNUSED} {UNUSED_NAME}\n\n{UNUSED_TITLE.say(language)}\n\n{UNUSED_WHY.say(language)}\n" if is_unused else ""
 
 
 def listing(language: Language) -> str:

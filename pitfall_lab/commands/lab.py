@@ -38,7 +38,7 @@ _port.__name__ = "port"  # argparse says "invalid port value: '…'"
 
 
 def clone_around(folder: Path) -> Path | None:
-    """The clone that ``folder`` lies in, or ``None``: its notebooks are opened in place, nothing is copied."""
+    """The clone that contains ``folder``, or ``None``: its notebooks are opened in place, nothing is copied."""
     for candidate in (folder, *folder.parents):
         if (candidate / "notebooks" / START).is_file() and (candidate / "pitfall_lab" / "trace").is_dir():
             return candidate
@@ -77,13 +77,13 @@ def server_arguments(root: Path, *, port: int | None, browser: bool) -> list[str
     if not browser:
         arguments.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        # Containers and Binder run as root, where Jupyter refuses to start. The server listens on this machine only and asks for a token.
+        # Containers and Binder run as root, where Jupyter refuses to start. The server listens on this machine only and requires a token.
         arguments.append("--allow-root")
     return arguments
 
 
 def provide_defaults() -> None:
-    """Let JupyterLab start without its "official news?" question, which would lie over the first notebook.
+    """Let JupyterLab start without its "official news?" question, which would cover the first notebook.
 
     ``labconfig/default_setting_overrides.json`` in a folder on ``JUPYTER_CONFIG_PATH`` sets *defaults*: what the learner chooses in
     JupyterLab's settings wins. Where a configuration of theirs says something of notifications already, ours stays out. Nothing is written.

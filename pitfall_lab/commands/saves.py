@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def looked_up(word: str) -> list[tuple[str, Study]]:
-    """The studies that a name or an expression stands for, each with its title; raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The studies of an operation's name or of an expression, each with its title; raises :class:`~pitfall_lab.cli.Refusal`."""
     from pitfall_lab.verify.experiments import catalogue
     from pitfall_lab.verify.experiments.saved_tensors import Failed, study
 

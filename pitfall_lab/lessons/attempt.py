@@ -1,6 +1,6 @@
 """One run of a learner's cell, and what was seen of it, as plain data.
 
-What decides an exercise never touches the learner's objects: it asks for expressions, which are evaluated where the cell ran, and gets
+What decides an exercise never touches the learner's objects: it sends expressions, which are evaluated where the cell ran, and gets
 arrays, numbers and texts back. So the cell may as well run in another process: a :class:`Request` and an :class:`Observation` travel
 as JSON, and :func:`observe` is what the other side does.
 """

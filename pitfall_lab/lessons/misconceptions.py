@@ -158,7 +158,7 @@ def clone_cuts_graph(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think id() tells whether two tensors share memory.", zh="我以为 id() 能说明两个张量是否共享内存。"),
+    belief=T(en="I think id() shows whether two tensors share memory.", zh="我以为 id() 能说明两个张量是否共享内存。"),
     tempting=T(
         en="In CPython id() is an address, and the same id does mean the same memory.",
         zh="在 CPython 中 id() 就是地址，而且 id 相同确实意味着内存相同。",

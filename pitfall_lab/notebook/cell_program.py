@@ -1,7 +1,7 @@
 """A cell with the earlier cells' definitions that it uses, as one program: so it is looked at, repaired and run again.
 
 A class in one cell and the loop in another are two texts to Python and one program to its author. Joined, they are to the rules what they
-would be in one file; each place still says which cell it stands in, and which line of it.
+would be in one file; each place still names its cell and its line there.
 """
 
 from __future__ import annotations

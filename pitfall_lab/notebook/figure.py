@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pitfall_lab.views.picture import Picture
 
 
-# Figures are drawn in dark colours on white paper. In a dark theme lightness is turned round and every hue kept: what stood out from the
-# paper stands out from the page, whatever colours a chapter or a learner chose.
+# Figures are drawn in dark colours on white paper. In a dark theme lightness is turned round and every hue kept: what contrasted with the
+# paper contrasts with the page, whatever colours a chapter or a learner chose.
 STYLE = """<style>
 .pl-figure { background: white; max-width: 100%; height: auto }
 :is([data-jp-theme-light="false"], .vscode-dark) .pl-figure { filter: invert(0.93) hue-rotate(180deg) }

@@ -1,7 +1,7 @@
 """Runs of changed programs behind an Explorer that is drawn already: fixes one by one, and what the reader wants to try.
 
 They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook does not. Explorers
-take turns, run by run: what a reader asks for does not wait until another's fixes are tried.
+take turns, run by run: a cell that the reader opens does not wait until another cell's fixes are tried.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Bench:
             self.shop().witness(Subject(f"import torch{late}", "warm-up"))
 
     def shop(self) -> Workshop:
-        """The workshop of this kernel; to be asked with the lock held."""
+        """The workshop of this kernel; call it with the lock held."""
         from pitfall_lab.check import Workshop
 
         if self._shop is None:

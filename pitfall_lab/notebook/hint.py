@@ -62,7 +62,7 @@ KNOWN = (
     Known(
         "does not require grad and does not have a grad_fn",
         T(
-            en="backward was started from a tensor with no graph behind it: it was cut off, or nothing in it asked for gradients.",
+            en="backward was started from a tensor with no graph behind it: it was cut off, or nothing in it required gradients.",
             zh="反向传播从一个背后没有计算图的张量开始：图被切断了，或者其中没有任何张量要求梯度。",
         ),
         "PLE32",
@@ -101,7 +101,7 @@ KNOWN = (
     ),
     Known(
         "appears to not have been used in the graph",
-        T(en="one of the tensors asked about does not lead to the result.", zh="所问的张量中有一个与结果没有关系。"),
+        T(en="the result was not computed from one of the tensors whose gradient is wanted.", zh="所问的张量中有一个与结果没有关系。"),
         "PL508",
     ),
     Known(
@@ -186,7 +186,7 @@ _AFTER = T(en="first run again what makes {names}, which it changed", zh="先重
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What stands under a traceback, and the rule or family that says more, if there is one."""
+    """The text below a traceback, and the rule or family with the explanation, if there is one."""
 
     text: T
     rule: str = ""
@@ -216,7 +216,7 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
 
 
 def with_cause(findings: Sequence[Finding], cause: Cause) -> list[Finding]:
-    """The findings of a cell that was recorded alone, with what the cells before it tell of the one that they caused."""
+    """The findings of a cell that was recorded alone, completed by earlier cells where those caused one."""
     explanation = T(f"{cause.explanation.en} {cause.fix.en}", cause.explanation.zh + cause.fix.zh)
     return [replace(each, message=cause.sentence, explanation=explanation) if each.fact("earlier") else each for each in findings]
 
@@ -234,7 +234,7 @@ def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:
-    """What the error means, and where more is said of it."""
+    """What the error means, and where it is explained."""
     text = str(error)
     for known in KNOWN:
         if known.type in (each.__name__ for each in type(error).__mro__) and known.words in text:

@@ -108,7 +108,7 @@ def _shapes_widget(trace: Trace, names: list[str], language: Language) -> Look:
 
 
 def show_versions(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """Where the version counters of tensors stand, which tensors share one, and who writes to the same memory without being counted."""
+    """The version counters of tensors, which tensors share one, and which write to the same memory under another counter."""
     from pitfall_lab.observe.snapshot import snapshot
     from pitfall_lab.views import moment
 
@@ -123,7 +123,7 @@ def show_memory(
     ``show_memory(before=old, after=new)`` draws several programs below one another, on one scale.
 
     Raises:
-        TypeError: a program is no trace, no text and no function, or there is none.
+        TypeError: a program is neither a trace nor text nor a function, or none is given.
     """
     from pitfall_lab.api import record
     from pitfall_lab.views import moment
@@ -220,7 +220,7 @@ def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> li
 
 
 def _expressions(frame: FrameType, count: int) -> list[str]:
-    """What stands in the call that ``frame`` is making, argument by argument; empty where the source cannot tell."""
+    """The source of each argument of the call that ``frame`` is making; empty where the source is not known."""
     positions = list(frame.f_code.co_positions())
     at = frame.f_lasti // 2
     first, last, start, end = positions[at] if at < len(positions) else (None, None, None, None)

@@ -40,7 +40,7 @@ _ON = T(
     en="pitfall_lab records every cell that uses torch from now on; %pitfall off ends it.",
     zh="pitfall_lab 从现在起记录每个使用 torch 的单元格；用 %pitfall off 结束。",
 )
-_OFF = T(en="pitfall_lab records only cells that ask for it (%%pitfall).", zh="pitfall_lab 只记录写有 %%pitfall 的单元格。")
+_OFF = T(en="pitfall_lab records only cells that begin with %%pitfall.", zh="pitfall_lab 只记录写有 %%pitfall 的单元格。")
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"
 _FAILED = T(
@@ -138,10 +138,10 @@ class Watcher:
         self._last: Lab | None = None
         #: The notebook's ids of the cells that have run, by number.
         self._ids: dict[int, str] = {}
-        #: The language of the last cell that was watched: hints speak it too.
+        #: The language of the last cell that was watched, also used for hints.
         self._language: Language = "en"
         #: Whether every cell is recorded, and the running one because of that.
-        self._always, self._unasked = False, False
+        self._always, self._automatic = False, False
         self._bench = bench()
         self._practice = Practice(shell)
         self._programs = Programs(shell)
@@ -188,20 +188,20 @@ class Watcher:
         print((_ON if self._always else _OFF).say(wanted.language))
 
     def _is_recorded(self, raw: str, info: Any) -> bool:
-        """Whether a cell that does not ask for it is recorded: it has, or brings, torch, and is no other program's."""
+        """Whether a cell without ``%%pitfall`` is recorded: torch is or gets imported, and the cell is not another magic's."""
         uses = "torch" in sys.modules or "torch" in raw
         return self._always and uses and bool(getattr(info, "store_history", True)) and not raw.lstrip().startswith("%%")
 
     def before(self, info: Any) -> None:
-        """Switch the recording on when the cell asks for it, or every cell is recorded."""
+        """Switch the recording on if the cell begins with ``%%pitfall`` or every cell is recorded."""
         raw = info.raw_cell or ""
         first, _, _ = raw.partition("\n")
-        asks = _is_magic(first)
-        if self._session is not None or not (asks or self._is_recorded(raw, info)):
+        is_magic = _is_magic(first)
+        if self._session is not None or not (is_magic or self._is_recorded(raw, info)):
             return
-        self._wanted, self._unasked = True, not asks
+        self._wanted, self._automatic = True, not is_magic
         try:
-            wanted = options(first[len(MAGIC) :] if asks else f"--language {self._language}")
+            wanted = options(first[len(MAGIC) :] if is_magic else f"--language {self._language}")
         except _Usage as problem:
             self._say(_UNREADABLE, str(problem), "en")
             return
@@ -267,7 +267,7 @@ class Watcher:
             error = getattr(result, "error_in_exec", None)
             unread = result.error_before_exec
             recorded = session.finish(error) if unread is None else session.unparsable(program.text, unread)
-            if self._unasked and not recorded.events:  # torch has done nothing here, and there is nothing to look at
+            if self._automatic and not recorded.events:  # torch has done nothing here, and there is nothing to look at
                 self._hint(result)
                 return
             self._show(recorded, program, language, result)
@@ -288,7 +288,7 @@ class Watcher:
         error = getattr(result, "error_in_exec", None)
         if error is None or getattr(result.info, "silent", False):
             return
-        with contextlib.suppress(Exception):  # the learner's traceback stands, whatever happens to us
+        with contextlib.suppress(Exception):  # the learner's traceback is shown, whatever error happens here
             from pitfall_lab.notebook.hint import Hint, hint
 
             cell = self._shell.transform_cell(result.info.raw_cell or "")
@@ -303,7 +303,7 @@ class Watcher:
     def _show(self, recorded: Trace, program: Program, language: Language, result: Any) -> None:
         """Draw at once what was seen; the fixes are tried when it is there.
 
-        A page that runs a notebook names its cells. Where nobody does (nbconvert, a test), what is shown is final: it waits for the fixes.
+        A page that runs a notebook names its cells. Without such a page (nbconvert, a test) what is shown is final: it waits for the fixes.
         """
         from IPython.display import display
 

@@ -1,7 +1,7 @@
 """``%%exercise 12.3``: grade the cell as an exercise, keep the result in the learner's progress, and give one hint more for each try.
 
 The cell runs in a namespace of its own, many times, on inputs that change: it finds ``torch``, ``nn``, ``F`` and ``np`` and nothing of the
-notebook's, and leaves nothing in the notebook, neither names nor changed tensors. Who uses one of its names in another cell is told so.
+notebook's, and leaves nothing in the notebook, neither names nor changed tensors. Another cell that uses its names gets a note.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse what stands after ``%%exercise``.
+    """Parse the rest of the line after ``%%exercise``.
 
     >>> options("12.3 --hint").key
     '12.3'
@@ -57,7 +57,7 @@ def options(line: str) -> argparse.Namespace:
 
 
 class Practice:
-    """The exercises that are tried in one kernel: each failed try earns a hint, and so does asking for one."""
+    """The exercises that are tried in one kernel: each failed try, and each request, earns a hint."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -77,7 +77,7 @@ class Practice:
             return None
         source = self._shell.transform_cell(cell)
         self._defined |= dict.fromkeys(defined(source), exercise.key)
-        result = self.grade(exercise, source, language, asked=wanted.hint)
+        result = self.grade(exercise, source, language, hint_wanted=wanted.hint)
         if result.printed:
             print(result.printed, end="" if result.printed.endswith("\n") else "\n")
         return result
@@ -89,13 +89,13 @@ class Practice:
             return None
         return T(*(_ELSEWHERE.say(language).format(name=name, key=self._defined[name]) for language in LANGUAGES))
 
-    def grade(self, exercise: Exercise, source: str, language: Language = "en", *, asked: bool = False) -> Result:
-        """Grade one try; the cell as it was given is no try."""
+    def grade(self, exercise: Exercise, source: str, language: Language = "en", *, hint_wanted: bool = False) -> Result:
+        """Grade one try; the unchanged cell does not count as one."""
         from pitfall_lab.lessons.exercise import grade
 
         result = grade(exercise, source, language=language)
         tried = source.strip() != exercise.given.strip()
-        earned = self._earned.get(exercise.key, 0) + (asked or (tried and not result.solved))
+        earned = self._earned.get(exercise.key, 0) + (hint_wanted or (tried and not result.solved))
         self._earned[exercise.key] = earned = min(earned, len(exercise.hints))
         result = replace(result, hints=earned)
         if tried:

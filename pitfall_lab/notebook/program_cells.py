@@ -36,7 +36,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse what stands after ``%%check``.
+    """Parse the rest of the line after ``%%check``.
 
     >>> options("prices.py").name
     'prices.py'

@@ -24,7 +24,7 @@ def taken(text: str) -> set[str]:
         return set()
     reading = _Reading()
     reading.all(body)
-    while reading.later:  # functions run when everything stands
+    while reading.later:  # functions run after all names are defined
         reading.inside(reading.later.pop())
     return reading.wanted
 

@@ -1,6 +1,6 @@
 """Observes that the program uses methods of torch's objects that pass through no function mode, such as ``scheduler.step``.
 
-While a program is recorded, a descriptor stands in the place of each of these methods in its class. It returns the method itself, bound as
+While a program is recorded, a descriptor replaces each of these methods in its class. It returns the method itself, bound as
 usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks their frames, and what the
 program reads of the class (``LRScheduler.step``) is torch's own function.
 """

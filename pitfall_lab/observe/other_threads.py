@@ -110,7 +110,7 @@ class _Hearing:
     def composed(self, _call: Call, _result: Any) -> None:
         """Nothing to do: composites are one call here."""
 
-    def asked(self, _real: Any) -> None:
+    def grad_fn_read(self, _real: Any) -> None:
         """Nothing to do: a grad_fn that is regenerated here belongs to a later call."""
 
     def given(self, *_given: Any) -> None:

@@ -25,7 +25,7 @@ from pitfall_lab.observe.optimizer_watch import taking
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
-from pitfall_lab.observe.torch_names import ASKS_FOR_HISTORY, is_quiet, name_of
+from pitfall_lab.observe.torch_names import READS_GRAD_FN, is_quiet, name_of
 from pitfall_lab.trace import Cause, Span, T
 
 _getframe = sys._getframe
@@ -128,7 +128,7 @@ class Listener(Protocol):
     def after(self, call: Call, result: Any) -> None:
         """Called after a call has returned."""
 
-    def asked(self, real: Any) -> None:
+    def grad_fn_read(self, real: Any) -> None:
         """Called before the program reads a tensor's grad_fn or is_leaf, which may regenerate a stale grad_fn."""
 
     def given(self, optimizer: torch.optim.Optimizer, parameter: Any, span: Span | None) -> None:
@@ -334,8 +334,8 @@ class Recorder(TorchFunctionMode):
                 known = self._names[func] = (name, is_quiet(name))
             name, quiet = known
             if quiet:
-                if name in ASKS_FOR_HISTORY:
-                    self._listener.asked(args[0])
+                if name in READS_GRAD_FN:
+                    self._listener.grad_fn_read(args[0])
                     self._given(caller, args[0])
                 return None, Verdict.RUN
             if (self._in_region or regions.possible()) and self._passed_over(caller):
@@ -415,18 +415,18 @@ class Recorder(TorchFunctionMode):
     def _look_aside(self) -> None:
         self._is_aside = self._stopped or self._in_region or self._backward_frame is not None
 
-    def _guarded(self, tell: Callable[..., None], *told: Any, span: Span | None) -> None:
+    def _guarded(self, tell: Callable[..., None], *args: Any, span: Span | None) -> None:
         if self._stopped:
             return
         try:
-            tell(*told)
+            tell(*args)
         except Exception as error:
             self.stop(error, span)
 
-    def tell(self, tell: Callable[..., None], *told: Any, span: Span | None) -> None:
+    def tell(self, tell: Callable[..., None], *args: Any, span: Span | None) -> None:
         """Call a listener method unobserved; an error in it ends the recording at ``span``, not the program."""
         with unseen():
-            self._guarded(tell, *told, span=span)
+            self._guarded(tell, *args, span=span)
 
     def _site(self, frame: FrameType) -> Site:
         key = (id(frame.f_code), frame.f_lasti)
@@ -522,16 +522,16 @@ def _all_given(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dispatc
     In torch 2.13 ``F.l1_loss`` omits ``weight``, ``torch.chain_matmul`` ``out`` and ``Tensor.dim_order`` ``ambiguity_check``: any function
     mode would ignore them. They are read from the frame of ``func``, which called ``handle_torch_function``.
     """
-    asking = dispatch.f_back
-    if asking is None or asking.f_code is not getattr(func, "__code__", None):
+    caller = dispatch.f_back
+    if caller is None or caller.f_code is not getattr(func, "__code__", None):
         return kwargs
-    code = asking.f_code
+    code = caller.f_code
     positional, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
     forgotten = [name for name in (*code.co_varnames[len(args) : positional], *code.co_varnames[positional:last]) if name not in kwargs]
     if not forgotten:
         return kwargs
     named = dict(zip(code.co_varnames[positional - len(func.__defaults__ or ()) : positional], func.__defaults__ or (), strict=True))
-    defaults, given = named | (func.__kwdefaults__ or {}), asking.f_locals
+    defaults, given = named | (func.__kwdefaults__ or {}), caller.f_locals
     return kwargs | {name: given[name] for name in forgotten if name in given and given[name] is not defaults.get(name, _NOTHING)}
 
 

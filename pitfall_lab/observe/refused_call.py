@@ -69,8 +69,8 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
         origin, op, arguments = "program", "", _tensors_of(frame)
     else:
         op, arguments = _of_expression(node, words, text)
-        asked = type(error) is RuntimeError and not op.startswith("torch") and _decides(frame.f_code, lasti)
-        if asked and (held := _tensors_of(frame)):
+        may_be_bool = type(error) is RuntimeError and not op.startswith("torch") and _decides(frame.f_code, lasti)
+        if may_be_bool and (held := _tensors_of(frame)):
             op, arguments = "torch.Tensor.__bool__", held  # vmap raises this error in __bool__
         origin = "torch" if op.startswith("torch") else "program"
         arguments = arguments if origin == "torch" else _tensors_of(frame)
@@ -156,7 +156,7 @@ def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple
     if isinstance(node, ast.Call):
         op, bound = _callee(node.func, words)
         given = bound + [argument(each) for each in node.args if not isinstance(each, ast.Starred)]
-        if op in ASKING and not any(map(_may_be_tensor, given)):
+        if op in BUILTIN_METHODS and not any(map(_may_be_tensor, given)):
             op = ""
         named = {each.arg: argument(each.value) for each in node.keywords if each.arg}
         return op, _named(op, None, tuple(given), named)
@@ -217,11 +217,11 @@ def _callee(node: ast.expr, words: Expressions) -> tuple[str, list[Any]]:
 
 def _builtin(name: str) -> str:
     """The tensor method that a built-in such as ``float(t)`` calls; an error in it is torch's. Empty for other names."""
-    return f"torch.Tensor.__{name}__" if name in ASKS else ""
+    return f"torch.Tensor.__{name}__" if name in BUILTINS else ""
 
 
-ASKS = ("float", "int", "bool", "complex", "len", "iter", "abs")
-ASKING = frozenset(f"torch.Tensor.__{name}__" for name in ASKS)
+BUILTINS = ("float", "int", "bool", "complex", "len", "iter", "abs")
+BUILTIN_METHODS = frozenset(f"torch.Tensor.__{name}__" for name in BUILTINS)
 """The tensor methods that Python's built-in functions call."""
 
 
@@ -311,7 +311,7 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
     said = words.of(value)
     if isinstance(value, np.ndarray):
         return Given(name, said, "ndarray", dtype=value.dtype.name, shape=value.shape)
-    known = tensor_facts.read(value, asleep=True)  # reading a view's is_leaf may regenerate its grad_fn, and torch may raise at that
+    known = tensor_facts.read(value, stale=True)  # reading a view's is_leaf may regenerate its grad_fn, and torch may raise at that
     low, high = _range(value)
     return Given(
         name, said, "Parameter" if isinstance(value, torch.nn.Parameter) else "Tensor", label(value),

@@ -74,7 +74,7 @@ def _of_module(module: torch.nn.Module) -> Iterator[Found]:
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
-    """Attributes of an optimizer of torch's own that stand in its ``param_groups`` with other values."""
+    """Attributes of an optimizer of torch's own that are in its ``param_groups`` with other values."""
     if not type(optimizer).__module__.startswith("torch.optim"):
         return
     for name, value in list(vars(optimizer).items()):

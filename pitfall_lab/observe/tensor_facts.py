@@ -37,7 +37,7 @@ class Facts(NamedTuple):
     device: str
     requires_grad: bool
     is_leaf: bool | None
-    """None where torch raises (a view created under no_grad and written since), or where it was not read (``asleep``)."""
+    """None where torch raises (a view created under no_grad and written since), or where it was not read (``stale``)."""
     kind: str
     stride: tuple[int, ...] | None = None
     offset: int | None = None
@@ -57,15 +57,15 @@ def is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def read(tensor: torch.Tensor, *, asleep: bool = False) -> Facts:
+def read(tensor: torch.Tensor, *, stale: bool = False) -> Facts:
     """Read the facts of ``tensor``. Never raises for unusual layouts: facts that cannot be read keep their defaults.
 
-    ``asleep``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the program can do (torch
+    ``stale``: the tensor is a view with a stale grad_fn. Reading is_leaf would regenerate it, which changes what the program can do (torch
     then refuses to write such a view in place), so is_leaf is not read.
     """
     kind = "parameter" if type(tensor) is not torch.Tensor and isinstance(tensor, torch.nn.Parameter) else "tensor"
     device = tensor.device
-    first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, None if asleep else _is_leaf(tensor), kind
+    first = dtype_name(tensor.dtype), device_name(device), tensor.requires_grad, None if stale else _is_leaf(tensor), kind
     if is_opaque(tensor):
         shapeless = tensor.is_nested or isinstance(tensor, UNINITIALIZED)
         return Facts(() if shapeless else _sizes(tensor.shape), *first)
@@ -284,9 +284,9 @@ def default_dtype() -> str:
     return str(torch.get_default_dtype()).removeprefix("torch.")
 
 
-def grad_of(tensor: torch.Tensor, *, asleep: bool = False) -> torch.Tensor | None:
-    """The tensor's ``.grad``, without the warning that reading it on a non-leaf gives. ``asleep``: see :func:`read`."""
-    return tensor.grad if asleep or _is_leaf(tensor) or tensor.retains_grad else None
+def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None:
+    """The tensor's ``.grad``, without the warning that reading it on a non-leaf gives. ``stale``: see :func:`read`."""
+    return tensor.grad if stale or _is_leaf(tensor) or tensor.retains_grad else None
 
 
 def are_finite(found: Iterable[torch.Tensor]) -> bool:

@@ -49,7 +49,7 @@ def name_of(func: Callable[..., Any]) -> str:
     return f"{module}.{own}" if module.startswith("torch") else own
 
 
-ASKS_FOR_HISTORY = frozenset({
+READS_GRAD_FN = frozenset({
     "torch.Tensor.grad_fn.__get__", "torch.Tensor.is_leaf.__get__", "torch.Tensor.__repr__", "torch.Tensor.__format__",
 })  # fmt: skip
 """Quiet calls that make torch regenerate the grad_fn of a view whose base was written in place."""

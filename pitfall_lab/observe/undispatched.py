@@ -10,11 +10,11 @@ from torch.overrides import handle_torch_function, has_torch_function, is_tensor
 
 BACKWARD = torch.autograd.backward
 """Torch's own function."""
-ASKS = "handle_torch_function" in BACKWARD.__code__.co_names
+DISPATCHES = "handle_torch_function" in BACKWARD.__code__.co_names
 
 
 @wraps(BACKWARD)
-def _asking(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+def _dispatching(tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """Dispatch to function modes as torch 2.11 does; errors in the arguments are left to torch."""
     several = isinstance(tensors, (list, tuple))
     inputs = kwargs.get("inputs", args[4] if len(args) > 4 else None)
@@ -27,11 +27,11 @@ def _asking(tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 def begin() -> None:
     """Replace ``torch.autograd.backward`` if it does not dispatch itself."""
-    if not ASKS and torch.autograd.backward is BACKWARD:
-        torch.autograd.backward = _asking
+    if not DISPATCHES and torch.autograd.backward is BACKWARD:
+        torch.autograd.backward = _dispatching
 
 
 def end() -> None:
     """Restore torch's function, unless the program has replaced ours."""
-    if torch.autograd.backward is _asking:
+    if torch.autograd.backward is _dispatching:
         torch.autograd.backward = BACKWARD

@@ -1,6 +1,6 @@
 """Why a cell failed, where the panel knew before: what it had warned of has come true.
 
-A refusal is taken for the one that was warned of when torch says word for word what it said of the live graph, and the cell has not made
+An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell has not made
 that graph anew.
 """
 

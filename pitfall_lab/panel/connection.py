@@ -96,7 +96,7 @@ class Beside:
             comm.close()
             return
         self._comms[comm], self._languages[comm] = Watch(visible=False, stale=True), language
-        comm.on_msg(lambda asked: self.asked(comm, asked))
+        comm.on_msg(lambda received: self.received(comm, received))
         comm.on_close(lambda _: self._closed(comm))
         comm.send(message("warnings", cell=self._cells_now(), warnings=[]))  # the first message shows the page that the kernel answers
 
@@ -104,10 +104,10 @@ class Beside:
         self._comms.pop(comm, None)
         self._languages.pop(comm, None)
 
-    def asked(self, comm: Any, asked: Mapping[str, Any]) -> None:
+    def received(self, comm: Any, data: Mapping[str, Any]) -> None:
         """Answer a front end's message; an error becomes an answer, never an exception."""
         try:
-            answer = self._answer(comm, protocol.read((asked.get("content") or {}).get("data")))
+            answer = self._answer(comm, protocol.read((data.get("content") or {}).get("data")))
         except Refused as problem:
             answer = refused(problem.text)
         except Exception as error:

@@ -17,7 +17,7 @@ from pitfall_lab.panel.cells_run import Cell, simple
 _NOT_NUMBERS = {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "parameters", "state_dict"}
 DEPTH = 8
 _PLAIN = (int, float, str, bool, bytes, type(None))
-_ASKS = {"len", "type", "isinstance", "print"}
+_LOOKS = {"len", "type", "isinstance", "print"}
 
 
 class Value(NamedTuple):
@@ -145,7 +145,7 @@ def _reads(node: ast.AST) -> Iterator[str]:
         if node.attr in ("parameters", "state_dict"):
             yield node.value.id
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ASKS:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOKS:
         return
     if isinstance(node, ast.Name):
         if isinstance(node.ctx, ast.Load):

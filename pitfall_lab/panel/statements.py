@@ -32,6 +32,6 @@ class Statements:
         self._mine = vars(self._shell)["run_code"] = run_code
 
     def remove(self) -> None:
-        """Hear of nothing any more; where something else stands around it, that is left."""
+        """Stop watching statements; a wrapper that other code has put around ours is left in place."""
         if vars(self._shell).get("run_code") is self._mine:
             del self._shell.run_code

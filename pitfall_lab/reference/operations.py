@@ -101,7 +101,7 @@ class Wording:
 
 
 def _parts(label: str) -> str:
-    """``result[0]``, ``result[1]`` ... are told as one."""
+    """``result[0]``, ``result[1]`` ... are listed as one."""
     return re.sub(r"^result\[\d+\](\[\d+\])*$", "result[k]", label)
 
 

@@ -45,7 +45,7 @@ def rule(code: str) -> Rule | Family:
 
 def _refined(story: Story, finding: Finding) -> Finding:
     """The finding as the most special rule puts it."""
-    if finding.fact("earlier"):  # a special rule speaks of the line that saved, which no recording has
+    if finding.fact("earlier"):  # the special rule needs the line that saved, which no recording has
         return finding
     for candidate in RULES:
         if finding.rule in candidate.refines and (special := candidate.refine(story, finding)) is not None:

@@ -35,11 +35,11 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that adds up gradients of means over a number of batches that the text knows, without dividing."""
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return
-    told = set()
+    reported = set()
     for moments in lives(story).values():
         found = _unscaled(story, moments)
-        if found is not None and story.span(found.backward.step) not in told:
-            told.add(story.span(found.backward.step))
+        if found is not None and story.span(found.backward.step) not in reported:
+            reported.add(story.span(found.backward.step))
             yield _finding(story, found)
 
 
@@ -72,7 +72,7 @@ def _is_mean(story: Story, backward: Event) -> bool:
 
 
 def _divisor(story: Story, used: Event) -> ast.expr | None:
-    """``k`` where the step stands under ``if … % k == …``."""
+    """``k`` if the step is inside ``if … % k == …``."""
     for statement in call_chain(story, used):
         for around in story.program.ancestors(statement):
             if isinstance(around, ast.If):
@@ -95,8 +95,8 @@ def _finding(story: Story, found: Unscaled) -> Finding:
             f"这一步的长度是一个大批次的 {found.count} 倍。",
         ),
         T(
-            en=f"The mean over {found.count} batches together is the sum of their means divided by {found.count}. Nobody divides here. "
-            f"That is the same as a learning rate {found.count} times as large, and changes with `{k}`.",
+            en=f"The mean over {found.count} batches together is the sum of their means divided by {found.count}. Nothing divides "
+            f"here. That is the same as a learning rate {found.count} times as large, and changes with `{k}`.",
             zh=f"{found.count} 个批次合在一起的平均值，是各自平均值之和再除以 {found.count}。这里没有做这个除法。这等于把学习率放大到 "
             f"{found.count} 倍，并且会随 `{k}` 改变。",
         ),

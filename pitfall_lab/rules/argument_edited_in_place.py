@@ -40,14 +40,14 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that changed an argument which its caller still needed."""
     if story.program.tree is None:
         return
-    told = set()
+    reported = set()
     for event in story.calls():
         place = story.span(event.step)
-        if not event.writes or event.error is not None or event.parent is not None or place is None or place.source or place in told:
+        if not event.writes or event.error is not None or event.parent is not None or place is None or place.source or place in reported:
             continue
         found = _edited(story, event)
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -64,7 +64,7 @@ def _edited(story: Story, write: Event) -> Edited | None:
         return None
     call, name, function = given
     read = _stale_read(story, write, call, name, function)
-    if read is None or not changed_numbers(story, storage, write.step):  # last: to ask for numbers is to have the program recorded again
+    if read is None or not changed_numbers(story, storage, write.step):  # last: where values are missing, the program is recorded again
         return None
     return Edited(write, storage, call, name, function, read)
 
@@ -163,9 +163,8 @@ def _finding(story: Story, found: Edited) -> Finding:
     return RULE.finding(
         span, write.step,
         T(
-            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} goes on with `{found.name}` "
-            f"as if "
-            "it were the old one.",
+            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} uses `{found.name}` "
+            f"as if it were still the old one.",
             zh=f"{here.zh}改变的是 `{found.name}` 本身，并没有创建新张量；而{there.zh}仍把 `{found.name}` 当作原来的值使用。",
         ),
         T(
@@ -199,7 +198,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="A function changed its argument, which was still needed as it was", zh="函数修改了它的参数，而调用者还需要原来的值"),
     what=T(
-        en="A program called a function that changes what it is given and returns it, and went on using the old name for the old numbers. "
+        en="A program called a function that changes what it is given and returns it, and then used the old name for the old numbers. "
         "Both names are one tensor, so the old numbers are gone. Let the function make a new tensor (`x = x + noise`), or give it a copy.",
         zh="程序调用了一个函数，它修改交给它的东西并返回；之后程序仍用旧名字来指旧的数值。两个名字是同一个张量，旧的数值已经没有了。请让函数创建"
         "新张量（`x = x + noise`），或者交给它一个副本。",

@@ -21,12 +21,12 @@ OWNERS = {
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that set such an attribute, unless the program itself reads it."""
-    told = set()
+    reported = set()
     for stray in story.trace.beside.strays:
         place = _set(story, stray)
-        if place is None or place in told or _is_read(story, stray) or not _matters(story, stray):
+        if place is None or place in reported or _is_read(story, stray) or not _matters(story, stray):
             continue
-        told.add(place)
+        reported.add(place)
         yield _finding(story, stray, place)
 
 
@@ -84,7 +84,7 @@ def _finding(story: Story, stray: Stray, target: ast.Attribute) -> Finding:
 def _still(stray: Stray) -> T:
     """What stays as it is."""
     if stray.kind == "optimizer":
-        return T(en=f"the optimizer goes on with {number(stray.actual)}", zh=f"优化器继续使用 {number(stray.actual)}")
+        return T(en=f"the optimizer continues with {number(stray.actual)}", zh=f"优化器继续使用 {number(stray.actual)}")
     if stray.meant == "training":
         mode = T(en="training", zh="训练") if stray.actual else T(en="evaluation", zh="评估")
         return T(en=f"the module stays in {mode.en} mode", zh=f"模块仍处在{mode.zh}模式")

@@ -146,12 +146,12 @@ RULE = Rule(
     title=T(en="The same computation was gone back through twice", zh="沿着同一次计算反向传播了两次"),
     what=T(
         en="Gradients were computed twice from one computation, but its record had been thrown away after the first time. "
-        "Ask for both at once, or compute the result again before asking again.",
+        "Compute both gradients at once, or compute the result again before the second time.",
         zh="对同一次计算求了两次梯度，但第一次之后它的记录已经被丢掉了。请一次求完，或者在再次求之前重新计算结果。",
     ),
     why=T(
         en="While your program computes, torch records how (this record is the *graph*), and some operations keep their inputs or "
-        "results for the way back. `backward()` uses them and frees them at once: nobody needs them any more in ordinary training, "
+        "results for the backward pass. `backward()` uses them and frees them at once: ordinary training does not need them any more, "
         "and they are the largest part of its memory. Two losses that share a part of their computation share its record as well. "
         "Gradients are *added* into `.grad`, so one backward from the sum of two losses gives what two backwards would. "
         "`retain_graph=True` keeps the record; it is right when the gradients of the two are wanted separately, and a leak of memory "

@@ -1,4 +1,4 @@
-"""PL402: numbers of each row met the columns: a reduction dropped its axis, or a bias stands the wrong way round."""
+"""PL402: numbers of each row met the columns: a reduction dropped its axis, or a bias has its numbers along the wrong axis."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class MixUp:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that combines a tensor with numbers of its rows as if they were numbers of its columns."""
-    told = set[object]()
+    reported = set[object]()
     for event in story.calls(*ARITHMETIC):
         labels = [o.label for o in event.operands if o.label is not None][:2]
-        if len(labels) < 2 or (event.span, event.name) in told or (event.error is not None and event.error.kind != "shape"):
+        if len(labels) < 2 or (event.span, event.name) in reported or (event.error is not None and event.error.kind != "shape"):
             continue
         for full, small in (labels, labels[::-1]):
             found = _reduced(story, event, full, small) or _bias(story, event, full, small) or _looked_up(story, event, full, small)
             if found is not None:
-                told.add((event.span, event.name))
-                if found.made is None or found.made.name in REDUCTIONS or ("made", found.made.step) not in told:
-                    told.add(("made", found.made.step) if found.made is not None else None)
+                reported.add((event.span, event.name))
+                if found.made is None or found.made.name in REDUCTIONS or ("made", found.made.step) not in reported:
+                    reported.add(("made", found.made.step) if found.made is not None else None)
                     yield _finding(story, found)
                 break
 
@@ -101,7 +101,7 @@ def _is_symmetric(story: Story, label: str, step: int) -> bool:
 
 
 def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Is ``small`` a parameter that is added to a product of matrices, and stands across it?"""
+    """Is ``small`` a parameter, added to a matrix product along the wrong axis?"""
     made = story.event((story.tensor(full, event.step) or {}).get("born"))
     leaf = story.tensor(small, event.step) or {}
     trained = leaf.get("is_leaf") and leaf.get("requires_grad")
@@ -111,8 +111,8 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
     if shape is None or size is None or len(shape) != 2 or max(size, default=1) == 1:
         return None
     rows, columns = shape
-    across = size == (columns, 1) and (event.error is not None or rows == 1)  # one number for each column, standing as a column
-    along = size == (rows,) and columns == 1  # one number for each row, lying as a row
+    across = size == (columns, 1) and (event.error is not None or rows == 1)  # one number for each column, in a column
+    along = size == (rows,) and columns == 1  # one number for each row, in a row
     return MixUp(event, full, small, None, None) if across or along else None
 
 
@@ -156,8 +156,8 @@ def _finding(story: Story, found: MixUp) -> Finding:
             why = _why_looked_up(code, shapes, full)
     else:
         message = T(
-            en=f"{capital(here.en)} adds {small.en} of shape {shapes[1]} to {full.en} of shape {shapes[0]}: the numbers stand the wrong "
-            "way round.",
+            en=f"{capital(here.en)} adds {small.en} of shape {shapes[1]} to {full.en} of shape {shapes[0]}: the numbers are along "
+            "the wrong axis.",
             zh=f"{here.zh}把形状为 {shapes[1]} 的 {small.zh} 加到形状为 {shapes[0]} 的 {full.zh} 上：这些数的方向放错了。",
         )
         why = T(
@@ -227,13 +227,13 @@ RULE = Rule(
     title=T(en="Numbers of the rows were combined with the columns", zh="每行的数与各列一起运算"),
     what=T(
         en="A program took one number from each row, a sum or a mean, and combined the rows with it, but the numbers met the columns "
-        "instead. Where there are as many rows as columns nobody notices. Keep the axis: `x / x.sum(dim=1, keepdim=True)`.",
+        "instead. Where there are as many rows as columns no error is raised. Keep the axis: `x / x.sum(dim=1, keepdim=True)`.",
         zh="程序从每一行取出一个数（和或平均值），再与各行一起运算，但这些数遇到的却是各列。行数与列数相等时，谁也不会发现。请保留这一维："
         "`x / x.sum(dim=1, keepdim=True)`。",
     ),
     why=T(
         en="To combine tensors of different shapes torch *broadcasts*: it lines the shapes up from the right and stretches axes of "
-        "length 1. `x.sum(dim=1)` of a tensor of shape `(3, 3)` has shape `(3,)`: it lies along the last axis, and the sum of row 0 "
+        "length 1. `x.sum(dim=1)` of a tensor of shape `(3, 3)` has shape `(3,)`: it is along the last axis, and the sum of row 0 "
         "divides column 0. With `keepdim=True` it has shape `(3, 1)`, a column, and the sum of row 0 divides row 0. Sums over the "
         "first axis need no `keepdim`. A bias follows the same rule: one number for each output lies along the last axis, shape "
         "`(outputs,)`; as `(outputs, 1)` it gives each *row* a number.",

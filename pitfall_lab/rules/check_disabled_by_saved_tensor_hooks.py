@@ -1,6 +1,6 @@
 """PL306: inside ``saved_tensors_hooks`` (or ``save_on_cpu``) torch does not check versions: an overwritten tensor gives a wrong gradient.
 
-A special case of PL301. What tells it apart: the write *was* counted, and yet backward went on.
+A special case of PL301. The difference: the write *was* counted, and backward still raised no error.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding in the words of hooks, where the version had changed and nobody compared it."""
+    """The finding, explained by the hooks, if the version had changed and was not compared."""
     saved, changed, backward = (general.line(role) for role in ("saved", "changed", "backward"))
     steps = [related.step for related in (saved, changed, backward) if related is not None and related.step is not None]
     if len(steps) < 3 or is_recomputed(story, *steps[::2]) or not _was_counted(story, general, *steps):
         return None
     here, then, later = (line_of(story, general, role) for role in ("changed", "saved", "backward"))
     wrong, what, code = general.fact("wrong"), general.fact("called"), statement_text(story, general.span)
-    written = T(en=f"its memory is written here, and nobody will compare: `{code}`", zh=f"它的内存在这里被写入，之后却没有人比较：`{code}`")
+    written = T(
+        en=f"its memory is written here, and no version will be compared: `{code}`", zh=f"它的内存在这里被写入，之后却没有人比较：`{code}`"
+    )
     return RULE.instead(
         general,
         T(
@@ -28,9 +30,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
             zh=f"{wrong.zh}，因为{here.zh}覆盖了 {what.zh}，而保存张量的钩子关掉了 torch 的检查。",
         ),
         T(
-            en=f"On {then.en} torch kept {what.en} for backward, by way of hooks that were to pack it. What hooks hand back is taken as it "
-            f"is: torch no longer compares versions. `{code}` on {here.en} overwrites the numbers, and the hooks had kept the same memory, "
-            f"not a copy. {capital(later.en)} gets the new numbers and computes with them. Without the hooks it would have stopped.",
+            en=f"On {then.en} torch kept {what.en} for backward, by way of hooks that were to pack it. What hooks return is used "
+            f"as it is: torch no longer compares versions. `{code}` on {here.en} overwrites the numbers, and the hooks had kept the same "
+            f"memory, not a copy. {capital(later.en)} gets the new numbers and computes with them. Without the hooks it would have "
+            "stopped.",
             zh=f"在{then.zh}，torch 通过负责打包的钩子为反向传播留下了 {what.zh}。钩子交回什么，torch 就用什么：不再比较版本。{here.zh}的 "
             f"`{code}` 覆盖了这些数，而钩子留下的是同一块内存，不是副本。{later.zh}得到新的数并用它们计算。没有这些钩子，它会停下来。",
         ),

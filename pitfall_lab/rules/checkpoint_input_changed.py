@@ -1,8 +1,8 @@
 """PL108: what a checkpointed function reads was changed before backward ran the function a second time.
 
 Found in four ways: the shadow engine's harm (a tensor of the closure was written: a special case of PL301), calls that gave other
-numbers when they ran again, random numbers that torch was told not to draw alike the second time (in torch's own layers, whose second run
-nobody sees), and torch's refusal where an argument of the function was written.
+numbers when they ran again, random numbers that differ the second time because of ``preserve_rng_state=False`` (in torch's own layers,
+whose second run is not observed), and torch's refusal where an argument of the function was written.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ def find(story: Story) -> Iterator[Finding]:
     """Functions that gave other numbers when they ran again, and arguments that were written."""
     if not checkpoints(story):
         return
-    told = {outer.step for harm in story.trace.harms if (outer := story.outer_call(harm.step)) is not None}
+    reported = {outer.step for harm in story.trace.harms if (outer := story.outer_call(harm.step)) is not None}
     refused = {step for step, failure in story.failures("other") if failure.type == "RuntimeError"}
     for backward in story.backwards():
         if backward.step in refused:
             yield from _written_arguments(story, backward)
-        elif backward.step not in told:
+        elif backward.step not in reported:
             different = next(differences(story, backward), None)
             if different is not None:
                 yield _other_numbers(story, backward, *different)
@@ -101,7 +101,7 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
         ),
         T(
             en=f"{RUN_AGAIN.en} Torch puts the random numbers back for the second run, so that the same ones are drawn; "
-            "`preserve_rng_state=False` tells it not to. Other elements are dropped the second time, and the gradients belong to another "
+            "`preserve_rng_state=False` switches that off. Other elements are dropped the second time, and the gradients belong to another "
             "computation than the loss.",
             zh=f"{RUN_AGAIN.zh}为了让第二次抽到同样的随机数，torch 会恢复随机数的状态；`preserve_rng_state=False` 让它不要这样做。"
             "于是第二次丢弃的是另一些元素，梯度与损失不再属于同一个计算。",

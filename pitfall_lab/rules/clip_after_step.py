@@ -24,25 +24,25 @@ CLIPPING = 40
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that clipped gradients between the update that used them and their end."""
-    told: set[object] = set()
+    reported: set[object] = set()
     for label, moments in lives(story).items():
         for index, clip in enumerate(moments):
             place = story.span(clip.step)
             following = moments[index + 1].kind if index + 1 < len(moments) else "cleared"
-            if clip.kind != "changed" or place in told or not _clips(story, clip):
+            if clip.kind != "changed" or place in reported or not _clips(story, clip):
                 continue
             if (unscale := _unscaled_later(moments[index + 1 :])) is not None and _effective(story, clip):
-                told.add(place)
+                reported.add(place)
                 yield _early(story, label, clip, unscale)
             if following != "cleared":
                 continue
             before = [m for m in moments[:index] if m.kind != "changed"]
             if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added" and _effective(story, clip):
-                told.add(place)
+                reported.add(place)
                 yield _finding(story, label, before[-2], before[-1], clip)
     for call, added in _before_backward(story):
-        if (place := story.span(call.step)) not in told:
-            told.add(place)
+        if (place := story.span(call.step)) not in reported:
+            reported.add(place)
             yield _early(story, None, Moment("changed", call.step, call), added)
 
 
@@ -53,7 +53,7 @@ def _unscaled_later(following: list[Moment]) -> Moment | None:
 
 
 def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
-    """The calls that clip where no gradient holds anything: each is cleared, and computed and used only afterwards."""
+    """The clipping calls made while every ``.grad`` is empty: the gradients are computed and used only after them."""
     for run in story.runs(*(name for name in CLIPS if name.startswith("clip_grad"))):
         step = run[0].step
         places = [(moments, sum(m.step < step for m in moments)) for moments in lives(story).values()]
@@ -65,7 +65,7 @@ def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
 
 
 def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Finding:
-    """What is said of a limit that comes before the numbers that it is for."""
+    """The finding about clipping that runs before the gradients are computed."""
     scaled = "unscale" in later.event.name
     here, there = at_line(story, story.span(clip.step)), at_line(story, story.span(later.step))
     why = (
@@ -101,7 +101,7 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
-    """The clipping moved behind the backward, where both stand in one block."""
+    """The clipping moved behind the backward, if both are in one block."""
     program = story.program
     clipping, backward = (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)
     if clipping is None or backward is None or program.block(clipping) is not program.block(backward) or not program.stands_alone(clipping):
@@ -157,13 +157,13 @@ def _finding(story: Story, label: str, added: Moment, used: Moment, clip: Moment
         ),
         T(
             en=f"Clipping limits how far one update can move the weights. It changes the numbers in `.grad`, and the update reads "
-            f"them.{shown.en} It has to stand between the backward and the update.",
+            f"them.{shown.en} It has to be between the backward and the update.",
             zh=f"裁剪限制一次更新能把权重移动多远。它改的是 `.grad` 里的数值，而更新读取这些数值。{shown.zh}它必须放在反向传播与更新之间。",
         ),
         related=[
             story.related("backward", added.step, T(en="the gradients are computed here", zh="梯度在这里算出")),
             story.related("step", used.step, T(en="this update uses them as they are", zh="这次更新原样使用了它们")),
-            story.related("changed", clip.step, T(en="they are clipped when nobody needs them any more", zh="已经没人需要时才裁剪它们")),
+            story.related("changed", clip.step, T(en="they are clipped when they have been used already", zh="已经没人需要时才裁剪它们")),
         ],
         fixes=_fixes(story, used, clip),
         facts=[Fact("tensor", label, story.by(clip.step)), Fact("used", large), Fact("clipped", small)],

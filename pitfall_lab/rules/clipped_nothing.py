@@ -94,9 +94,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="Clipping was given no gradient at all", zh="裁剪没有得到任何梯度"),
     what=T(
-        en="A program limits the size of its gradients, but hands over an iterator of parameters that has been used up already, so "
-        "nothing is "
-        "limited. Keep the parameters in a list, or call `parameters()` again.",
+        en="A program limits the size of its gradients, but passes an iterator of parameters that has been used up already, so "
+        "nothing is limited. Keep the parameters in a list, or call `parameters()` again.",
         zh="程序要限制梯度的大小，却交出了一个已经用完的参数迭代器，于是什么也没有被限制。请把参数保存为列表，或再次向网络索取。",
     ),
     why=T(

@@ -22,13 +22,14 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each conversion that returned its own argument, when it was written through one name and both are read later."""
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
-    told = set()
+    reported = set()
     for event in story.calls(*CONVERTING):
         span = story.span(event.step)
-        if event.error is None and event.results and event.operands and event.results[0] == event.operands[0].label and span not in told:
+        is_same = bool(event.results and event.operands) and event.results[0] == event.operands[0].label
+        if event.error is None and is_same and span not in reported:
             found = _written(story, event)
             if found is not None:
-                told.add(span)
+                reported.add(span)
                 yield _finding(story, event, *found)
 
 

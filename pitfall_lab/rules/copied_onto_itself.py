@@ -19,14 +19,14 @@ NEAR = 1e-6
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves."""
-    told = set()
+    reported = set()
     for event in story.calls("copy_", "lerp_", "add_"):
         labels = [o.label for o in event.operands[:2]]
         if event.error is not None or len(labels) < 2 or None in labels or (event.name == "add_" and not _averages(story, event)):
             continue
         target, source = (story.tensor(label, event.step - 1) or story.tensor(label, event.step) for label in labels)
         storage, place = (target or {}).get("storage"), story.span(event.step)
-        if not same_piece(target, source) or place in told or target is None or source is None or place is None:
+        if not same_piece(target, source) or place in reported or target is None or source is None or place is None:
             continue
         trained = any(r.get("is_leaf") and r.get("requires_grad") for _, r in story.tensors_on(storage))
         alive = source.get("kind") == "parameter" and target.get("kind") == "parameter"  # no snapshot: the weights themselves, by two names
@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
         born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
         updates = [update.step for update in story.trace.optimizer_steps if born < update.step < event.step]
         if trained and fresh and updates:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, event, updates[0])
 
 
@@ -93,7 +93,7 @@ def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared
     here, there = at_line(story, story.span(copy.step)), at_line(story, place)
     what = called(story, copy.operands[0].label, None, copy.step)
     cause = T(
-        en=f"{capital(there.en)} made the two one memory: assigning `.data` hands on the memory itself."
+        en=f"{capital(there.en)} made the two one memory: assigning `.data` shares the memory itself."
         if shared is not None
         else "Both names lead to one memory.",
         zh=f"{there.zh}使两者成为同一块内存：对 `.data` 赋值交出的是内存本身。" if shared is not None else "两个名字通向同一块内存。",
@@ -177,9 +177,9 @@ RULE = Rule(
     ),
     why=T(
         en="`target = online` copies nothing: it makes a second name for one module. Its parameters are the same objects, an "
-        "optimizer that "
-        "steps one steps the other, and `target.load_state_dict(online.state_dict())` writes every number where it stands already. "
-        "`copy.deepcopy` makes new modules with memory of their own; `load_state_dict` then copies between two memories.",
+        "optimizer that steps one steps the other, and `target.load_state_dict(online.state_dict())` writes every number into the place "
+        "where it is already. `copy.deepcopy` makes new modules with memory of their own; `load_state_dict` then copies between two "
+        "memories.",
         zh="`target = online` 不复制任何东西：只是给同一个模块起了第二个名字。它们的参数是同样的对象，优化器更新一个就是更新另一个，"
         "`target.load_state_dict(online.state_dict())` 把每个数写回原处。`copy.deepcopy` 会创建拥有自己内存的新模块；之后 "
         "`load_state_dict` 才"

@@ -35,14 +35,14 @@ class Again:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that prepares data which it had prepared already, an update earlier."""
     updates = [update.step for update in story.trace.optimizer_steps]
-    told: set[str] = set()
+    reported: set[str] = set()
     for (_, storage, *_), writes in _writes(story).items() if updates else ():
         first, second = writes[0], writes[-1]
-        if storage not in told and any(first.step < step < second.step for step in updates):
+        if storage not in reported and any(first.step < step < second.step for step in updates):
             following = next(w for w in writes[1:] if any(first.step < step < w.step for step in updates))
             found = _again(story, first, following, storage)
             if found is not None:
-                told.add(storage)
+                reported.add(storage)
                 yield _finding(story, found)
 
 

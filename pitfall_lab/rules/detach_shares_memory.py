@@ -1,4 +1,4 @@
-"""PL702: a detached tensor was taken for a copy. It is another name for the same memory, and what was kept goes on changing."""
+"""PL702: a detached tensor was taken for a copy. It shares the memory, so what was kept continues to change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``detach()`` or ``.data`` whose result was relied on as a copy, where the run shows that it is none."""
+    """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that it shares memory."""
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return
     for kept in Aliases(story, "detach", "data").kept():
@@ -40,7 +40,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
             zh="留下的每一项都显示最后的值",
         ),
         "altered": T(
-            en=f"{used.en} goes on with changed numbers in {source.en}",
+            en=f"{used.en} continues with changed numbers in {source.en}",
             zh=f"{used.zh}用的是 {source.zh} 中已被改变的数",
         ),
     }[kept.how]

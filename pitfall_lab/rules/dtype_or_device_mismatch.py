@@ -92,7 +92,7 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
             zh=f"{here.zh}让设备 `{places[wrong]}` 上的 {one.zh} 与 `{places[fixed]}` 上的 {other.zh} 一起运算，而任何运算都不能跨设备。",
         ),
         T(
-            en=f"The numbers of a tensor lie on one device, chosen when it was made, and torch never moves them unasked. "
+            en=f"The numbers of a tensor are on one device, chosen when it was made, and torch never moves them by itself. "
             f"{numberless.en if empty else move.en}",
             zh=f"张量的数存放在一个设备上，在创建时定下，torch 从不擅自移动它们。{numberless.zh if empty else move.zh}",
         ),
@@ -128,7 +128,7 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
     floats = [label for _, label in labels if types[label] in FLOATS]
     kinds = {types[label] for label in floats}
     if len(kinds) > 1:
-        # the parameters keep their type, the data are converted; else the shorter type gives way
+        # the parameters keep their type, the data are converted; else the smaller type is converted
         leaf = next((label for label in floats if label in story.leaves), None)
         fixed = leaf or min(floats, key=lambda label: FLOATS.index(types[label]))
         wrong = next(label for label in floats if types[label] != types[fixed])

@@ -1,4 +1,4 @@
-"""PL903: training went on in evaluation mode: dropout and batch normalisation did not work as they do in training."""
+"""PL903: training continued in evaluation mode: dropout and batch normalisation did not work as they do in training."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line on which a layer stood in evaluation mode although an optimizer trained what is before it."""
+    """One finding for each line where a layer ran in evaluation mode although an optimizer trained parameters before it."""
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, Pass]]] = {}
     for backward, each in modes.training():
         rounds.setdefault(each.layer, []).append((backward, each))
-    told = set()
+    reported = set()
     for passes in rounds.values():
         both_ways = {backward.step for backward, each in passes if each.active}
         off = [(b, each) for b, each in passes if not each.active and b.step not in both_ways and _updated(story, each, b)]
         place = story.span(off[0][1].event.step) if off else None
-        if not off or place in told or off[0][1].weight not in modes.trained:
+        if not off or place in reported or off[0][1].weight not in modes.trained:
             continue
         before = next((each for _, each in passes if each.active and each.event.step < off[0][1].event.step), None)
         if before is not None or (len(off) >= ROUNDS and not both_ways and _never_meant(story, modes, off[0][1])):
-            told.add(place)
+            reported.add(place)
             yield _finding(story, *off[0], before)
 
 
@@ -65,19 +65,19 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
         zh=f"{at_line(story, place).zh}切换到评估模式（`{snippet(story, place)}`），之后没有切换回来：" if place else "",
     )  # fmt: skip
     since = T(
-        en=f"training goes on, and {name.en} on {here.en} no longer works as it did before." if before is not None
+        en=f"training continues, and {name.en} on {here.en} no longer works as it did before." if before is not None
         else f"{name.en} on {here.en} is off in every step of the training.",
         zh=f"训练继续进行，而{here.zh}的 {name.zh} 不再像之前那样工作。" if before is not None
         else f"{here.zh}的 {name.zh} 在训练的每一步里都是关闭的。",
     )  # fmt: skip
     effect = {
         "dropout": T(
-            en="In evaluation mode dropout hands its input on as it is, so nothing is left out and training fits the data more closely.",
+            en="In evaluation mode dropout returns its input unchanged, so nothing is left out and training fits the data more closely.",
             zh="在评估模式下，dropout 原样交出输入，不再随机丢弃，训练会过分贴合数据。",
         ),
         "batch_norm": T(
             en="In evaluation mode batch normalisation uses the averages that it has collected and collects no more: it does not follow "
-            "the weights that go on changing.",
+            "the weights, which continue to change.",
             zh="在评估模式下，批归一化使用已收集的统计量，并且不再更新：它跟不上继续变化的权重。",
         ),
     }[each.kind]
@@ -140,7 +140,7 @@ RULE = Rule(
     code="PL903",
     name="evaluation-mode-left-on",
     severity="warning",
-    title=T(en="Training went on in evaluation mode", zh="训练在评估模式下继续进行"),
+    title=T(en="Training continued in evaluation mode", zh="训练在评估模式下继续进行"),
     what=T(
         en="A program switched its model to evaluation with `model.eval()` and never switched it back. From then on it trains without "
         "dropout and with frozen averages in batch normalisation. Call `model.train()` at the beginning of each round of training.",

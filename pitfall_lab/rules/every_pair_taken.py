@@ -29,11 +29,11 @@ class Pairs:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that takes rows × rows numbers out of a network's result where one for each row fits the index."""
-    told = set()
+    reported = set()
     for event in story.calls("__getitem__", "index_select") if story.backwards() else ():
         place = story.span(event.step)
-        if place not in told and event.error is None and (found := _pairs(story, event)) is not None:
-            told.add(place)
+        if place not in reported and event.error is None and (found := _pairs(story, event)) is not None:
+            reported.add(place)
             yield _finding(story, found)
 
 

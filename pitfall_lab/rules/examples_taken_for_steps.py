@@ -38,16 +38,16 @@ class Mixed:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each recurrent layer without ``batch_first=True`` whose loss has a target for each index of the first axis."""
-    told = set()
+    reported = set()
     for event in story.calls(*RECURRENT):
         place = story.span(event.step)
-        if place not in told and event.error is None and event.results and (found := _mixed(story, event)) is not None:
-            told.add(place)
+        if place not in reported and event.error is None and event.results and (found := _mixed(story, event)) is not None:
+            reported.add(place)
             yield _finding(story, found)
     for event in story.calls("softmax", "scaled_dot_product_attention"):
         place = story.span(event.step)
-        if place not in told and event.error is None and event.results and (found := _attending(story, event)) is not None:
-            told.add(place)
+        if place not in reported and event.error is None and event.results and (found := _attending(story, event)) is not None:
+            reported.add(place)
             yield _finding(story, found)
 
 

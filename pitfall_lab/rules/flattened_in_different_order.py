@@ -34,14 +34,14 @@ class Joined:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each loss whose two sides had their first two axes swapped when these were joined."""
-    told = set()
+    reported = set()
     for loss in story.calls(*LOSSES):
         labels = [o.label for o in loss.operands[:2] if o.label is not None]
         place = story.span(loss.step)
-        if len(labels) == 2 and loss.error is None and place not in told:
+        if len(labels) == 2 and loss.error is None and place not in reported:
             one, other = (_joined(story, label, loss.step) for label in labels)
             if one is not None and other is not None and one.sizes == other.sizes[::-1] and one.sizes[0] != one.sizes[1]:
-                told.add(place)
+                reported.add(place)
                 yield _finding(story, one, other, loss)
 
 
@@ -115,9 +115,8 @@ RULE = Rule(
     ),
     why=T(
         en="Recurrent layers return `(time, batch, features)` unless they are made with `batch_first=True`, data usually come as "
-        "`(batch, time)`. "
-        "`reshape(-1, features)` keeps the elements in the order in which they lie and only forgets where an axis ended, so the axis "
-        "that came "
+        "`(batch, time)`. `reshape(-1, features)` keeps the elements in the order in which they are stored and only forgets where an "
+        "axis ended, so the axis that came "
         "first is walked through last. Two lists of the same length always fit a loss, whatever belongs to what.",
         zh="循环层默认返回 `(时间, 批次, 特征)`（除非设置 `batch_first=True`），而数据通常是 `(批次, 时间)`。`reshape(-1, 特征)` 保持元"
         "素原有"

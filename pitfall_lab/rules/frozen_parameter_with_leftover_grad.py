@@ -1,4 +1,4 @@
-"""PL607: a parameter was frozen, but its old gradient was still there, and the optimizer went on moving it."""
+"""PL607: a parameter was frozen, but its old gradient was still there, and the optimizer continued to move it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pitfall_lab.trace import T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that froze parameters which an optimizer then still moved."""
-    told: set[object] = set()
+    reported: set[object] = set()
     for label, moments in lives(story).items():
         frozen: Moment | None = None
         for moment in moments:
@@ -25,8 +25,8 @@ def find(story: Story) -> Iterator[Finding]:
                 frozen = None  # it was thawed
             elif moment.kind == "used" and frozen is not None and stepper(story, moment.step) is not None and moment.grad is not None:
                 place = story.span(frozen.step)
-                if place not in told and _moved(story, label, moment):
-                    told.add(place)
+                if place not in reported and _moved(story, label, moment):
+                    reported.add(place)
                     yield _finding(story, label, frozen, moment)
 
 
@@ -56,8 +56,8 @@ def _finding(story: Story, label: str, frozen: Moment, used: Moment) -> Finding:
             zh=f"{froze.zh}冻结了 {name.zh}，但它的旧梯度还在，所以{update.zh}继续移动它：{numbers(old)} 变成了 {numbers(new)}。",
         ),
         T(
-            en=f"`requires_grad = False` only says that no new gradient is computed. The optimizer does not ask for it: it moves every "
-            f"parameter it was given whose `.grad` is not `None`. {capital(gradient.en)} is {numbers(left)} here"
+            en=f"`requires_grad = False` only says that no new gradient is computed. The optimizer does not read it: it moves "
+            f"every parameter it was given whose `.grad` is not `None`. {capital(gradient.en)} is {numbers(left)} here"
             + (
                 "; even a gradient of zero moves it, by momentum or weight decay."
                 if left is not None and not difference(left, [0.0] * 999)
@@ -114,7 +114,7 @@ RULE = Rule(
         en="`requires_grad` belongs to the recording of computations: without it no gradient is computed for the parameter in later "
         "backwards. `.grad` and the optimizer's own memory (momentum, Adam's averages) stay as they are. `step()` updates every "
         "parameter of its list that has a `.grad`, be it old or zero; with momentum, Adam or weight decay even a zero gradient moves it. "
-        "`zero_grad()` sets gradients to `None` unless told otherwise, and a parameter with `.grad` equal to `None` is left alone.",
+        "`zero_grad()` sets gradients to `None` by default, and a parameter with `.grad` equal to `None` is left alone.",
         zh="`requires_grad` 只影响计算的记录：关掉之后，以后的反向传播不再为这个参数计算梯度。`.grad` 和优化器自己的记忆（动量、Adam 的平均"
         "值）都不变。`step()` 更新列表中每个有 `.grad` 的参数，不管它是旧的还是零；有动量、Adam 或权重衰减时，零梯度也会移动它。"
         "`zero_grad()` 默认把梯度设为 `None`，而 `.grad` 为 `None` 的参数不会被动。",
@@ -154,7 +154,7 @@ for epoch in range(4):
             "base.requires_grad = False",
             "base.grad.zero_()",
             T(
-                en="A gradient of zero is still a gradient: momentum goes on moving `base`, and the next backward fills it again.",
+                en="A gradient of zero is still a gradient: momentum continues to move `base`, and the next backward fills it again.",
                 zh="零梯度也是梯度：动量继续移动 `base`，下一次反向传播又会填上新的梯度。",
             ),
         ),

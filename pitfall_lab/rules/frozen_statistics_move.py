@@ -1,4 +1,4 @@
-"""PL908: a frozen network went on changing the running statistics of its batch norm, because it stayed in training mode."""
+"""PL908: the running statistics of a frozen network's batch norm still changed, because it was in training mode."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ RULE = Rule(
     code="PL908",
     name="frozen-statistics-move",
     severity="warning",
-    title=T(en="A frozen network's running statistics go on changing", zh="冻结的网络的运行统计量仍在改变"),
+    title=T(en="A frozen network's running statistics still change", zh="冻结的网络的运行统计量仍在改变"),
     what=T(
         en="A program freezes a trained part of a network and trains the rest, but the frozen part still measures the mean and variance "
         "of the "

@@ -29,13 +29,13 @@ class Frozen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that froze weights of zeros which an optimizer holds, and which layers go on multiplying with."""
-    told = set()
+    """One finding for each line that froze weights of zeros which an optimizer holds, and with which layers still multiply."""
+    reported = set()
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     for label in held:
         found = _frozen(story, label)
-        if found is not None and story.span(found.freezing.step) not in told:
-            told.add(story.span(found.freezing.step))
+        if found is not None and story.span(found.freezing.step) not in reported:
+            reported.add(story.span(found.freezing.step))
             yield _finding(story, found)
 
 
@@ -95,7 +95,7 @@ def _update(story: Story, found: Frozen) -> int | None:
 
 
 def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
-    """Freeze first: the statement that froze goes before the one that made the weight, where both stand in one block."""
+    """Freeze first: the statement that froze goes before the one that made the weight, if both are in one block."""
     program = story.program
     storage = (story.tensor(found.weight) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
@@ -114,7 +114,7 @@ def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
 
 
 def _around(program: Program, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statement and those that it stands in, up to the function."""
+    """The statement and those around it, up to the function."""
     for each in (statement, *program.ancestors(statement)):
         if isinstance(each, Function | ast.ClassDef):
             return
@@ -136,10 +136,9 @@ RULE = Rule(
     ),
     why=T(
         en="Adapters (LoRA, zero convolutions) begin as zeros so that the model computes at first what it did before; their gradient is "
-        "not "
-        "zero, so they learn. A loop over `model.parameters()` with `requires_grad = False` does not ask when a parameter came in. An "
-        "optimizer takes parameters that do not require gradients, and `step()` passes over them. The head still learns, so the loss goes "
-        "down, and nothing shows that the adapters do nothing.",
+        "not zero, so they learn. A loop over `model.parameters()` with `requires_grad = False` does not depend on when a parameter was "
+        "added. An optimizer takes parameters that do not require gradients, and `step()` passes over them. The head still learns, so "
+        "the loss goes down, and nothing shows that the adapters do nothing.",
         zh="适配器（LoRA、零卷积）从零开始，使模型起初的计算与原来一样；它们的梯度不是零，所以会学习。对 `model.parameters()` 循环设置 "
         "`requires_grad = False` 时，不会问参数是何时加进来的。优化器接受不需要梯度的参数，`step()` 会跳过它们。输出层仍在学习，损失照样"
         "下降，看不出适配器"

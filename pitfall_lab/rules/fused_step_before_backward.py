@@ -1,6 +1,6 @@
 """PL304: a fused optimizer stepped between a forward pass and its backward. It writes without being counted: a wrong gradient, no error.
 
-A special case of PL301, and the silent twin of PL104.
+A special case of PL301, and the silent form of PL104.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ RULE = Rule(
     ),
     why=T(
         en="Torch finds out that memory kept for backward was changed by its *version*: a number that each write in place makes larger. "
-        "The usual optimizers write with `add_` and the like, which count. `fused=True` hands all parameters to one hand-written "
-        "kernel, which is fast and does not count (measured on torch 2.13, on the CPU). So the check that protects everybody else is "
-        "blind to it. A fused optimizer is fine in ordinary training, where each step comes after all backwards that use the "
+        "The usual optimizers write with `add_` and the like, which count. `fused=True` passes all parameters to one hand-written "
+        "kernel, which is fast and does not count (measured on torch 2.13, on the CPU). So the check that works for all other optimizers "
+        "does not see it. A fused optimizer is fine in ordinary training, where each step comes after all backwards that use the "
         "parameters.",
         zh="torch 靠*版本*发现为反向传播留下的内存被修改：每次就地写入都让这个数变大。普通优化器用 `add_` 之类写入，会被计数。"
         "`fused=True` 把所有参数交给一个手写的内核，速度快，却不计数（在 torch 2.13 的 CPU 上测得）。于是保护其他人的检查对它视而不见"

@@ -18,11 +18,11 @@ def find(story: Story) -> Iterator[Finding]:
     if story.trace.outcome.kind != "finished":
         return
     aliases = Aliases(story, "grad")
-    told = set()
+    reported = set()
     for kept in (*aliases.compared(), *aliases.collected(), *_read_by_name(story, aliases)):
         place = story.span(kept.made.step)
-        if place not in told and _replaces(story, kept):
-            told.add(place)
+        if place not in reported and _replaces(story, kept):
+            reported.add(place)
             yield _finding(story, kept)
 
 
@@ -65,8 +65,8 @@ def _finding(story: Story, kept: Kept) -> Finding:
             zh=f"{here.zh}留下的是梯度本身，而不是副本：{changed.zh}{how.zh}，于是{then.zh}。",
         ),
         T(
-            en=f"`{code}` is the tensor that torch goes on using for this parameter. As long as it is there, each backward adds to it in "
-            "place, and `zero_()` clears it in place; whoever keeps it sees that.",
+            en=f"`{code}` is the tensor that torch continues to use for this parameter. As long as it is there, each backward adds to it "
+            "in place, and `zero_()` clears it in place; a name that was kept for it shows that.",
             zh=f"`{code}` 就是 torch 为这个参数一直使用的张量。只要它还在，每次反向传播都就地加到它上面，`zero_()` 也就地清零；"
             "留着它的人都会看到这些变化。",
         ),
@@ -95,7 +95,7 @@ RULE = Rule(
         en="The first backward makes a tensor for the gradient of each parameter and puts it into `.grad`. Later ones *accumulate*: they "
         "add into this very tensor. `grads.append(w.grad)` in a loop therefore collects one tensor many times. After "
         "`optimizer.zero_grad()`, which sets `.grad` to `None`, the next backward makes a new tensor, and what was kept is safe: such "
-        "programs work by luck until somebody writes `zero_grad(set_to_none=False)` or accumulates over batches.",
+        "programs work by luck until someone writes `zero_grad(set_to_none=False)` or accumulates over batches.",
         zh="第一次反向传播为每个参数的梯度创建一个张量，放进 `.grad`。之后的反向传播会*累积*：加到这同一个张量上。因此循环里的 "
         "`grads.append(w.grad)` 是把同一个张量收集了许多次。`optimizer.zero_grad()` 会把 `.grad` 设为 `None`，下一次反向传播就创建新的"
         "张量，留下的东西便是安全的：这样的程序靠运气工作，直到有人写了 `zero_grad(set_to_none=False)` 或跨批次累积。",

@@ -19,14 +19,14 @@ from pitfall_lab.trace import Event, T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each pair of backwards that added the same part of a gradient twice before an update used it."""
-    told = set()
+    reported = set()
     for label, moments in lives(story).items():
         for number, (first, second) in enumerate(pairwise(moments)):
             if first.kind != "added" or second.kind != "added" or first.event.step == second.event.step:
                 continue
             place = (story.span(first.step), story.span(second.step))
-            if place not in told and _used(moments[number + 2 :]) and _contains(story, second.event, first.event):
-                told.add(place)
+            if place not in reported and _used(moments[number + 2 :]) and _contains(story, second.event, first.event):
+                reported.add(place)
                 yield _finding(story, label, first, second)
 
 
@@ -148,7 +148,7 @@ print(w.grad)
             "total = total + (w * x - 1).square()",
             "total = (total + (w * x - 1).square()).clone()",
             T(
-                en="`clone()` copies the numbers and keeps the way back.",
+                en="`clone()` copies the numbers and keeps the graph.",
                 zh="`clone()` 复制数值，仍保留回去的路。",
             ),
         ),

@@ -72,8 +72,8 @@ RULE = Rule(
     severity="error",
     title=T(en="A training loop goes back through a result computed before the loop", zh="训练循环沿着循环之前算好的结果反向传播"),
     what=T(
-        en="A loop asks for gradients in every round, but what it asks about was computed only once, before the loop. Put the "
-        "computation of the loss inside the loop: each round needs the result for the weights of that round.",
+        en="A loop computes gradients in every round, but the loss was computed only once, before the loop. Put the computation of the "
+        "loss inside the loop: each round needs the result for the weights of that round.",
         zh="循环的每一轮都求梯度，但所求的东西只在循环之前计算过一次。请把损失的计算放进循环：每一轮都需要用当轮的权重得到的结果。",
     ),
     why=T(
@@ -113,7 +113,7 @@ print(w.detach())
             "loss.backward()",
             "loss.backward(retain_graph=True)",
             T(
-                en="The record is kept, but the weights it speaks of have been updated: torch refuses for that reason instead.",
+                en="The record is kept, but the weights in it have been updated: torch raises for that reason instead.",
                 zh="记录保留下来了，但它所涉及的权重已经更新：torch 会因此报另一个错。",
             ),
         ),

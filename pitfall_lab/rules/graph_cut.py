@@ -25,7 +25,7 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because its start had lost its way back, and for each term that lost it silently."""
+    """One finding for each backward that torch refused because its root had no graph, and for each term that silently lost its graph."""
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
     for step, failure in story.failures("no-gradient"):
@@ -39,21 +39,21 @@ def find(story: Story) -> Iterator[Finding]:
         if lost.cuts[0].kind != "gradient":
             yield _silent(story, lost)
     yield from _ended(story)
-    told = {lost.cuts[0].event.step for lost in flow.lost_terms()}
-    yield from (_unreached(story, found) for found in flow.unreached() if found.cut.event.step not in told)
+    reported = {lost.cuts[0].event.step for lost in flow.lost_terms()}
+    yield from (_unreached(story, found) for found in flow.unreached() if found.cut.event.step not in reported)
 
 
 def _ended(story: Story) -> Iterator[Finding]:
-    """One finding for each ``torch.tensor(result, requires_grad=True)`` that gradients ended at, where nobody looked at them."""
-    told = set()
+    """One finding for each ``torch.tensor(result, requires_grad=True)`` at which gradients ended and were never read."""
+    reported = set()
     for event in story.calls("tensor"):
         source = event.operands[0].label if event.operands and event.results and event.error is None else None
         moments = lives(story).get(event.results[0]) if source is not None else None
         if not moments or source is None or not (story.tensor(source, event.step) or {}).get("requires_grad"):
             continue
         read = any(use.op in ("torch.Tensor.grad.__get__", "torch.autograd.grad") for use in story.uses(event.results[0]))
-        if not read and event.span not in told and all(m.kind == "added" for m in moments):
-            told.add(event.span)
+        if not read and event.span not in reported and all(m.kind == "added" for m in moments):
+            reported.add(event.span)
             yield _copied(story, Cut("copy", event, source), moments[0].step)
 
 
@@ -70,7 +70,7 @@ def _copied(story: Story, cut: Cut, step: int) -> Finding:
         _explanation(cut, value),
         related=[
             story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
-            story.related("backward", step, T(en="the gradient reaches the copy, and nobody reads it", zh="梯度只到达副本，没有人读取它")),
+            story.related("backward", step, T(en="the gradient reaches the copy, and is never read", zh="梯度只到达副本，没有人读取它")),
         ],
         fixes=[replace(fix, meaning="term") for fix in reconnections(story, [cut])],
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
@@ -96,7 +96,7 @@ def _silent(story: Story, lost: Lost) -> Finding:
             *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
               for at in _same_kind(story, lost.cuts)],
             story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
-            story.related("backward", step, T(en="the way back starts here, past it", zh="从这里往回走，却绕过了它")),
+            story.related("backward", step, T(en="backward starts here and does not reach it", zh="从这里往回走，却绕过了它")),
         ],
         fixes=[replace(fix, meaning="term") for fix in reconnections(story, lost.cuts)],
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
@@ -130,7 +130,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         ),
         related=[
             story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
-            story.related("backward", step, T(en="the way back starts here and ends there", zh="从这里往回走，到那里为止")),
+            story.related("backward", step, T(en="backward starts here and ends there", zh="从这里往回走，到那里为止")),
             Related("step", update.span, None, T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做")),
         ],
         fixes=(*reconnections(story, [cut]), *_cut_elsewhere(story, found)),
@@ -184,14 +184,14 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
         span,
         cut.event.step,
         T(
-            en=f"{capital(here.en)} {how.en}, and with that the record of how {lost.en} was computed ends: from {loss.en} there is no "
-            f"way back to any parameter on {back.en}.",
+            en=f"{capital(here.en)} {how.en}, and with that the record of how {lost.en} was computed ends: from {loss.en} the backward "
+            f"on {back.en} reaches no parameter.",
             zh=f"{here.zh}{how.zh}，{lost.zh} 的计算记录就到此为止：在{back.zh}，从 {loss.zh} 再也回不到任何参数。",
         ),
         _explanation(cut, lost),
         related=[
             *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断")) for at in same],
-            story.related("backward", step, T(en="the way back starts here, finds nothing, and torch raises", zh="从这里往回走，"
+            story.related("backward", step, T(en="backward starts here, finds no graph, and torch raises", zh="从这里往回走，"
                 "却无路可走，torch 报错")),
         ],
         fixes=reconnections(story, cuts),
@@ -212,7 +212,7 @@ def _how(story: Story, cut: Cut) -> T:
     texts = {
         "number": T(en="turns a tensor into plain Python numbers", zh="把张量变成了普通的 Python 数"),
         "copy": T(en="copies only the numbers of a tensor into a new one", zh="只把一个张量的数值复制到新的张量里"),
-        "integer": T(en="turns a result into whole numbers or truth values", zh="把结果变成了整数或真假值"),
+        "integer": T(en="turns a result into integers or booleans", zh="把结果变成了整数或真假值"),
         "no_grad": T(en="computes while recording is switched off", zh="在关闭记录的情况下进行计算"),
         "detach": T(en="takes a tensor without its history", zh="取了一个不带历史的张量"),
     }
@@ -255,8 +255,8 @@ def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
             zh=f"{text.zh}{lost.zh} 是要训练的，但在这里由它算出的结果并不知道这一点，之后的一切也都如此。",
         )
     return T(
-        en=f"{text.en} {capital(lost.en)} still had a way back to what is trained; its result does not, and everything after it inherits "
-        "that.",
+        en=f"{text.en} {capital(lost.en)} still had a graph that leads to what is trained; its result does not, and neither has anything "
+        "after it.",
         zh=f"{text.zh}{lost.zh} 本来还能回到要训练的参数，而它的结果不能，之后的一切也都如此。",
     )
 
@@ -327,7 +327,7 @@ def _fix(shown: str, edits: tuple[Edit, ...]) -> Fix:
     shown = " ".join(shown.split())
     if shown.endswith(".stack"):
         return Fix(T(en=f"Keep the tensors and join them with `{shown}`", zh=f"保留张量，用 `{shown}` 合并"), edits, meaning="connect")
-    return Fix(T(en=f"Go on with the tensor itself: `{shown}`", zh=f"继续使用张量本身：`{shown}`"), edits, meaning="connect")
+    return Fix(T(en=f"Use the tensor itself: `{shown}`", zh=f"继续使用张量本身：`{shown}`"), edits, meaning="connect")
 
 
 def _bare(node: ast.expr) -> ast.expr:
@@ -369,15 +369,15 @@ RULE = Rule(
     code="PL504",
     name="graph-cut",
     severity="error",
-    title=T(en="The way back from the loss to the parameters is cut", zh="从损失回到参数的路被切断"),
+    title=T(en="The graph from the loss to the parameters is cut", zh="从损失回到参数的路被切断"),
     what=T(
-        en="A value on the way to the loss was turned into plain numbers, so torch cannot tell any more which parameters it came from. "
+        en="A value on the way to the loss was turned into plain numbers, so torch no longer knows which parameters it came from. "
         "Stay with tensors from the parameters to the loss, and take numbers out only for printing.",
         zh="通往损失的某个值变成了普通的数，torch 因此再也不知道它来自哪些参数。从参数到损失之间请一直使用张量，只在打印时才取出数值。",
     ),
     why=T(
         en="While your program computes, every result remembers the operation and the inputs it came from: this is the *graph*, and "
-        "`backward()` walks it from the loss to the parameters. Some calls answer with numbers only. `item()`, `tolist()`, `float()` and "
+        "`backward()` walks it from the loss to the parameters. Some calls return numbers only. `item()`, `tolist()`, `float()` and "
         "`numpy()` leave torch; `torch.tensor(x)` makes a new starting point; `detach()` and `.data` drop the history on purpose; "
         "`argmax`, comparisons and integer casts have no derivative; and inside `torch.no_grad()` nothing is recorded. If such a call "
         "stands between all parameters and the loss, torch says that the loss *does not require grad*. If it stands before some of them "
@@ -421,7 +421,7 @@ for step in range(2):
             "loss = torch.tensor(errors).mean()",
             "loss = torch.tensor(errors, requires_grad=True).mean()",
             T(
-                en="The error is gone, because the way back now ends at a new starting point. `w.grad` stays `None`: nothing is trained.",
+                en="The error is gone, because backward now ends at a new starting point. `w.grad` stays `None`: nothing is trained.",
                 zh="不再报错，因为往回走的路现在止于一个新的起点。`w.grad` 一直是 `None`：什么也没有训练。",
             ),
         ),

@@ -35,7 +35,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
             "小，再"
             f"复制出来。torch 把这算作一次写入，到{later.zh}便停下来，因为{then.zh}用过的数已经没有了。",
         ),
-        fixes=sorted(general.fixes, key=lambda fix: fix.meaning != "same"),  # a copy of the table is what torch's documentation asks for
+        fixes=sorted(general.fixes, key=lambda fix: fix.meaning != "same"),  # torch's documentation recommends a copy of the table
     )
 
 

@@ -58,7 +58,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.related(
             "backward",
             step,
-            T(en="the next round's backward wants to go on into it, and torch raises", zh="下一轮的反向传播要继续走进去，torch 报错"),
+            T(en="the next round's backward continues into it, and torch raises", zh="下一轮的反向传播要继续走进去，torch 报错"),
         ),
     ]
     if used is not None:
@@ -163,8 +163,8 @@ def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.s
     for statement in (n for n in program.nodes if isinstance(n, ast.Assign)):
         for target in flat_targets(statement.targets[0]):
             owner = program.segment(target)
-            told = owner in names or bool(reads(program, statement.value) & set(names))
-            if isinstance(target, ast.Attribute) and told and program.stands_alone(statement):
+            reported = owner in names or bool(reads(program, statement.value) & set(names))
+            if isinstance(target, ast.Attribute) and reported and program.stands_alone(statement):
                 yield statement, owner, f"{owner} = {owner}.detach()"
                 yield statement, owner, f"{owner} = tuple(part.detach() for part in {owner})"
 
@@ -175,7 +175,7 @@ RULE = Rule(
     severity="error",
     title=T(en="A value carried through a loop drags earlier rounds into backward", zh="循环中传递的值把之前各轮拖进了反向传播"),
     what=T(
-        en="A loop hands a result on to its next round, and with it the whole computation that led there. The next round's gradients "
+        en="A loop passes a result on to its next round, and with it the whole computation that led there. The next round's gradients "
         "then want to go back through the rounds before it, whose records are gone. Cut the value off with `detach()` where a round "
         "begins.",
         zh="循环把一个结果传给下一轮，也把得到它的整个计算一起传了过去。于是下一轮求梯度时要沿着之前各轮往回走，而它们的记录已经没有了。"

@@ -40,11 +40,11 @@ def find(story: Story) -> Iterator[Finding]:
             registration = registrations.get(event.scope[-1].rsplit(".", 1)[-1]) or _of_lambda(story, registrations, event)
             if registration is not None:
                 lines[(registration, event.span)].append(event)
-    told = set[ast.Call]()
+    reported = set[ast.Call]()
     for (registration, _), runs in lines.items():
         counts = _counts(runs, backwards)
-        if registration not in told and len(counts) >= ROUNDS and counts[0] > 0 and _grows(counts):
-            told.add(registration)
+        if registration not in reported and len(counts) >= ROUNDS and counts[0] > 0 and _grows(counts):
+            reported.add(registration)
             yield _finding(story, Piling(registration, tuple(runs), counts))
 
 

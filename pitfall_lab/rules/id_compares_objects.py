@@ -1,4 +1,4 @@
-"""PL708: ``id()`` or ``is`` was asked whether two tensors share memory. Both compare Python objects."""
+"""PL708: ``id()`` or ``is`` was used to test whether two tensors share memory. Both compare Python objects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _is_id(node: ast.expr) -> bool:
 
 
 def _is_fleeting(node: ast.expr) -> bool:
-    """An object that is made anew each time it is asked for: ``x.data``, ``x.detach()``."""
+    """An expression that returns a new object each time: ``x.data``, ``x.detach()``."""
     function = node.func if isinstance(node, ast.Call) else node
     return isinstance(function, ast.Attribute) and function.attr in TEMPORARY
 
@@ -84,7 +84,7 @@ def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labe
     truth = T(en="do share memory", zh="确实共用内存") if shares else T(en="do not share memory", zh="并不共用内存")
     names = [program.segment(side) for side in sides]
     why = T(
-        en=f"`{names[0]}` makes a new Python object each time it is asked for, and it is gone at once; the next one may get its number, or "
+        en=f"`{names[0]}` makes a new Python object each time, and it is gone at once; the next one may get its number, or "
         "not. The answer is chance.",
         zh=f"每次求 `{names[0]}` 都会新建一个 Python 对象，随即消失；下一个对象可能得到同一个编号，也可能得不到。答案全凭运气。",
     ) if fleeting else T(
@@ -99,8 +99,8 @@ def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labe
             zh=f"{here.zh}比较的是 Python 对象，与内存无关：这两个张量{truth.zh}。",
         ),
         T(
-            en=f"`id` gives the number of an object in Python, and `is` compares such numbers. {why.en} `data_ptr()` of the storage tells "
-            "where the memory is.",
+            en=f"`id` gives the number of an object in Python, and `is` compares such numbers. {why.en} `data_ptr()` of the storage is "
+            "the address of the memory.",
             zh=f"`id` 给出对象在 Python 中的编号，`is` 比较的也是这种编号。{why.zh}内存在哪里，要问存储的 `data_ptr()`。",
         ),
         related=[
@@ -134,7 +134,7 @@ RULE = Rule(
     why=T(
         en="A tensor is a small Python object beside a *storage*, the memory with the numbers. Views, `detach()` and `.data` make new "
         "objects on the same storage: `id` differs and memory does not. Objects without a name are worse: `id(x.data)` belongs to an "
-        "object that is gone when the line goes on, and Python may give its number to the next one, so `id(x.data) == id(y.data)` can "
+        "object that is gone before the line ends, and Python may give its number to the next one, so `id(x.data) == id(y.data)` can "
         "be true for tensors that share nothing. `data_ptr()` gives the address of a tensor's first element; for the whole memory ask "
         "its storage.",
         zh="张量是一个小的 Python 对象，旁边是*存储*，即存放数值的内存。视图、`detach()` 和 `.data` 会在同一个存储上新建对象：`id` 不同，"

@@ -29,15 +29,15 @@ class Ignored:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each custom Function whose backward computes from other tensors only."""
-    told = set()
+    reported = set()
     for node in story.nodes.values():
         function = str(node.get("name") or "").removesuffix(SUFFIX)
-        if function == node.get("name") or function in told or node.get("ran") is None:
+        if function == node.get("name") or function in reported or node.get("ran") is None:
             continue
         backward = story.outer_call(node["ran"])
         calls = _calls(story, function, backward)
         if backward is not None and calls and _counts(node) and _from_elsewhere(story, calls, backward):
-            told.add(function)
+            reported.add(function)
             yield _finding(story, Ignored(function, node, backward, calls))
 
 
@@ -86,10 +86,9 @@ def _finding(story: Story, found: Ignored) -> Finding:
             zh=f"{name}（{here.zh}）从未使用交给它的梯度，因此损失中 `{found.function}` 之后的部分都不起作用：它前面的梯度是错的。",
         ),
         T(
-            en=f"On {back.en} torch hands {name} how the loss changes with its result: {shown}. By the chain rule that is multiplied by "
-            "how "
-            "the result changes with the input. What is returned here was computed from saved tensors only, as if the incoming gradient "
-            "were 1.",
+            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown}. By the chain rule that is multiplied "
+            "by how the result changes with the input. What is returned here was computed from saved tensors only, as if the incoming "
+            "gradient were 1.",
             zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown}。按链式法则，要把它乘以结果随输入的变化。这里返回的只由保"
             "存的张量算出，"
             "就好像传入的梯度是 1 一样。",
@@ -135,8 +134,8 @@ RULE = Rule(
     ),
     why=T(
         en="`backward(ctx, grad_output)` does one step of the chain rule. `grad_output` says how the loss changes with each number of the "
-        "Function's result; it comes from whatever follows it: later layers, a mean, a weight in the loss. Torch takes what is returned as "
-        "it is and hands it on. A test with `result.sum().backward()` does not show the mistake, because there `grad_output` is all "
+        "Function's result; it comes from whatever follows it: later layers, a mean, a weight in the loss. Torch passes on what "
+        "is returned as it is. A test with `result.sum().backward()` does not show the mistake, because there `grad_output` is all "
         "ones; `torch.autograd.gradcheck` does.",
         zh="`backward(ctx, grad_output)` 完成链式法则中的一步。`grad_output` 说的是损失随 Function 结果的每个数如何变化，它来自后面的一"
         "切：后面的"

@@ -35,7 +35,7 @@ def _finding(story: Story, lost: LostWrite) -> Finding:
             zh=f"{here.zh}修改的是 {source.zh} 中部分元素的副本；{source.zh} 本身的值没有变。",
         ),
         T(
-            en=f"`{text}` picks elements by a mask or by a list of positions. They need not lie evenly in memory, so torch puts them "
+            en=f"`{text}` picks elements by a mask or by a list of positions. They need not be evenly spaced in memory, so torch puts them "
             f"into new memory. `{statement_text(story, span)}` writes there, and nothing reads that memory afterwards: the change is lost.",
             zh=f"`{text}` 用掩码或位置列表挑选元素。它们在内存中不一定均匀排列，所以 torch 把它们放进新的内存。"
             f"`{statement_text(story, span)}` 写入的是那里，之后没有任何地方读取它：这次修改丢失了。",
@@ -89,8 +89,8 @@ RULE = Rule(
     ),
     why=T(
         en="There are two kinds of indexing. Numbers and slices (`x[0]`, `x[1:3]`, `x[:, None]`) describe evenly spaced memory; torch "
-        "answers with a *view*, another way to look at the same memory, and `x[1:3].zero_()` changes `x`. Masks, lists and index tensors "
-        "(*advanced indexing*) may ask for any elements in any order; torch copies them. But an assignment to the brackets is another "
+        "returns a *view*, another way to look at the same memory, and `x[1:3].zero_()` changes `x`. Masks, lists and index tensors "
+        "(*advanced indexing*) may select any elements in any order; torch copies them. But an assignment to the brackets is another "
         "operation: `x[mask] = 0` calls `x.__setitem__`, which writes into `x` itself, whatever the index.",
         zh="索引有两种。数字和切片（`x[0]`、`x[1:3]`、`x[:, None]`）描述的是均匀间隔的内存；torch 给出*视图*，即看同一块内存的另一种方式，"
         "`x[1:3].zero_()` 会修改 `x`。掩码、列表和下标张量（*高级索引*）可以按任意次序要求任意元素；torch 会复制它们。而对方括号赋值是"

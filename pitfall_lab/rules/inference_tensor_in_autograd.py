@@ -111,7 +111,7 @@ RULE = Rule(
     why=T(
         en="Both switch off the record of operations (the *graph*). `no_grad()` goes no further: what it makes are ordinary tensors "
         "without a history, fit to be targets or inputs. `inference_mode()` also leaves out the *version counter*, which every "
-        "ordinary tensor has and which tells backward whether a saved tensor was overwritten; that makes it a little faster. A tensor "
+        "ordinary tensor has and by which backward notices that a saved tensor was overwritten; that makes it a little faster. A tensor "
         "without one cannot be trusted by backward, so it may not be saved for it. It is meant for predictions that leave torch. "
         "`detach()` does not help, because it shares the memory that is not counted; `clone()` copies the numbers into memory that is.",
         zh="两者都关闭运算的记录（*计算图*）。`no_grad()` 只做这一件事：它创建的是没有历史的普通张量，可以用作目标或输入。"
@@ -151,7 +151,7 @@ print(w.grad)
             "(w * scale)",
             "(w.detach() * scale)",
             T(
-                en="Now nothing asks for a gradient in this line, and the backward that was wanted has nowhere to go: it raises.",
+                en="Now nothing in this line requires a gradient, and the backward that was wanted has no graph: it raises.",
                 zh="现在这一行没有什么要求梯度，想要的反向传播无处可去：它会报错。",
             ),
         ),

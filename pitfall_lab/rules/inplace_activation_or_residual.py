@@ -1,4 +1,4 @@
-"""PL105: an activation told to work in place, or a residual added with ``+=``, wrote over a tensor that backward needs.
+"""PL105: an activation with ``inplace=True``, or a residual added with ``+=``, wrote over a tensor that backward needs.
 
 A special case of PL101: the write does not look like one (``act(h)``), or looks like the formula of the paper (``h += x``).
 """

@@ -104,7 +104,7 @@ RULE = Rule(
     why=T(
         en="Two tensors of different *shapes* are combined by *broadcasting*: shapes are lined up from the right, and a dimension of "
         "length 1, or a missing one, is stretched. `a + b` puts the result into new memory of the stretched shape. `a += b`, "
-        "`a.add_(b)` and their kin write it into the memory of `a`: there `b` may be stretched, but `a` may not.",
+        "`a.add_(b)` and the like write it into the memory of `a`: there `b` may be stretched, but `a` may not.",
         zh="不同*形状*的两个张量通过*广播*相互运算：形状从右边对齐，长度为 1 或缺少的维度被拉伸。`a + b` 把结果放进拉伸后形状的新内存。"
         "`a += b`、`a.add_(b)` 等则写进 `a` 的内存：这时 `b` 可以被拉伸，`a` 不可以。",
     ),

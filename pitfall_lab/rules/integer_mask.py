@@ -21,12 +21,12 @@ FEW = 3
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that treats whole numbers 0 and 1 as if they were false and true."""
-    told = set()
+    reported = set()
     for event in story.calls(*TURNED, "__getitem__"):
         place = story.span(event.step)
-        mask = _mask(story, event) if place not in told and event.error is None and event.results else None
+        mask = _mask(story, event) if place not in reported and event.error is None and event.results else None
         if mask is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, event, mask)
 
 

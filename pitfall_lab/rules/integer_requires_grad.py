@@ -1,4 +1,4 @@
-"""PL801: a gradient was asked for whole numbers. Torch refuses at once."""
+"""PL801: ``requires_grad`` was set for a tensor of integers. Torch raises at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.syntax import called, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, Failure, T
 
-ASKS = {"requires_grad", "requires_grad_"}
+SWITCHES = {"requires_grad", "requires_grad_"}
 FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like", "as_tensor"}
 
 
@@ -21,13 +21,14 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each request for gradients that torch refused because of the type of the numbers."""
     for step, failure in story.failures("dtype"):
         event = story.event(step)
-        if event is not None and _asks(event):
+        if event is not None and _switches_on(event):
             yield _finding(story, event, failure)
 
 
-def _asks(event: Event) -> bool:
-    """Does the call ask for gradients: the attribute, the method, or ``requires_grad=True`` in a factory?"""
-    return event.name in ASKS or (event.name in FACTORIES and any(o.name == "requires_grad" and o.text == "True" for o in event.operands))
+def _switches_on(event: Event) -> bool:
+    """Does the call switch ``requires_grad`` on: the attribute, the method, or ``requires_grad=True`` in a factory?"""
+    given = any(o.name == "requires_grad" and o.text == "True" for o in event.operands)
+    return event.name in SWITCHES or (event.name in FACTORIES and given)
 
 
 def _finding(story: Story, event: Event, failure: Failure) -> Finding:
@@ -37,7 +38,7 @@ def _finding(story: Story, event: Event, failure: Failure) -> Finding:
     here = at_line(story, span)
     kind = T(en=f" of type `{dtype}`", zh=f"（类型 `{dtype}`）") if dtype else T(en="", zh="")
     related = [story.related("read", event.step, T(
-        en=f"`{statement_text(story, span)}` asks for a gradient, and torch raises",
+        en=f"`{statement_text(story, span)}` sets `requires_grad`, and torch raises",
         zh=f"`{statement_text(story, span)}` 要求梯度，torch 报错",
     ))]  # fmt: skip
     born = (tensor or {}).get("born")
@@ -46,7 +47,8 @@ def _finding(story: Story, event: Event, failure: Failure) -> Finding:
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} asks for the gradient of whole numbers{kind.en}; only numbers with a fractional part can have one.",
+            en=f"{capital(here.en)} sets `requires_grad` for integers{kind.en}; only floating-point and complex tensors can have a "
+            "gradient.",
             zh=f"{here.zh}要求整数{kind.zh}的梯度；只有带小数的数才能有梯度。",
         ),
         T(
@@ -74,20 +76,20 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
     """``dtype=torch.float32`` where the tensor is made."""
-    if not isinstance(node, ast.Call) or called(node) in ASKS:
+    if not isinstance(node, ast.Call) or called(node) in SWITCHES:
         return None
     title = T(en="Make floating point numbers from the start", zh="一开始就创建浮点数")
     given = next((k for k in node.keywords if k.arg == "dtype"), None)
     if given is not None:
         return Fix(title, program.replace((given.value, f"{torch}.float32")))
-    asked = next((k for k in node.keywords if k.arg == "requires_grad"), None)
-    if asked is None:
+    switch = next((k for k in node.keywords if k.arg == "requires_grad"), None)
+    if switch is None:
         return None
-    return Fix(title, program.replace((asked, f"dtype={torch}.float32, {program.segment(asked)}")))
+    return Fix(title, program.replace((switch, f"dtype={torch}.float32, {program.segment(switch)}")))
 
 
 def _converted(program: Program, node: ast.AST) -> Fix | None:
-    """``x = x.float().requires_grad_()`` where the request stands alone."""
+    """``x = x.float().requires_grad_()`` if the call is a statement of its own."""
     statement = program.statement(node)
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute):
@@ -107,9 +109,9 @@ RULE = Rule(
     code="PL801",
     name="integer-requires-grad",
     severity="error",
-    title=T(en="A gradient was asked for whole numbers", zh="对整数要求了梯度"),
+    title=T(en="`requires_grad` was set for integers", zh="对整数要求了梯度"),
     what=T(
-        en="A gradient was asked for numbers without a fractional part. A gradient measures the effect of a very small change, and `1`, "
+        en="`requires_grad` was set for a tensor of integers. A gradient measures the effect of a very small change, and `1`, "
         "`2`, `3` cannot change a little. Write `1.0, 2.0, 3.0`, or convert the numbers first.",
         zh="对没有小数部分的数要求了梯度。梯度衡量极小变化的影响，而 `1`、`2`、`3` 不能只变一点点。请写成 `1.0, 2.0, 3.0`，或先转换类型。",
     ),

@@ -38,11 +38,11 @@ class Loss:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that writes a fraction into whole numbers."""
-    told = set()
+    reported = set()
     for event in story.calls(*CONVERTING):
         span = story.span(event.step)
-        if span not in told and (loss := _loss(story, event)) is not None:
-            told.add(span)
+        if span not in reported and (loss := _loss(story, event)) is not None:
+            reported.add(span)
             yield _finding(story, loss)
 
 

@@ -1,4 +1,4 @@
-"""PL806: small whole numbers left their range and came out at its other end, and the program goes on to measure with them."""
+"""PL806: small whole numbers left their range and came out at its other end, and the program measures with them afterwards."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Wrapped:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose result left the range of its type, where the result is measured or converted afterwards."""
-    told = set()
+    reported = set()
     for event in story.calls(*NAMES):
         place = story.span(event.step)
-        if place not in told and event.error is None and event.results and (found := _wrapped(story, event)) is not None:
-            told.add(place)
+        if place not in reported and event.error is None and event.results and (found := _wrapped(story, event)) is not None:
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -80,7 +80,7 @@ def _wrapped(story: Story, event: Event) -> Wrapped | None:
 
 
 def _sides(kind: str, one: float | None, other: float | None, got: float, bounds: tuple[int, int]) -> tuple[int, int] | None:
-    """Both numbers. From the result and one of them the other follows where it is known to lie in a range that begins at 0."""
+    """Both numbers. From the result and one of them the other follows if its range is known to begin at 0."""
     if one is not None and other is not None:
         return int(one), int(other)
     if bounds[0] != 0 or kind == "mul" or (one is None and other is None):
@@ -122,8 +122,8 @@ def _finding(story: Story, found: Wrapped) -> Finding:
         ),
         T(
             en="What leaves the range of a type of whole numbers comes back in at its other end, without an error. "
-            f"`{snippet(story, event.span)}` "
-            f"works on {dtype}, and {there.en} goes on with the result as a quantity. Convert first, compute afterwards.",
+            f"`{snippet(story, event.span)}` works on "
+            f"{dtype}, and {there.en} uses the result as a quantity. Convert first, compute afterwards.",
             zh=f"超出整数类型范围的数，会从范围的另一端回来，不会报错。`{snippet(story, event.span)}` 是在 {dtype} 上计算的，"
             f"而{there.zh}把结果当作数量"
             "继续使用。请先转换类型，再计算。",

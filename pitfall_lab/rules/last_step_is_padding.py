@@ -31,11 +31,11 @@ class Last:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that takes the last step of sequences that are not all of one length."""
-    told = set()
+    reported = set()
     for padded in story.calls("_pad_packed_sequence"):
         found = _last(story, padded) if padded.error is None and padded.results else None
-        if found is not None and (place := story.span(found.take.step)) not in told:
-            told.add(place)
+        if found is not None and (place := story.span(found.take.step)) not in reported:
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -81,9 +81,8 @@ def _finding(story: Story, found: Last) -> Finding:
         ),
         T(
             en=f"The sequences were packed with their lengths, and filled up with zeros again: {empty} of {found.cells} steps are "
-            f"filling. What a "
-            "layer computed last for a sequence stands at its own length minus one; at the end of a shorter one there are zeros, whatever "
-            "its words were, and no gradient comes back through them.",
+            f"filling. The last result of a layer for a sequence is at its own length minus one; at the end of a shorter one there are "
+            "zeros, whatever its words were, and no gradient comes back through them.",
             zh=f"这些序列按长度打包，之后又用零补齐：{found.cells} 步中有 {empty} 步是填充。某个序列最后算出的结果在它自己的长度减一处；"
             f"较短序列的末尾是零，"
             "与内容无关，也没有梯度从那里传回。",
@@ -133,11 +132,9 @@ RULE = Rule(
         "`out[torch.arange(n), lengths - 1]`。",
     ),
     why=T(
-        en="A tensor has the same number of steps in each row, so shorter sequences are filled up. `pack_padded_sequence` tells a "
-        "recurrent layer "
-        "where each one ends, and `pad_packed_sequence` puts zeros behind the ends again. Index -1 is the end of the row, not of the "
-        "sequence. "
-        "The layer's second result, `h_n`, has each sequence's last state already.",
+        en="A tensor has the same number of steps in each row, so shorter sequences are filled up. `pack_padded_sequence` records "
+        "for a recurrent layer where each one ends, and `pad_packed_sequence` puts zeros behind the ends again. Index -1 is the end of "
+        "the row, not of the sequence. The layer's second result, `h_n`, has each sequence's last state already.",
         zh="张量每一行的步数相同，所以较短的序列要补齐。`pack_padded_sequence` 告诉循环层每个序列在哪里结束，`pad_packed_sequence` 又在"
         "末尾之后补上零。"
         "下标 -1 是这一行的末尾，不是序列的末尾。循环层的第二个结果 `h_n` 已经是每个序列的最后状态。",

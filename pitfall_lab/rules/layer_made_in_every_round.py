@@ -33,12 +33,12 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         if [m.kind for m in moments] == ["added"]:
             by_place[place, tuple(record.get("shape") or ())].append((label, moments[0].event))
-    told = set()
+    reported = set()
     for (place, _), made in by_place.items():
         backwards = {event.step for _, event in made}
         between = [u for u in updates if min(backwards) < u.step < max(backwards)]
-        if len(backwards) >= ROUNDS and between and len(made) == len(backwards) and place not in told:
-            told.add(place)
+        if len(backwards) >= ROUNDS and between and len(made) == len(backwards) and place not in reported:
+            reported.add(place)
             yield _finding(story, made, between[0].step)
 
 

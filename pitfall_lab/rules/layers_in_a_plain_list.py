@@ -27,7 +27,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each plain container of a module whose layers get gradients that no update uses, while others are updated."""
     held = dict(_held(story.program)) if story.program.tree is not None else {}
     yield from _refused(story, held)
-    told: set[ast.Assign] = set()
+    reported: set[ast.Assign] = set()
     for label, moments in lives(story).items() if held else ():
         if any(m.kind in ("used", "frozen") for m in moments):
             continue
@@ -35,8 +35,8 @@ def find(story: Story) -> Iterator[Finding]:
         chain = call_chain(story, story.line_event(born))
         assigned = next((held[statement] for statement in chain if statement in held), None)
         update = _update(story, moments[0].step)
-        if assigned is not None and update is not None and assigned not in told:
-            told.add(assigned)
+        if assigned is not None and update is not None and assigned not in reported:
+            reported.add(assigned)
             yield _finding(story, label, assigned, moments[0], update)
 
 

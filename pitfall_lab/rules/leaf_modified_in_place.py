@@ -24,7 +24,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _passes_for_a_leaf(view: Record) -> bool:
-    """Whether this is a view whose base has got a history since, and that nobody has asked for its own: torch's error calls it a leaf."""
+    """Whether this is a view with a stale grad_fn (its base got a grad_fn later): torch's error calls it a leaf."""
     return view.get("is_leaf") is None and view.get("base") is not None and not view.get("grad_fn")
 
 
@@ -41,7 +41,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
             "leaf",
             born,
             T(
-                en=f"{name.en} starts the graph here: its gradient is what you asked for",
+                en=f"{name.en} starts the graph here: it requires a gradient",
                 zh=f"{name.zh} 从这里开始计算图：你要的就是它的梯度",
             ),
         ),
@@ -79,7 +79,7 @@ def _view_finding(story: Story, step: int, failure: Failure, view: Record) -> Fi
         step,
         T(
             en=f"{capital(here.en)} changes {name.en}, a view of {whole.en}; a computed value was written into {whole.en} since "
-            f"({there.en}), torch has not told the view yet, takes it for a leaf and refuses.",
+            f"({there.en}), the view's grad_fn is not up to date yet, so torch takes it for a leaf and raises.",
             zh=f"{here.zh}修改了 {name.zh}，它是 {whole.zh} 的视图；后来有一个算出来的值写进了 {whole.zh}（{there.zh}），"
             "torch 还没有通知这个视图，把它当成叶子，于是拒绝。",
         ),
@@ -87,7 +87,7 @@ def _view_finding(story: Story, step: int, failure: Failure, view: Record) -> Fi
             en=f"{capital(name.en)} shares its memory with {whole.en}. When {there.en} wrote a computed value into that memory, "
             f"{whole.en} became the result of a computation, and so did {name.en}. Torch works out the history of a view only when it is "
             "asked for (by an operation, by `.grad_fn`, by printing), and a write in place checks whether its target is a leaf before "
-            "anything has asked. So the error speaks of a leaf, though there is none here. Take the view again after the first write, "
+            "anything has asked. So the error names a leaf, though there is none here. Take the view again after the first write, "
             "and torch knows where it comes from.",
             zh=f"{name.zh} 与 {whole.zh} 共用一块内存。{there.zh}把一个算出来的值写进这块内存后，{whole.zh} 就成了计算的结果，"
             f"{name.zh} 也一样。视图的历史要等到有人问起（一次运算、`.grad_fn`、打印）torch 才去推算，"
@@ -134,13 +134,12 @@ def _leaf(story: Story, failure: Failure, step: int) -> str | None:
 def _message(here: T, name: T, *, is_view: bool) -> T:
     if is_view:
         return T(
-            en=f"{capital(here.en)} changes a part of {name.en}, whose gradient torch is asked to compute; such a tensor may "
-            "only be changed inside `torch.no_grad()`.",
+            en=f"{capital(here.en)} changes a part of {name.en}, which requires a gradient; such a tensor may only be changed inside "
+            "`torch.no_grad()`.",
             zh=f"{here.zh}修改了 {name.zh} 的一部分，而 torch 要计算它的梯度；这样的张量只能在 `torch.no_grad()` 里修改。",
         )
     return T(
-        en=f"{capital(here.en)} changes {name.en}, whose gradient torch is asked to compute; such a tensor may only be "
-        "changed inside `torch.no_grad()`.",
+        en=f"{capital(here.en)} changes {name.en}, which requires a gradient; such a tensor may only be changed inside `torch.no_grad()`.",
         zh=f"{here.zh}修改了 {name.zh}，而 torch 要计算它的梯度；这样的张量只能在 `torch.no_grad()` 里修改。",
     )
 
@@ -231,7 +230,7 @@ RULE = Rule(
     severity="error",
     title=T(en="A tensor whose gradient is wanted was changed in place", zh="就地修改了要求梯度的张量"),
     what=T(
-        en="You asked torch for the gradient of a tensor (`requires_grad=True`), and then a line changes the numbers in that very tensor "
+        en="You want the gradient of a tensor (`requires_grad=True`), and then a line changes the numbers in that very tensor "
         "(`w -= …`, `w[0] = …`, `w.zero_()`). Torch stops at that line with an error. Such a tensor may be changed, but torch wants to "
         "be told that the change is not a part of the computation: `with torch.no_grad():`.",
         zh="你要求 torch 计算某个张量的梯度（`requires_grad=True`），随后又有一行直接修改这个张量里的数（`w -= …`、`w[0] = …`、"

@@ -118,9 +118,8 @@ RULE = Rule(
     ),
     why=T(
         en="`load_state_dict()` copies numbers into the parameters that the model has; the functions in `torch.nn.init` write numbers "
-        "into them "
-        "as well. Neither knows of the other. The shapes fit, all keys match, and the only sign is a loss that starts where an "
-        "untrained model "
+        "into them as well. Neither takes the other into account. The shapes fit, all keys match, and the only sign is a loss that "
+        "starts where an untrained model "
         "starts.",
         zh="`load_state_dict()` 把数值拷贝到模型已有的参数中；`torch.nn.init` 里的函数同样往参数里写数。两者互不知情。形状相符，键也全部"
         "匹配，唯一的迹象"

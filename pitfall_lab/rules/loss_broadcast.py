@@ -2,7 +2,7 @@
 
 Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and reduced to one
 number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from. A
-difference of everything with everything that was asked for in the same line, or of one memory with itself (pairwise distances), is not a
+difference of everything with everything that is built in the same line, or of one memory with itself (pairwise distances), is not a
 mistake and draws nothing.
 """
 
@@ -26,7 +26,7 @@ COMPARISONS = {"eq", "ne"}
 PRODUCTS = {"mul", "multiply", "div", "divide", "true_divide", "truediv", "maximum", "minimum", "max", "min"}
 """What a broadcast can harm although nothing is compared: weights, masks, advantages, ratios."""
 UNCOUNTED = {"float", "double", "half", "long", "int", "to", "type", "logical_not", "bitwise_not", "invert"}
-"""What leaves a table of truth values a table."""
+"""Operations whose result for a boolean table is still a table."""
 COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
 POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
@@ -170,7 +170,7 @@ def _is_counted(story: Story, event: Event) -> bool:
 
 
 def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
-    """Was the outer difference asked for: built in the same line, or from one memory on both sides?"""
+    """Is the outer difference intended: built in the same line, or from one storage on both sides?"""
     column, row = (story.tensor(label, event.step) or {} for label in pair)
     if column.get("storage") is not None and column.get("storage") == row.get("storage"):
         return True

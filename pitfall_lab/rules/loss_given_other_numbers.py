@@ -55,11 +55,11 @@ class Mismatch:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line on which a loss, or a softmax, was given numbers of another kind than it works on."""
-    told = set()
+    reported = set()
     for event in story.calls(*EXPECTED):
         line = (span.source, span.line) if (span := story.span(event.step)) else None
-        if line not in told and event.error is None and event.results and (found := _mismatch(story, event)) is not None:
-            told.add(line)
+        if line not in reported and event.error is None and event.results and (found := _mismatch(story, event)) is not None:
+            reported.add(line)
             yield _finding(story, found)
 
 
@@ -233,7 +233,7 @@ RULE = Rule(
     why=T(
         en="All of these take tensors of any numbers, and torch cannot know what they mean. `cross_entropy` is `log_softmax` followed by "
         "`nll_loss`, and `binary_cross_entropy_with_logits` is a sigmoid followed by `binary_cross_entropy`, each in one call because "
-        "that is more exact for large scores. Probabilities lie between 0 and 1; as raw scores that is almost the same score for "
+        "that is more exact for large scores. Probabilities are between 0 and 1; as raw scores that is almost the same score for "
         "everything, so the loss can never come near 0. `nll_loss` only picks the number of the right class and changes its sign.",
         zh="这些函数接受任何数值的张量，torch 无法知道它们的含义。`cross_entropy` 就是 `log_softmax` 之后接 `nll_loss`，"
         "`binary_cross_entropy_with_logits` 就是 sigmoid 之后接 `binary_cross_entropy`，合成一次调用是因为分数很大时这样更精确。概率都"

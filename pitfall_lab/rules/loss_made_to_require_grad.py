@@ -1,4 +1,4 @@
-"""PL505: a loss that had lost its way back was told to require gradients. Backward then runs, and reaches nothing but the loss."""
+"""PL505: ``requires_grad`` was set on a loss that has no graph. Backward then runs, and reaches only the loss."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SETTING = ("requires_grad_", "requires_grad")
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that makes the start of a backward a leaf, though it was computed from what has a way back."""
-    flow, told = Flow(story), set()
+    flow, reported = Flow(story), set()
     for backward in story.backwards():
         start = backward.operands[0].label if backward.operands else None
         record = story.tensor(start, backward.step) or {}
         if backward.error is not None or not record.get("is_leaf") or not record.get("requires_grad"):
             continue
         made = _made(story, start, backward.step)
-        if made is None or story.span(made.step) in told:
+        if made is None or story.span(made.step) in reported:
             continue
         cuts = flow.cuts(start, made.step)
         if cuts and cuts[0].kind != "gradient":
-            told.add(story.span(made.step))
+            reported.add(story.span(made.step))
             yield _finding(story, backward, made, cuts)
 
 
@@ -55,8 +55,9 @@ def _finding(story: Story, backward: Event, made: Event, cuts: list[Cut]) -> Fin
             zh=f"{here.zh}让 {name.zh} 自己成为起点，反向传播因此就停在那里：没有任何参数得到梯度。",
         ),
         T(
-            en=f"On {cut.en}, `{code}` ended the record of how {name.en} was computed, and torch would have said so. Asking for gradients "
-            f"of {name.en} takes the error away and not its cause: the only gradient is that of {name.en} with respect to itself, 1.",
+            en=f"On {cut.en}, `{code}` ended the record of how {name.en} was computed, and torch would have raised an error. Setting "
+            f"`requires_grad` for {name.en} removes the error and not its cause: the only gradient is that of {name.en} with respect to "
+            "itself, 1.",
             zh=f"{cut.zh}的 `{code}` 中断了 {name.zh} 的计算记录，torch 本来会指出这一点。要求 {name.zh} 的梯度只是消除了错误，没有消除原"
             f"因：唯一的梯度是 {name.zh} 对它自己的梯度，即 1。",
         ),
@@ -98,11 +99,11 @@ RULE = Rule(
     code="PL505",
     name="loss-made-to-require-grad",
     severity="warning",
-    title=T(en="A loss without a way back was told to require gradients", zh="让走不回参数的损失要求梯度"),
+    title=T(en="`requires_grad` was set for a loss without a graph", zh="让走不回参数的损失要求梯度"),
     what=T(
         en="Torch said that the loss cannot be traced back to any parameter, and the program silenced it with `loss.requires_grad = True`. "
-        "Now backward runs and trains nothing: the loss itself is the only thing it reaches. Look for the line where the loss lost its "
-        "way back, and mend that.",
+        "Now backward runs and trains nothing: the loss itself is the only thing it reaches. Look for the line where the loss lost "
+        "its graph, and repair that.",
         zh="torch 说从损失回不到任何参数，程序就用 `loss.requires_grad = True` 让它闭嘴。现在反向传播能运行了，却什么也没有训练：它只到达"
         "损失自己。请找到切断这条路的那一行，修好它。",
     ),

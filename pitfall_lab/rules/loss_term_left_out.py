@@ -114,9 +114,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="A term of the loss is computed and never used", zh="损失的一项被计算却从未使用"),
     what=T(
-        en="A program computes a second part of its loss, such as a penalty, in every round, but forgets to add it. Training goes on "
-        "without it. "
-        "Add it to the loss before `backward()`.",
+        en="A program computes a second part of its loss, such as a penalty, in every round, but forgets to add it. Training continues "
+        "without it. Add it to the loss before `backward()`.",
         zh="程序每一轮都计算损失的第二部分（例如惩罚项），却忘了加上去。训练照样进行，只是没有它。请在 `backward()` 之前把它加到损失里。",
     ),
     why=T(

@@ -107,7 +107,7 @@ def _finding(story: Story, found: Sum) -> Finding:
         ),
         T(
             en=f"`{name}` has the type `{found.dtype}`, which keeps {digits} binary digits of a number. Next to {got} the distance from "
-            f"one number to the next is {gap}; what is less than half of that is rounded away, and the sum stands still.",
+            f"one number to the next is {gap}; what is less than half of that is rounded away, and the sum no longer changes.",
             zh=f"`{name}` 的类型是 `{found.dtype}`，一个数只保留 {digits} 个二进制位。在 {got} 附近，相邻两个数的距离是 {gap}；小于它一半"
             "的部分被舍去，总和便停在原处。",
         ),
@@ -185,7 +185,7 @@ print(total.item(), w.grad)
             "    total += 1\n",
             "    total = (total.float() + 1).bfloat16()\n",
             T(
-                en="Each addition is exact now, and its result is rounded back: the sum stands still at the same place.",
+                en="Each addition is exact now, and its result is rounded back: the sum stops changing at the same place.",
                 zh="现在每次加法都是精确的，但结果又被舍入回去：总和停在同一个地方。",
             ),
         ),

@@ -19,12 +19,12 @@ MASK = 3
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each attention whose bool mask lets each position see nothing but the future."""
-    told = set()
+    reported = set()
     for event in story.calls("scaled_dot_product_attention"):
         mask = _mask(story, event)
         place = story.span(event.step)
-        if mask is not None and event.error is None and place not in told and _only_future(story, mask, event.step):
-            told.add(place)
+        if mask is not None and event.error is None and place not in reported and _only_future(story, mask, event.step):
+            reported.add(place)
             yield _finding(story, event, mask)
 
 

@@ -35,15 +35,15 @@ class Kept:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that masks scores with a number near the other scores, on the way to a softmax."""
-    told = set()
+    reported = set()
     for event in story.calls(*MASKS):
         place = story.span(event.step)
-        value = _value(event) if event.error is None and event.results and place not in told else None
+        value = _value(event) if event.error is None and event.results and place not in reported else None
         if value is None or not NOTHING < value < math.inf or not _masks_something(story, event):
             continue
         softmax = _softmax(story, event.results[0], event.step)
         if softmax is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, Kept(event, value, softmax))
 
 

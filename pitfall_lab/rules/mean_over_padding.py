@@ -34,11 +34,11 @@ class Diluted:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each mean, on the way to a loss, over errors of which those of padding were made 0."""
-    told = set()
+    reported = set()
     for product in story.calls(*PRODUCTS) if story.backwards() else ():
         place = story.span(product.step)
-        if place not in told and product.error is None and (found := _diluted(story, product)) is not None:
-            told.add(place)
+        if place not in reported and product.error is None and (found := _diluted(story, product)) is not None:
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -140,11 +140,10 @@ RULE = Rule(
         "mask).sum() / mask.sum()`。",
     ),
     why=T(
-        en="Sequences of different lengths are filled up to one table. `mean()` divides by the number of elements of the tensor, and "
-        "knows of no "
-        "mask. The gradient of each real place is divided by the same number, so its size changes with the padding, from batch to "
-        "batch: the "
-        "learning rate does, in effect. `cross_entropy(..., ignore_index=…)` divides by the number of targets that count.",
+        en="Sequences of different lengths are filled up to one table. `mean()` divides by the number of elements of the "
+        "tensor, and uses no mask. The gradient of each real place is divided by the same number, so its size changes with the padding, "
+        "from batch to batch: the learning rate does, in effect. `cross_entropy(..., ignore_index=…)` divides by the number of targets "
+        "that count.",
         zh="不同长度的序列被补齐成一张表。`mean()` 除以张量的元素个数，它不知道掩码。每个真实位置的梯度也除以这个数，所以其大小随填充逐"
         "批变化，"
         "相当于学习率在变。`cross_entropy(..., ignore_index=…)` 会除以计入的目标个数。",

@@ -32,12 +32,12 @@ def find(story: Story) -> Iterator[Finding]:
     for each in modes.passes:
         if each.active and each.event.step > first and each.event.step not in learning and each.layer in trained:
             passes[each.layer].append(each)
-    told = set()
+    reported = set()
     for layer in passes.values():
         for each in layer:
             place = story.span(each.event.step)
-            if place not in told and not _repeated(story, modes, layer) and (measure := modes.measured(each)) is not None:
-                told.add(place)
+            if place not in reported and not _repeated(story, modes, layer) and (measure := modes.measured(each)) is not None:
+                reported.add(place)
                 yield _finding(story, each, measure)
 
 
@@ -139,7 +139,7 @@ def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, 
 
 
 def _switched(story: Story, statement: ast.stmt, model: str, each: Pass) -> Iterator[Fix]:
-    """``model.eval()`` before the line, and ``model.train()`` after it where training goes on."""
+    """``model.eval()`` before the line, and ``model.train()`` after it if training continues."""
     program = story.program
     if hasattr(statement, "body") or model.split(".", maxsplit=1)[0] in ("torch", "nn", "F", "print", "range", "len"):
         return
@@ -163,9 +163,9 @@ RULE = Rule(
     severity="warning",
     title=T(en="A model was measured while its layers worked as in training", zh="测量模型时，它的层仍按训练方式工作"),
     what=T(
-        en="A program measured a trained model without calling `model.eval()` first. Dropout went on leaving numbers out, and batch "
-        "normalisation went on using each batch's own averages, so the measured quality is not the model's. Call `model.eval()` before "
-        "measuring and `model.train()` before training goes on.",
+        en="A program measured a trained model without calling `model.eval()` first. Dropout still left numbers out, and batch "
+        "normalisation still used each batch's own averages, so the measured quality is not the model's. Call `model.eval()` before "
+        "measuring and `model.train()` before training continues.",
         zh="程序测量训练过的模型时，没有先调用 `model.eval()`。dropout 仍在随机丢弃，批归一化仍在使用每一批自己的平均值，所以测得的并不是"
         "模型的质量。请在测量之前调用 `model.eval()`，继续训练之前调用 `model.train()`。",
     ),

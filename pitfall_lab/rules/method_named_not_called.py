@@ -17,7 +17,7 @@ LOST = {
     "zero_grad": T(en="the old gradients stay", zh="旧的梯度留着"),
     "eval": T(en="the model stays in training mode", zh="模型仍处在训练模式"),
     "train": T(en="the model keeps its mode", zh="模型的模式没有改变"),
-    "requires_grad_": T(en="nothing is asked to be recorded", zh="没有要求记录任何东西"),
+    "requires_grad_": T(en="`requires_grad` is not switched on", zh="没有要求记录任何东西"),
     "detach_": T(en="nothing is cut off", zh="什么都没有断开"),
 }
 
@@ -61,15 +61,15 @@ RULE = Rule(
     severity="warning",
     title=T(en="A step of the training is named and not called", zh="训练中的一步只写了名字，没有调用"),
     what=T(
-        en="A line such as `loss.backward` has no parentheses, so it does nothing. Python does not complain, and the training goes on "
+        en="A line such as `loss.backward` has no parentheses, so it does nothing. Python does not complain, and the training continues "
         "without that step.",
         zh="像 `loss.backward` 这样的一行没有括号，所以什么也不做。Python 不会抱怨，训练就少了这一步继续进行。",
     ),
     why=T(
-        en="Any expression may stand as a statement: Python computes it and drops the value. `loss.backward` is the method, bound to "
+        en="Any expression may be a statement: Python computes it and drops the value. `loss.backward` is the method, bound to "
         "`loss`; only `loss.backward()` runs it. Without a backward pass every `.grad` stays `None`, and `step()` passes over "
         "parameters without a gradient in silence. Without `zero_grad()` gradients pile up; without `eval()` dropout and batch "
-        "normalisation go on as in training.",
+        "normalisation work as in training.",
         zh="任何表达式都可以单独成一条语句：Python 计算它，然后丢掉结果。`loss.backward` 是绑定在 `loss` 上的方法，只有 "
         "`loss.backward()` 才执行它。没有反向传播，每个 `.grad` 都一直是 `None`，而 `step()` 会默默跳过没有梯度的参数。没有 "
         "`zero_grad()`，梯度会堆积；没有 `eval()`，dropout 和批归一化会像训练时那样继续工作。",

@@ -17,7 +17,7 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
 from pitfall_lab.trace import Event, Failure, T
 
 UNRECORDED = T(
-    en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only when asked with "
+    en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only with "
     "`create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the gradient is plain "
     "numbers.",
     zh="梯度和其他结果一样，也依赖参数；但只有用 `create_graph=True` 要求时，torch 才记录它的计算，因为这要花费时间和内存，而普通"
@@ -58,7 +58,9 @@ def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
         related=[
             story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
             story.related("used", lost.at, T(en=f"{term.en} is added here as a plain number", zh=f"{term.zh} 在这里作为普通的数被加上")),
-            story.related("backward", lost.backward.step, T(en="the way back starts here, past it", zh="从这里往回走，却绕过了它")),
+            story.related(
+                "backward", lost.backward.step, T(en="backward starts here and does not reach it", zh="从这里往回走，却绕过了它")
+            ),
         ],
         fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],
@@ -83,14 +85,14 @@ def _finding(story: Story, step: int, failure: Failure, maker: Event) -> Finding
         span,
         maker.step,
         T(
-            en=f"{capital(here.en)} computes a gradient without keeping a record of how, but {again.en} asks for the gradient of "
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, but {again.en} computes the gradient of "
             f"{start.en}, which was computed from it.",
             zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；而{again.zh}要对由它算出的 {start.zh} 再求梯度。",
         ),
         UNRECORDED,
         related=[
             story.related("made", maker.step, T(en="this gradient has no record of how it was computed", zh="这个梯度没有计算的记录")),
-            story.related("backward", step, T(en="its own gradient is asked for here, and torch raises", zh="这里要对它再求梯度，"
+            story.related("backward", step, T(en="its own gradient is to be computed here, and torch raises", zh="这里要对它再求梯度，"
                 "torch 报错")),
         ],
         fixes=_fixes(story, maker),
@@ -127,13 +129,13 @@ RULE = Rule(
     title=T(en="A gradient was differentiated that torch had not recorded", zh="对没有记录的梯度再求梯度"),
     what=T(
         en="A loss contains a gradient (a penalty on its size, or a second derivative), but torch had thrown away how that gradient was "
-        "computed. Ask for the record with `create_graph=True` where the first gradient is computed.",
+        "computed. Pass `create_graph=True` where the first gradient is computed.",
         zh="损失里含有梯度（例如对梯度大小的惩罚，或二阶导数），但 torch 没有保留这个梯度的计算过程。请在第一次求梯度的地方加上 "
         "`create_graph=True`。",
     ),
     why=T(
         en="The record of a computation is its *graph*. Backward walks the graph of the forward pass; the multiplications it does on the "
-        "way are computations too, but no graph is built for them unless `create_graph=True` asks for it. With it the gradient has a "
+        "way are computations too, but no graph is built for them without `create_graph=True`. With it the gradient has a "
         "`grad_fn` of its own and can be part of a loss. It also keeps the first graph, so `retain_graph` is not needed besides it. "
         "Prefer `torch.autograd.grad` to `backward(create_graph=True)`: the latter ties every parameter and its `.grad` to each other "
         "in memory.",

@@ -1,4 +1,4 @@
-"""PL110: a custom Function wrote its input in place without ``mark_dirty``, and the input went on being used with its old history.
+"""PL110: a custom Function wrote its input in place without ``mark_dirty``, and the input was used again with its old history.
 
 Found from the trace: a call inside the Function's forward wrote the memory of a tensor that requires a gradient, the tensor did not get the
 Function's node, and a later computation that backward went through was given it.
@@ -73,10 +73,10 @@ def _finding(story: Story, custom: Custom, write: Event, use: Event, label: str)
             zh=f"`{custom.name}` 在{here.zh}写入自己的输入，却没有说明：{later.zh}用的是 {what.zh} 的新值，它的梯度却是旧值的。",
         ),
         T(
-            en=f"{capital(what.en)} was handed to `{custom.name}`, whose forward pass changes it in place: `{code}`. Torch does not "
-            "look "
-            f"inside and takes {what.en} for what it was: it still remembers how the old values came about, and nothing of "
-            f"`{custom.name}`. When {later.en} goes on with {what.en}, backward leaves `{custom.name}` out. "
+            en=f"{capital(what.en)} was passed to `{custom.name}`, whose forward pass changes it in place: `{code}`. Torch does not "
+            "look inside and takes "
+            f"{what.en} for what it was: it still remembers how the old values came about, and nothing of "
+            f"`{custom.name}`. When {later.en} uses {what.en}, backward leaves `{custom.name}` out. "
             f"`{custom.ctx}.mark_dirty(…)` tells torch, and {what.en} gets its new history.",
             zh=f"{what.zh} 被交给 `{custom.name}`，它的前向计算就地修改了它：`{code}`。torch 不看函数内部，仍把 {what.zh} 当作"
             f"原来的样子：它记得旧值是怎么来的，对 `{custom.name}` 一无所知。当{later.zh}继续使用 {what.zh} 时，反向传播就"
@@ -86,7 +86,7 @@ def _finding(story: Story, custom: Custom, write: Event, use: Event, label: str)
         related=[
             story.related("changed", write.step, T(en=f"{what.en} is written: `{code}`", zh=f"{what.zh} 在这里被写入：`{code}`")),
             *(Related("forward", program.place(call), None, T(en="by this call", zh="由这次调用写入")) for call in calls[:1]),
-            story.related("used", use.step, T(en=f"{what.en} goes on with its old history", zh=f"{what.zh} 在这里带着旧的历史继续使用")),
+            story.related("used", use.step, T(en=f"{what.en} is used with its old history", zh=f"{what.zh} 在这里带着旧的历史继续使用")),
         ],
         fixes=_fixes(story, custom, write),
         facts=[Fact("tensor", label)],
@@ -101,7 +101,7 @@ def _fixes(story: Story, custom: Custom, write: Event) -> tuple[Fix, ...]:
     if statement is None or name is None:
         return ()
     text = program.segment(name)
-    title = T(en=f"Tell torch that `{text}` is written: `mark_dirty`", zh=f"用 `mark_dirty` 告诉 torch `{text}` 被写入")
+    title = T(en=f"Declare that `{text}` is written: `mark_dirty`", zh=f"用 `mark_dirty` 告诉 torch `{text}` 被写入")
     dirty = Fix(title, program.insert_before(statement, f"{custom.ctx}.mark_dirty({text})"), meaning="later")
     others = [Fix(fix.title, fix.edits, meaning="later") for fix in changing_repairs(program, story, write.step) if fix is not None]
     return unique(program.text, [dirty, *others] if text in custom.inputs and custom.keeper is custom.forward else others)

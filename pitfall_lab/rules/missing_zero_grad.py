@@ -16,11 +16,11 @@ from pitfall_lab.trace import T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose backward added to gradients that were used before, and used again after it."""
-    told: set[object] = set()
+    reported: set[object] = set()
     for label, moments in lives(story).items():
         for first, added, second in _leftovers(story, moments):
-            if (place := story.span(added.step)) is not None and place not in told:
-                told.add(place)
+            if (place := story.span(added.step)) is not None and place not in reported:
+                reported.add(place)
                 yield _finding(story, label, first, added, second)
 
 

@@ -205,7 +205,7 @@ print(x.grad)
             "first += 1",
             "first = first.detach() + 1",
             T(
-                en="No error, but the way back from `first` to `x` is cut: its row gets a gradient of 0 where it should get that of "
+                en="No error, but the graph from `first` to `x` is cut: its row gets a gradient of 0 where it should get that of "
                 "the product.",
                 zh="不再报错，但从 `first` 回到 `x` 的路被切断：它那一行的梯度是 0，而本来应该是乘积的梯度。",
             ),

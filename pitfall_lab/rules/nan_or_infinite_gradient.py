@@ -23,7 +23,7 @@ CARED = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where finite numbers became others on the way back: ``node`` was given ``came`` and handed on ``left``."""
+    """Where a backward turned finite numbers into NaN or infinite ones: ``node`` received ``came`` and returned ``left``."""
 
     story: Story
     backward: Event
@@ -35,7 +35,7 @@ class Origin:
 
     @property
     def hidden(self) -> bool:
-        """Was nothing asked of the result at such a place: is the gradient that came in 0 where the one that left is not finite?"""
+        """Was the result unused at such a place: is the incoming gradient 0 where the outgoing one is not finite?"""
         came = dict(flat(self.came))
         bad = [i for i, value in flat(self.left) if not _finite(value)]
         return bool(bad) and all(came.get(i) == 0 for i in bad)
@@ -211,10 +211,10 @@ RULE = Rule(
         "给它们一个无害的输入。",
     ),
     why=T(
-        en="`backward()` multiplies slopes along the way (the *chain rule*). `torch.where(x > 0, torch.sqrt(x), 0)` computes "
-        "`torch.sqrt(x)` everywhere; on the way back the places not chosen get the gradient 0, and `sqrt` still multiplies it by "
-        "`1 / (2 * sqrt(0))`, which is infinite: 0 · inf = NaN. Multiplying by a mask does the same. If the input is chosen before the "
-        "operation, every slope is finite. `torch.autograd.set_detect_anomaly(True)` raises at the first NaN, slowly.",
+        en="`backward()` multiplies derivatives (the *chain rule*). `torch.where(x > 0, torch.sqrt(x), 0)` computes `torch.sqrt(x)` "
+        "everywhere; in backward the places not chosen get the gradient 0, and `sqrt` still multiplies it by `1 / (2 * sqrt(0))`, which "
+        "is infinite: 0 · inf = NaN. Multiplying by a mask does the same. If the input is chosen before the operation, every slope is "
+        "finite. `torch.autograd.set_detect_anomaly(True)` raises at the first NaN, slowly.",
         zh="`backward()` 沿途把斜率相乘（*链式法则*）。`torch.where(x > 0, torch.sqrt(x), 0)` 会在所有位置计算 `torch.sqrt(x)`；往回走时，"
         "未被选中的位置得到梯度 0，而 `sqrt` 仍用 `1 / (2 * sqrt(0))` 去乘它，即无穷大：0 · inf = NaN。乘以掩码也一样。如果在运算之前就"
         "选好输入，所有斜率都是有限的。`torch.autograd.set_detect_anomaly(True)` 会在第一个 NaN 处报错，但很慢。",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
-from pitfall_lab.rules.kit.needless_backward import Asked, asked, finding
+from pitfall_lab.rules.kit.needless_backward import NeedlessArgument, finding, needless_arguments
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, T
@@ -15,7 +15,7 @@ from pitfall_lab.trace import Event, T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that records its gradients although no later backward goes through any of them."""
-    for each in asked(story, "create_graph", lambda backward: _needed(story, backward)):
+    for each in needless_arguments(story, "create_graph", lambda backward: _needed(story, backward)):
         yield _finding(story, each)
 
 
@@ -42,19 +42,19 @@ def _needed(story: Story, backward: Event) -> bool:
     return start is None or any(at > last for at in runs)
 
 
-def _finding(story: Story, found: Asked) -> Finding:
+def _finding(story: Story, found: NeedlessArgument) -> Finding:
     here, times = at_line(story, story.program.place(found.call)), len(found.backwards)
     return finding(
         RULE,
         story,
         found,
         T(
-            en=f"{capital(here.en)} records how its gradients are computed, but nothing asks for a gradient of these gradients.",
+            en=f"{capital(here.en)} records how its gradients are computed, but no gradient of these gradients is computed.",
             zh=f"{here.zh}记录了梯度是怎样求出来的，但之后没有任何东西要对这些梯度再求梯度。",
         ),
         T(
-            en=f"`create_graph=True` was given {times} time{'s' if times > 1 else ''} on this line. Each time torch recorded every step of "
-            "its way back as well, which takes memory and time; and the graph of the way there is kept as long as the "
+            en=f"`create_graph=True` was given {times} time{'s' if times > 1 else ''} on this line. Each time torch recorded every step "
+            "of the backward pass as well, which takes memory and time; and the graph of the forward pass is kept as long as the "
             "gradients are. No later backward went through that record.",
             zh=f"这一行共 {times} 次给出 `create_graph=True`。每一次，torch 都把往回走的每一步也记录下来，这要占用内存和时间；只要这"
             "些梯度还在，前向计算的图也一直保留。之后没有任何反向传播经过这份记录。",
@@ -70,8 +70,8 @@ RULE = Rule(
     severity="info",
     title=T(en="The computation of a gradient was recorded and never used", zh="记录了梯度的计算过程，却从未用到"),
     what=T(
-        en="A program asked torch to remember how a gradient was computed, as if a gradient of that gradient were wanted, and never "
-        "wanted one. That costs time and memory in every round. Leave `create_graph=True` out.",
+        en="A program made torch record how a gradient was computed, as if a gradient of that gradient were wanted, and "
+        "never computed one. That costs time and memory in every round. Leave `create_graph=True` out.",
         zh="程序要求 torch 记住梯度是怎样求出来的，好像还要对这个梯度再求梯度，但从来没有这样做。每一轮都为此浪费时间和内存。请去掉 "
         "`create_graph=True`。",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Finding, Rule, Trap
-from pitfall_lab.rules.kit.needless_backward import Asked, asked, finding
+from pitfall_lab.rules.kit.needless_backward import NeedlessArgument, finding, needless_arguments
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.trace import Event, T
@@ -13,7 +13,7 @@ from pitfall_lab.trace import Event, T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that keeps its graphs although no later backward goes through any of them."""
-    for each in asked(story, "retain_graph", lambda backward: _used_again(story, backward)):
+    for each in needless_arguments(story, "retain_graph", lambda backward: _used_again(story, backward)):
         if not any(k.arg == "create_graph" for k in each.call.keywords):
             yield _finding(story, each)
 
@@ -32,7 +32,7 @@ def _used_again(story: Story, backward: Event) -> bool:
     return False
 
 
-def _finding(story: Story, found: Asked) -> Finding:
+def _finding(story: Story, found: NeedlessArgument) -> Finding:
     here, times = at_line(story, story.program.place(found.call)), len(found.backwards)
     return finding(
         RULE,
@@ -60,7 +60,7 @@ RULE = Rule(
     severity="info",
     title=T(en="A graph was kept that nothing goes through again", zh="保留了再也不会用到的计算图"),
     what=T(
-        en="A program asked torch to keep everything for going back a second time, and never went back a second time. That costs memory, "
+        en="A program made torch keep the graph for a second backward pass, and never ran a second one. That costs memory, "
         "and it hides the mistakes that torch would have reported. Write `loss.backward()`.",
         zh="程序要求 torch 为第二次反向传播保留一切，却从未第二次反向传播。这浪费内存，还会掩盖 torch 本来会报告的错误。请写 "
         "`loss.backward()`。",

@@ -42,12 +42,12 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
         step,
         T(
             en=f"{capital(here.en)} changes {part.en}; it was taken with recording switched off ({there.en}) and is changed with "
-            "recording on, and torch cannot tell which of the two is meant.",
+            "recording on, and torch cannot decide which of the two is meant.",
             zh=f"{here.zh}修改了 {part.zh}；取出它时记录是关闭的（{there.zh}），修改它时记录是打开的，torch 无法判断你要哪一种。",
         ),
         T(
             en=f"On {there.en}, inside `no_grad()`, torch did not note how the part comes from {whole.en}. If it recorded the change on "
-            f"{here.en}, {whole.en} would hold changed numbers without a way back through the change. If it did not record it, the "
+            f"{here.en}, {whole.en} would hold changed numbers without a record of the change. If it did not record it, the "
             "gradient would leave the change out. Take and change the part in the same mode: both recorded, when the change belongs to "
             "the computation, or both inside `no_grad()`, when it is an update.",
             zh=f"{there.zh}在 `no_grad()` 里，torch 没有记录这一部分是怎样来自 {whole.zh} 的。"
@@ -174,7 +174,7 @@ print(x.grad)
             "first *= 3",
             "with torch.no_grad():\n    first *= 3",
             T(
-                en="The error is gone, and `h` holds the changed numbers, but torch does not know of the factor: `x.grad` is 2 everywhere "
+                en="The error is gone, and `h` holds the changed numbers, but torch has not recorded the factor: `x.grad` is 2 everywhere "
                 "instead of 6, 6, 2.",
                 zh="不再报错，`h` 里的数也变了，但 torch 不知道这个因数：`x.grad` 处处是 2，而不是 6、6、2。",
             ),

@@ -40,7 +40,7 @@ class Reused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each draw that was made once and stood for noise in several rounds, with updates in between."""
+    """One finding for each random tensor drawn once and used as noise in several rounds, with updates in between."""
     updates = sorted({update.step for update in story.trace.optimizer_steps})
     for event in story.calls(*NORMAL, *COINS, *UNIFORM) if len(updates) >= ROUNDS else ():
         if event.results and event.error is None and (found := _reused(story, event, updates)) is not None:

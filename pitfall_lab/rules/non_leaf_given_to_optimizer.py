@@ -37,7 +37,7 @@ def _finding(story: Story, step: int, failure: Failure, tensor: str) -> Finding:
             zh=f"{here.zh}把 {name.zh} 交给优化器，但 {name.zh} 是一个结果，在{made.zh}算出：它本身没有可以训练的东西。",
         ),
         T(
-            en=f"`{code}` makes a new tensor out of one that asks for gradients. Gradients go to that first one, which has no name or "
+            en=f"`{code}` makes a new tensor out of one that requires gradients. Gradients go to that first one, which has no name or "
             "another; the result keeps none, and changing it would not change what it was computed from. The optimizer refuses it.",
             zh=f"`{code}` 由一个要求梯度的张量得到新的张量。梯度会流向最初的那个，而它没有名字，或者叫别的名字；结果不保留梯度，修改它也不"
             "会改变它的来源。优化器因此拒绝。",
@@ -81,7 +81,7 @@ def _fixes(story: Story, optimizer: ast.stmt | None, born: int | None, tensor: s
 
 
 def _made_leaf(program: Program, value: ast.expr) -> Iterator[Fix]:
-    """Ask for gradients of the finished tensor: ``(torch.randn(3) * 0.1).requires_grad_()``."""
+    """Set `requires_grad` on the finished tensor: ``(torch.randn(3) * 0.1).requires_grad_()``."""
     text = program.segment(value)
     for call in (n for n in ast.walk(value) if isinstance(n, ast.Call)):
         flag = next((k for k in call.keywords if k.arg == "requires_grad" and is_true(k.value)), None)
@@ -90,7 +90,9 @@ def _made_leaf(program: Program, value: ast.expr) -> Iterator[Fix]:
             plain = f"{program.segment(call.func)}({', '.join(arguments)})"
             rest = plain if value is call else text.replace(program.segment(call), plain)
             whole = rest if isinstance(value, ast.Call) else f"({rest})"
-            title = T(en="Ask for gradients of the finished tensor: `.requires_grad_()`", zh="张量完成之后再要求梯度：`.requires_grad_()`")
+            title = T(
+                en="Set `requires_grad` on the finished tensor: `.requires_grad_()`", zh="张量完成之后再要求梯度：`.requires_grad_()`"
+            )
             yield Fix(title, program.replace((value, f"{whole}.requires_grad_()")))
     title = T(en="Begin anew with the numbers: `.detach().requires_grad_()`", zh="用这些数重新开始：`.detach().requires_grad_()`")
     yield Fix(title, program.replace((value, f"{operand(program, value)}.detach().requires_grad_()")))
@@ -103,7 +105,7 @@ RULE = Rule(
     title=T(en="An optimizer was given a computed tensor", zh="把算出来的张量交给了优化器"),
     what=T(
         en="A program made a tensor with `requires_grad=True`, scaled or converted it in the same line, and gave the result to an "
-        "optimizer, which refuses it. Finish the tensor first and ask for gradients last: `(torch.randn(3) * 0.1).requires_grad_()`.",
+        "optimizer, which refuses it. Finish the tensor first and set `requires_grad` last: `(torch.randn(3) * 0.1).requires_grad_()`.",
         zh="程序用 `requires_grad=True` 创建张量，在同一行里又缩放或转换了它，然后把结果交给优化器，被优化器拒绝。请先把张量做好，最后再要"
         "求梯度：`(torch.randn(3) * 0.1).requires_grad_()`。",
     ),
@@ -111,7 +113,7 @@ RULE = Rule(
         en="The tensors that a computation starts from are its *leaves*. `backward()` puts gradients into leaves, and an optimizer changes "
         "leaves in place. `torch.randn(3, requires_grad=True) * 0.1` is a product: the leaf is the unnamed tensor inside, and `w` is one "
         "step after it. `.to(device)`, `.double()`, `.reshape(…)` behind a leaf do the same, and so does `nn.Parameter(x) * 0.1`. "
-        "`w.is_leaf` tells. A module moved with `model.to(device)` keeps its parameters leaves.",
+        "See `w.is_leaf`. A module moved with `model.to(device)` keeps its parameters leaves.",
         zh="计算的起点叫作*叶子*。`backward()` 把梯度放进叶子，优化器就地修改叶子。`torch.randn(3, requires_grad=True) * 0.1` 是一个乘积："
         "叶子是里面那个没有名字的张量，`w` 在它之后一步。在叶子后面加上 `.to(device)`、`.double()`、`.reshape(…)` 也一样，"
         "`nn.Parameter(x) * 0.1` 也是如此。`w.is_leaf` 会告诉你。用 `model.to(device)` 移动模块时，参数仍是叶子。",

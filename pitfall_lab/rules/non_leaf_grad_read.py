@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, T
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each computed tensor whose gradient was read, and was not there, after a backward had passed it."""
     passed: dict[str, int] = {}
-    told: set[str | None] = {found.result for found in rebindings(story)}  # a lost parameter: another rule
+    reported: set[str | None] = {found.result for found in rebindings(story)}  # a lost parameter: another rule
     for event in story.events:
         if event.kind == "node":
             continue
@@ -24,8 +24,8 @@ def find(story: Story) -> Iterator[Finding]:
             label = event.operands[0].label
             tensor = story.tensor(label, event.step) or {}
             node = tensor.get("grad_fn")
-            if node and not tensor.get("is_leaf") and not tensor.get("grad") and node in passed and label not in told:
-                told.add(label)
+            if node and not tensor.get("is_leaf") and not tensor.get("grad") and node in passed and label not in reported:
+                reported.add(label)
                 yield _finding(story, event, label, passed[node])
         elif event.name == "backward" and event.error is None:
             for node in _ran(story, event):
@@ -52,7 +52,7 @@ def _finding(story: Story, event: Event, label: str | None, backward: int) -> Fi
             "torch 只为不是算出来的张量保留梯度：这里得到 `None`。",
         ),
         T(
-            en=f"The backward pass did compute the gradient of {name.en} on its way and handed it on to what {name.en} was computed "
+            en=f"The backward pass did compute the gradient of {name.en} and passed it on to what {name.en} was computed "
             "from. Keeping it for every result would cost as much memory as the whole forward pass, so it is thrown away unless "
             "`retain_grad()` asked for it before.",
             zh=f"反向传播途中确实算出了 {name.zh} 的梯度，并把它传给了 {name.zh} 的来源。为每个中间结果都保留梯度，"
@@ -76,7 +76,7 @@ def _fixes(story: Story, event: Event, born: int | None, backward: int) -> tuple
         return ()
     text = program.segment(read.value)
     candidates: list[Fix | None] = []
-    title = T(en=f"Ask torch to keep it: `{text}.retain_grad()`", zh=f"请 torch 保留它：`{text}.retain_grad()`")
+    title = T(en=f"Make torch keep it: `{text}.retain_grad()`", zh=f"请 torch 保留它：`{text}.retain_grad()`")
     if isinstance(made, ast.Assign) and program.function(made) is program.function(program.statement(read) or made):
         candidates.append(Fix(title, program.insert_after(made, f"{text}.retain_grad()")))
     if program.function(back) is program.function(program.statement(read) or back):
@@ -91,12 +91,12 @@ RULE = Rule(
     title=T(en="The gradient of a computed tensor was read, and is None", zh="读取了算出来的张量的梯度，得到 None"),
     what=T(
         en="A program looked at the gradient of a tensor that it had computed, and found nothing there. Gradients are kept only for the "
-        "tensors a computation starts from. Ask for it before going back with `retain_grad()`, or make the tensor a starting point.",
+        "tensors a computation starts from. Call `retain_grad()` before the backward pass, or make the tensor a starting point.",
         zh="程序查看了一个算出来的张量的梯度，却什么也没有。只有计算的起点才会保留梯度。请在反向传播之前用 `retain_grad()` 要求保留，或者"
         "让它成为起点。",
     ),
     why=T(
-        en="A starting point that gradients are asked for is called a *leaf*: made with `requires_grad=True`, or an `nn.Parameter`. What "
+        en="A starting point that requires gradients is called a *leaf*: made with `requires_grad=True`, or an `nn.Parameter`. What "
         "is computed from one is not a leaf, even if only a factor was put behind it: `torch.randn(3, requires_grad=True) * 0.1` is a "
         "product, and the leaf is the unnamed tensor inside. The same happens with `.to(device)` or `.double()` behind it. "
         "`backward()` puts gradients into leaves only; those of results are used and dropped.",
@@ -127,7 +127,7 @@ print(h.grad)
             "h = w * 2",
             "h = (w * 2).detach().requires_grad_()",
             T(
-                en="Now `h` is a starting point and has a gradient, but the way back to `w` is cut: `w.grad` stays empty.",
+                en="Now `h` is a starting point and has a gradient, but the graph to `w` is cut: `w.grad` stays empty.",
                 zh="现在 `h` 成了起点，也有了梯度，但回到 `w` 的路被切断：`w.grad` 一直是空的。",
             ),
         ),

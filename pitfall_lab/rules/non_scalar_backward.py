@@ -36,7 +36,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
         span,
         step,
         T(
-            en=f"{capital(here.en)} asks for the gradient of {name.en}, which {holds.en}; a gradient belongs to one number.",
+            en=f"{capital(here.en)} computes the gradient of {name.en}, which {holds.en}; a gradient belongs to one number.",
             zh=f"{here.zh}要求 {name.zh} 的梯度，但它{holds.zh}；梯度属于一个数。",
         ),
         T(
@@ -74,7 +74,7 @@ RULE = Rule(
     severity="error",
     title=T(en="Backward was started from several numbers at once", zh="从多个数同时开始反向传播"),
     what=T(
-        en="A gradient was asked for a result that holds several numbers. A gradient says how *one* number reacts to the inputs, so the "
+        en="Backward was called on a result that holds several numbers. A gradient says how *one* number reacts to the inputs, so the "
         "numbers must be made into one first: their sum, or their mean.",
         zh="对一个含有多个数的结果求了梯度。梯度说的是*一个*数对输入的反应，所以要先把它们合成一个：求和，或求平均。",
     ),

@@ -19,16 +19,16 @@ PRODUCTS = {"matmul", "mm", "bmm", "__matmul__", "einsum"}
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``normalize`` whose result is only ever multiplied along other axes."""
-    told = set()
+    reported = set()
     for event in story.calls("normalize"):
         place = story.span(event.step)
         shape = story.shape(event.operands[0].label, event.step) if event.operands and event.results and event.error is None else None
         axis = whole(argument(event, "dim", 2))
-        if place in told or not shape or axis is None or len(shape) < 2 or shape[axis % len(shape)] < 2:
+        if place in reported or not shape or axis is None or len(shape) < 2 or shape[axis % len(shape)] < 2:
             continue
         uses = [use for use in uses_of_axis(story, event.results[0], axis % len(shape), event.step) if use.event.name in PRODUCTS]
         if uses and all(use.axis != use.followed and not use.weighted for use in uses):
-            told.add(place)
+            reported.add(place)
             yield _finding(story, event, axis % len(shape), shape, uses[0])
 
 

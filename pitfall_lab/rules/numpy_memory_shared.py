@@ -29,7 +29,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story) -> Iterator[Finding]:
-    """The same where nothing tells of the bridge itself: tensors that are joined, and all lie on one array, which the text fills anew."""
+    """The same without an observed conversion: tensors that are joined and all share one array, which the program refills."""
     program = story.program
     statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
     written = {program.segment(root): s for s in reversed(statements) if (root := written_root(s)) is not None}
@@ -83,7 +83,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
         "compared": T(en=f"{used.en} compares it with itself, and finds no difference", zh=f"{used.zh}把它与自己相比，自然没有差别"),
         "mixed": T(en=f"{used.en} mixes it with itself", zh=f"{used.zh}把它与自己混合"),
         "collected": T(en="every entry that was kept shows the last values", zh="留下的每一项都显示最后的值"),
-        "altered": T(en=f"{used.en} goes on with the changed numbers", zh=f"{used.zh}继续使用已被改变的数"),
+        "altered": T(en=f"{used.en} continues with the changed numbers", zh=f"{used.zh}继续使用已被改变的数"),
     }[kept.how]
     return RULE.finding(
         span, step,
@@ -92,7 +92,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
             zh=f"{here.zh}没有复制：{changed.zh}对两边同时改变了 {written.zh}，于是{what.zh}。",
         ),
         T(
-            en=f"`{code}` makes {ends.en} that looks at memory which already belongs to another object. Neither torch nor NumPy knows of "
+            en=f"`{code}` makes {ends.en} that looks at memory which already belongs to another object. Neither torch nor NumPy notices "
             "the other's writes; both see them.",
             zh=f"`{code}` 产生{ends.zh}，它看着的内存已经属于另一个对象。torch 和 NumPy 都不知道对方的写入，但都看得到结果。",
         ),
@@ -113,7 +113,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="An array and a tensor on one memory were taken for two", zh="把共用一块内存的数组和张量当成了两份"),
     what=T(
-        en="A program turned an array into a tensor, or a tensor into an array, and went on changing one of them. Both look at the same "
+        en="A program turned an array into a tensor, or a tensor into an array, and then changed one of them. Both look at the same "
         "numbers, so the other one changes too. Copy where they part: `torch.tensor(array)` or `t.numpy().copy()`.",
         zh="程序把数组变成张量（或把张量变成数组），然后继续修改其中一个。两者看着同样的数，所以另一个也跟着改变。请在分开的地方复制："
         "`torch.tensor(array)` 或 `t.numpy().copy()`。",

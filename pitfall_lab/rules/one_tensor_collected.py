@@ -33,9 +33,9 @@ class Repeated:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each tensor that stands several times in what is joined, after a loop had written it over and over."""
-    told = set()
-    told_elsewhere = {label for event in story.calls("grad", "detach", "data", "numpy") for label in event.results}  # by other rules
+    """One finding for each tensor that is several times in a stacked or joined list, after a loop had overwritten it."""
+    reported = set()
+    reported_elsewhere = {label for event in story.calls("grad", "detach", "data", "numpy") for label in event.results}  # by other rules
     for event in story.calls(*JOINING):
         pieces: dict[object, list[str]] = defaultdict(list)
         for label in (o.label for o in event.operands if o.label is not None):
@@ -44,13 +44,13 @@ def find(story: Story) -> Iterator[Finding]:
         for labels in pieces.values():
             label, count = labels[0], len(labels)
             storage = (story.tensor(label, event.step) or {}).get("storage")
-            if count < PAIR or storage is None or storage in told or event.error is not None or label in told_elsewhere:
+            if count < PAIR or storage is None or storage in reported or event.error is not None or label in reported_elsewhere:
                 continue
             born = min((r.get("born") or 0 for _, r in story.tensors_on(storage)), default=0)
             written = list(story.writes(storage, born, event.step))
             rounds = Counter(story.span(step) for step in written)
             if max(rounds.values(), default=0) >= PAIR and len(written) >= count - 1:
-                told.add(storage)
+                reported.add(storage)
                 yield _finding(story, Repeated(event, label, count, written))
 
 

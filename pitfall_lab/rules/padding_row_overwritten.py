@@ -20,7 +20,7 @@ RANDOM = {"normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "xavier_nor
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that filled the padding's row of an embedding which then looked padding up."""
-    told = set()
+    reported = set()
     for event in story.calls("embedding"):
         padding = whole(argument(event, "padding_idx", 2))
         if padding is None or padding < 0 or len(event.operands) < 2 or event.error is not None:
@@ -30,8 +30,8 @@ def find(story: Story) -> Iterator[Finding]:
         fill = _fill(story, event)
         place = story.span(fill.step) if fill is not None else None
         row = _row(story, event, padding)
-        if fill is not None and place not in told and any(row):
-            told.add(place)
+        if fill is not None and place not in reported and any(row):
+            reported.add(place)
             yield _finding(story, fill, event, padding, row)
 
 
@@ -101,9 +101,9 @@ RULE = Rule(
     severity="warning",
     title=T(en="The embedding's row for padding was overwritten by an initialization", zh="嵌入中用于填充的行被初始化覆盖"),
     what=T(
-        en="A program tells a table of word vectors which word is padding, so that its vector is 0 and stays 0, and then fills the "
-        "whole table with "
-        "random numbers. Padding now counts like a word, and that vector never learns. Set the row to 0 after the initialization.",
+        en="A program says with `padding_idx` which word of a table of word vectors is padding, so that its vector is 0 and stays 0, and "
+        "then fills the whole table with random numbers. Padding now counts like a word, and that vector never learns. Set the row to 0 "
+        "after the initialization.",
         zh="程序告诉词向量表哪个词是填充，让它的向量是 0 并一直是 0，随后又用随机数填满整张表。于是填充像一个词那样起作用，而且这个向量"
         "永远学不到东"
         "西。请在初始化之后把这一行设为 0。",

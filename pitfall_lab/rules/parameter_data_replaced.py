@@ -52,7 +52,7 @@ RULE = Rule(
     ),
     why=T(
         en="For backward torch keeps (*saves*) the inputs of an operation as tensors, and compares their *version*, a number that grows "
-        "with each write in place. Assigning `.data` writes nothing: it lets the tensor look at another piece of memory and leaves "
+        "with each write in place. Assigning `.data` writes nothing: it gives the tensor another piece of memory and leaves "
         "the version alone. So the check passes and the gradient is computed from the new numbers. `model.double()` and `model.to(…)` "
         "exchange the data of parameters in the same way, and are harmless only because nobody calls them between forward and "
         "backward.",

@@ -64,8 +64,8 @@ def _explanation(found: Rebinding, text: str, *, recorded: bool) -> T:
             f"而 `{text}.grad` 是 `None`。",
         )
     return T(
-        en=f"The new tensor was computed while recording was off, so nothing asks for gradients of it. From the next loss there is no way "
-        f"back to a parameter, because what is called `{text}` now is none.",
+        en=f"The new tensor was computed while recording was off, so it does not require gradients. The backward of the next loss "
+        f"reaches no parameter there, because the tensor called `{text}` now is not a parameter.",
         zh=f"新的张量是在关闭记录时算出来的，所以没有谁要求它的梯度。从下一个损失再也回不到参数，因为现在叫 `{text}` 的已经不是参数。",
     )
 

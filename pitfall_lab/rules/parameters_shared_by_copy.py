@@ -31,12 +31,12 @@ class Shared:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line by which parameters that nothing trains came to share the memory of trained ones."""
     held = {label for made in story.trace.optimizers for label in made.holds}
-    told = set()
+    reported = set()
     for own in sorted(held & set(lives(story))) if held else ():
         for found in _shared(story, own, held):
             place = story.span(found.made.step)
-            if place not in told:
-                told.add(place)
+            if place not in reported:
+                reported.add(place)
                 yield _finding(story, found)
 
 

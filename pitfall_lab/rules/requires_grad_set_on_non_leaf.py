@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _wanted(event: Event) -> bool:
-    """Was a gradient asked for, or was it switched off? Torch refuses the method only for False."""
+    """Was ``requires_grad`` switched on, or off? The method raises only for False."""
     return event.name == "requires_grad" and any(operand.text == "True" for operand in event.operands)
 
 
@@ -34,10 +34,11 @@ def _finding(story: Story, event: Event, *, wanted: bool) -> Finding:
     here, there = at_line(story, span), at_line(story, story.span(born))
     does = T(en="asks for", zh="要求") if wanted else T(en="switches off", zh="关闭")
     instead = (
-        T(en="It needs no asking: a result of something that requires a gradient requires one itself. `retain_grad()` makes torch keep it.",
+        T(en="No request is needed: a result of something that requires a gradient requires one itself. `retain_grad()` makes torch keep "
+        "it.",
           zh="不需要要求：由要求梯度的张量算出来的结果本身就要求梯度。`retain_grad()` 让 torch 保留它。")
         if wanted else
-        T(en="To go on without the history, use another tensor with the same numbers: `detach()`.",
+        T(en="To continue without the history, use another tensor with the same numbers: `detach()`.",
           zh="要不带历史地继续计算，请使用数值相同的另一个张量：`detach()`。")
     )  # fmt: skip
     return RULE.finding(
@@ -49,7 +50,7 @@ def _finding(story: Story, event: Event, *, wanted: bool) -> Finding:
             zh=f"{here.zh}{does.zh} {name.zh} 的梯度，但 {name.zh} 是由别的张量算出来的（{there.zh}），而这只能在计算的起点设置。",
         ),
         T(
-            en=f"Whether {name.en} takes part in the way back follows from what it was computed from on {there.en}. {instead.en}",
+            en=f"Whether {name.en} takes part in backward follows from what it was computed from on {there.en}. {instead.en}",
             zh=f"往回走时是否经过 {name.zh}，取决于它在{there.zh}是由什么算出来的。{instead.zh}",
         ),
         related=[
@@ -91,9 +92,9 @@ def _fixes(story: Story, event: Event, *, wanted: bool) -> tuple[Fix, ...]:
         return ()
     name = target.id
     if wanted:
-        title = T(en=f"Ask torch to keep its gradient: `{name}.retain_grad()`", zh=f"请 torch 保留它的梯度：`{name}.retain_grad()`")
+        title = T(en=f"Make torch keep its gradient: `{name}.retain_grad()`", zh=f"请 torch 保留它的梯度：`{name}.retain_grad()`")
         return unique(program.text, [Fix(title, program.replace((statement, f"{name}.retain_grad()")))])
-    title = T(en=f"Go on with the same numbers, without history: `{name}.detach()`", zh=f"用同样的数值、不带历史地继续：`{name}.detach()`")
+    title = T(en=f"Use the same numbers, without history: `{name}.detach()`", zh=f"用同样的数值、不带历史地继续：`{name}.detach()`")
     return unique(program.text, [Fix(title, program.replace((statement, f"{name} = {name}.detach()")))])
 
 
@@ -104,8 +105,8 @@ RULE = Rule(
     title=T(en="`requires_grad` was set on a computed tensor", zh="对算出来的张量设置了 `requires_grad`"),
     what=T(
         en="A line sets `requires_grad` of a tensor that was computed from others, and torch stops there with an error. Only a tensor at "
-        "the beginning of a computation can be told whether its gradient is wanted. To use a result as a plain number, write `h = "
-        "h.detach()`; to see its gradient, write `h.retain_grad()`.",
+        "the beginning of a computation can have `requires_grad` set. To use a result as a plain number, write `h = h.detach()`; to see "
+        "its gradient, write `h.retain_grad()`.",
         zh="有一行设置了一个由别的张量算出来的张量的 `requires_grad`，torch 在那里报错。只有计算起点上的张量才能设置要不要梯度。"
         "要把结果当作普通数值使用，请写 `h = h.detach()`；要查看它的梯度，请写 `h.retain_grad()`。",
     ),
@@ -144,8 +145,8 @@ print(w.grad)
             "scale.requires_grad = False",
             "scale = scale.clone()",
             T(
-                en="A copy has other memory but the same history: the gradient goes on through `scale`, as if nothing had been switched "
-                "off.",
+                en="A copy has other memory but the same history: the gradient still passes through `scale`, as if nothing had been "
+                "switched off.",
                 zh="副本的内存不同，但历史相同：梯度仍然经过 `scale`，就像什么也没有关闭。",
             ),
         ),

@@ -37,7 +37,7 @@ def _finding(story: Story, lost: LostWrite) -> Finding:
             zh=f"{here.zh}修改的是 `{lost.copy.name}` 做出的副本；{source.zh} 本身的值没有变。",
         ),
         T(
-            en=f"`{_text(lost)}` asks for the elements in an order in which they do not lie in memory (a step along each dimension skips "
+            en=f"`{_text(lost)}` needs the elements in an order in which they are not stored (a step along each dimension skips "
             f"{strides} elements). So `{lost.copy.name}` puts them into new memory. `{statement_text(story, span)}` writes there, and "
             "nothing reads that memory afterwards: the change is lost.",
             zh=f"`{_text(lost)}` 要求的元素次序与它们在内存中的次序不同（沿各维走一步分别跨过 {strides} 个元素），所以 `{lost.copy.name}` "

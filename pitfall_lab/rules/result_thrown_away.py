@@ -30,14 +30,14 @@ IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each statement that consists of such a call, if what it was given is used again as it was."""
-    told = set()
+    reported = set()
     for event in story.calls(*ALONE, *ARITHMETIC):
         place = event.span
-        if place in told or event.error is not None or len(event.results) != 1 or not event.operands:
+        if place in reported or event.error is not None or len(event.results) != 1 or not event.operands:
             continue
         statement = _statement(story, event)
         if statement is not None and _matters(story, event):
-            told.add(place)
+            reported.add(place)
             yield _finding(story, event, statement)
 
 
@@ -150,9 +150,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="The result of a call that changes nothing is thrown away", zh="一个不做任何修改的调用，其结果被丢弃"),
     what=T(
-        en="A program writes `p.grad.clamp(-1, 1)` on a line of its own, and goes on as if the gradient had been clamped. The call "
-        "returns a "
-        "new tensor, which is dropped at once. Write `p.grad.clamp_(-1, 1)`, or give the result a name.",
+        en="A program writes `p.grad.clamp(-1, 1)` on a line of its own, and continues as if the gradient had been clamped. The call "
+        "returns a new tensor, which is dropped at once. Write `p.grad.clamp_(-1, 1)`, or give the result a name.",
         zh="程序单独写一行 `p.grad.clamp(-1, 1)`，然后当作梯度已经被截断。这个调用返回一个新张量，随即被丢弃。请写 `p.grad.clamp_(-1, "
         "1)`，或者给结果"
         "一个名字。",

@@ -39,7 +39,7 @@ class Order:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that orders labels otherwise than the examples that a loss compares them with."""
-    told = set()
+    reported = set()
     taken = [order for event in story.calls(*TAKES) if (order := _order(story, event, _given(story, event))) is not None]
     several = len({order.made.step for order in taken}) > 1 or any(order.made.name in SORTED for order in taken)
     for loss in story.calls(*LOSSES) if several and story.backwards() else ():
@@ -51,8 +51,8 @@ def find(story: Story) -> Iterator[Finding]:
         if labels is None or examples is None or len(examples) != 1:
             continue
         place = story.span((labels or examples)[0].event.step)
-        if place not in told and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair[1], loss)):
-            told.add(place)
+        if place not in reported and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair[1], loss)):
+            reported.add(place)
             yield _finding(story, examples[0], labels[0], loss) if labels else _left_behind(story, examples[0], pair[1], loss)
 
 

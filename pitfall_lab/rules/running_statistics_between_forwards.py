@@ -58,7 +58,7 @@ def _own_statistics(story: Story, event: Event) -> list[Fix]:
     known = [statement for statement in chain if layer.split(".")[0].split("[")[0] in reads(story.program, statement)]
     line = f"{', '.join(names)} = {', '.join(f'{name}.clone()' for name in names)}"
     title = T(
-        en=f"Let `{layer}` go on with new running statistics, so that the old ones stay as they were",
+        en=f"Give `{layer}` new running statistics, so that the old ones stay as they were",
         zh=f"让 `{layer}` 改用新的运行统计量，旧的就保持原样",
     )
     return [Fix(title, story.program.insert_before((known or chain)[-1], line))]

@@ -29,12 +29,12 @@ def find(story: Story) -> Iterator[Finding]:
     for event in story.calls(*RANDOM) if updates else ():
         if event.error is None and event.results and event.parent is None:
             draws[story.span(event.step)].append(event)
-    told = set()
+    reported = set()
     for events in draws.values():
         same = _repeated(story, events, updates)
         seeding = _seeding(story, same[0]) if same is not None else None
-        if same is not None and seeding is not None and seeding not in told:
-            told.add(seeding)
+        if same is not None and seeding is not None and seeding not in reported:
+            reported.add(seeding)
             yield _finding(story, same, seeding)
 
 

@@ -1,6 +1,6 @@
 """PL106: a buffer of plain numbers (an index, a mask, a target, a batch) was filled again before backward used what it had held.
 
-A special case of PL101: nothing about the buffer has to do with gradients, so nobody expects it to be kept for them.
+A special case of PL101: nothing about the buffer has to do with gradients, so one does not expect it to be saved for them.
 """
 
 from __future__ import annotations

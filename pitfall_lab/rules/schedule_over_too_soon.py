@@ -20,7 +20,7 @@ RISE = 0.05
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each schedule that ended, or came to nothing, while the training went on, where it steps in a loop inside a loop."""
+    """One finding for each schedule, stepped in a nested loop, whose rate rose again after its end or was near 0 for half of the steps."""
     for scheduler, optimizer in scheduled(story):
         if optimizer.steps < FEWEST or not scheduler.first:
             continue
@@ -85,7 +85,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
             zh=f"{here.zh}在每个批次都让调度器步进，共 {scheduler.steps} 次：{what.zh}",
         ),
         T(
-            en=f"A scheduler counts the calls of its own `step()`, whatever they stand for. The rates that were used are {shown}, …. Where "
+            en=f"A scheduler counts the calls of its own `step()`, whatever they mean. The rates that were used are {shown}, …. Where "
             "its numbers are epochs, it steps once after each epoch.",
             zh=f"调度器数的是自己的 `step()` 被调用的次数，不管那代表什么。实际用过的学习率是 {shown}……。如果它的参数以轮（epoch）为单位，"
             "就应当每轮之后步进一次。",

@@ -71,8 +71,7 @@ RULE = Rule(
     ),
     why=T(
         en="`ReduceLROnPlateau.step(metric)` compares a metric with its best value. The other schedulers have `step(epoch=None)`, "
-        "kept from "
-        "old versions with a warning about the parameter: they set their counter to what they are given and compute the rate for it.",
+        "kept from old versions with a warning about the parameter: they set their counter to the argument and compute the rate for it.",
         zh="`ReduceLROnPlateau.step(metric)` 把指标与最好的值比较。其他调度器是 `step(epoch=None)`，这个从旧版本保留下来的参"
         "数只有一条警告："
         "它们把计数器设成给定的值，再据此计算学习率。",

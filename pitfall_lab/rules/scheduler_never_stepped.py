@@ -19,15 +19,15 @@ ROUNDS = 3
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each optimizer that stepped several times with one rate, though a scheduler was made for it and none stepped."""
-    told = set()
+    reported = set()
     stepped = {scheduler.optimizer for scheduler in story.trace.beside.schedulers if scheduler.steps}
     for scheduler, optimizer in scheduled(story):
         number_of = scheduler.optimizer
-        if number_of in stepped or number_of in told or optimizer.steps < ROUNDS or len(optimizer.rates) != 1 or _may_step(story):
+        if number_of in stepped or number_of in reported or optimizer.steps < ROUNDS or len(optimizer.rates) != 1 or _may_step(story):
             continue
         update = next((each for each in story.trace.optimizer_steps if each.made == number_of), None)
         if update is not None:
-            told.add(number_of)
+            reported.add(number_of)
             yield _finding(story, scheduler, optimizer, update)
 
 

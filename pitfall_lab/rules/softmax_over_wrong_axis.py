@@ -91,8 +91,8 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
                 zh=f"{here.zh}沿着只有一个元素的轴做 softmax：无论分数是多少，结果都是 1。",
             ),
             T(
-                en=f"The result of `{code}` has shape {size}. A softmax divides by the sum of what stands along its axis, and that is the "
-                "number itself. No gradient comes through it. For one score per example use a sigmoid, or a loss with logits.",
+                en=f"The result of `{code}` has shape {size}. A softmax divides by the sum along its axis, and that is the number "
+                "itself. No gradient comes through it. For one score per example use a sigmoid, or a loss with logits.",
                 zh=f"`{code}` 的结果形状是 {size}。softmax 除以沿该轴的总和，而总和就是这个数本身。梯度也无法通过它。每个样本只有一个"
                 f"分数时，"
                 "请用 sigmoid 或接受 logits 的损失。",

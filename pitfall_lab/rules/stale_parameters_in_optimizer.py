@@ -25,15 +25,15 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that made parameters that get gradients and are never updated, because the optimizer holds the old ones."""
     if story.program.tree is None:
         return
-    told: set[object] = set()
+    reported: set[object] = set()
     for found in replaced(story):
         statements = made_by(story, found.new)
         optimizer = story.program.statement_at(found.made.span)
         again = next((s for s in statements if isinstance(optimizer, ast.Assign) and _replaces(story.program, s, optimizer)), None)
         statement = again or next(iter(statements), None)
         place = (statement, found.made.span)
-        if statement is not None and place not in told and story.program.place(statement) not in told:
-            told |= {place, story.program.place(statement)}
+        if statement is not None and place not in reported and story.program.place(statement) not in reported:
+            reported |= {place, story.program.place(statement)}
             yield _finding(story, found, statement, optimizer if again is not None and isinstance(optimizer, ast.Assign) else None)
 
 
@@ -108,9 +108,9 @@ def _finding(story: Story, found: Replaced, statement: ast.stmt, optimizer: ast.
             zh=f"{here.zh}新建了 {name.zh}，但 `{held}` 在{before.zh}拿到的是旧的：新的从未被更新。",
         ),
         T(
-            en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} the name stands for "
-            f"another tensor. It gets gradients, but `{held}.step()` goes on looking at the old one, which nobody uses any more. "
-            "Make the optimizer when the model is complete, or write new values into the tensor that it has.",
+            en=f"An optimizer keeps the tensors themselves that it is given, not their names. After {here.en} the name means another "
+            f"tensor. It gets gradients, but `{held}.step()` still updates the old one, which is not used any more. Make the optimizer "
+            "when the model is complete, or write new values into the tensor that it has.",
             zh=f"优化器保存的是交给它的张量本身，而不是它们的名字。{here.zh}之后，这个名字指的是另一个张量。它有梯度，"
             f"但 `{held}.step()` 看的仍是旧的那个，而它已经没人用了。请在模型完成之后再创建优化器，或者把新值写进它手里的那个张量。",
         ),
@@ -170,7 +170,7 @@ RULE = Rule(
         zh="优化器创建之后，模型的一部分被替换了，所以新的部分从未得到训练。请在模型完成之后再创建优化器。",
     ),
     why=T(
-        en="`model.parameters()` hands out the parameter tensors of this moment, and the optimizer puts them into its list. Assigning "
+        en="`model.parameters()` returns the parameter tensors of this moment, and the optimizer puts them into its list. Assigning "
         "`model.head = nn.Linear(…)` later gives the model other tensors; the list does not change. `backward()` fills the `.grad` of "
         "the new ones, `step()` walks over the old ones, whose `.grad` is `None`, and leaves them alone. Nothing fails: the rest of the "
         "model goes on learning around a part that stays as it was made. What changes a parameter in place, such as `model.double()` "

@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that kept weights which were later copied onto themselves, changed in between."""
-    told = set()
+    reported = set()
     for event in story.calls("copy_"):
         if event.error is not None or len(event.operands) < 2:
             continue
@@ -28,8 +28,8 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         changed = story.bumps(target.get("counter"), born, event.step - 1)
         place = (story.span(born), story.span(event.step))
-        if changed and place not in told and place[0] is not None and place[0] != place[1]:
-            told.add(place)
+        if changed and place not in reported and place[0] is not None and place[0] != place[1]:
+            reported.add(place)
             yield _finding(story, event, born, changed[0])
 
 
@@ -46,8 +46,8 @@ def _finding(story: Story, load: Event, born: int, changed: int) -> Finding:
     return RULE.finding(
         story.span(born), born,
         T(
-            en=f"{capital(kept.en)} keeps the weights themselves, not a copy: {then.en} goes on changing them, and {here.en} "
-            "restores nothing.",
+            en=f"{capital(kept.en)} keeps the weights themselves, not a copy: {then.en} continues to change them, and "
+            f"{here.en} restores nothing.",
             zh=f"{kept.zh}留下的是权重本身，而不是副本：{then.zh}继续修改它们，{here.zh}什么也没有恢复。",
         ),
         T(
@@ -102,7 +102,7 @@ RULE = Rule(
     title=T(en="The best weights were kept without a copy, and lost", zh="最好的权重没有复制就留下，因而丢失"),
     what=T(
         en="A program kept the weights of a model at a good moment, trained on, and loaded them back at the end. But it had kept the "
-        "weights themselves, which training goes on changing, and so the last weights stay. Keep a copy: "
+        "weights themselves, which training continues to change, and so the last weights stay. Keep a copy: "
         "`copy.deepcopy(model.state_dict())`.",
         zh="程序在某个好的时刻留下了模型的权重，继续训练，最后再载入。但它留下的是权重本身，训练会继续修改它们，所以得到的仍是最后的权重。"
         "请保留副本：`copy.deepcopy(model.state_dict())`。",

@@ -19,13 +19,13 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that loads a state of which nothing went into the parameters, where that is allowed and they are used."""
-    told = set()
+    reported = set()
     for number, loading in enumerate(story.trace.beside.loadings):
         call = call_of(story, loading.span)
-        if call is None or call in told or not loading.parameters or not _is_lenient(call) or _loaded(story, number, call):
+        if call is None or call in reported or not loading.parameters or not _is_lenient(call) or _loaded(story, number, call):
             continue
         if any(event.step >= loading.step for event in story.calls()):
-            told.add(call)
+            reported.add(call)
             yield _finding(story, loading, call)
 
 

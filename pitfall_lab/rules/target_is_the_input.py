@@ -34,11 +34,11 @@ class Copied:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each loss whose targets are the input, where each prediction may see its own target."""
-    told = set()
+    reported = set()
     for loss in story.calls("cross_entropy", "nll_loss") if story.backwards() else ():
         place = story.span(loss.step)
-        if place not in told and loss.error is None and (found := _copied(story, loss)) is not None:
-            told.add(place)
+        if place not in reported and loss.error is None and (found := _copied(story, loss)) is not None:
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -85,7 +85,7 @@ def _tokens(story: Story, label: str, step: int) -> Iterator[str]:
 
 
 def _has_places(shape: tuple[int, ...] | None, sizes: tuple[int, ...]) -> bool:
-    """Whether a tensor has an entry for each place of the table, so that no number on the way stands for a whole sequence."""
+    """Whether a tensor has an entry for each place of the table, so that no number in between summarises a whole sequence."""
     if shape is None or len(shape) < TABLE:
         return False
     return shape[0] == sizes[0] * sizes[1] or (len(shape) > TABLE and shape[:TABLE] in (sizes, sizes[::-1]))
@@ -98,16 +98,14 @@ def _finding(story: Story, found: Copied) -> Finding:
     return RULE.finding(
         span, found.loss.step,
         T(
-            en=f"{capital(here.en)} teaches the net to predict {what.en} from {what.en}: each target is the token that stands at its "
-            f"own place in "
-            f"the input of {there.en}.",
+            en=f"{capital(here.en)} teaches the net to predict {what.en} from {what.en}: each target is the token at "
+            f"its own place in the input of {there.en}.",
             zh=f"{here.zh}教网络由 {what.zh} 预测 {what.zh}：每个目标就是{there.zh}的输入中同一位置的词元。",
         ),
         T(
-            en="On the way from the input to the loss every place keeps a vector of its own, so the net only has to hand each token "
-            "through. The loss "
-            "falls to 0, and nothing is learned of what comes next. Predict the following token: all but the last as input, all but the "
-            "first as target.",
+            en="On the way from the input to the loss every place keeps a vector of its own, so the net only has to copy "
+            "each token. The loss falls to 0, and nothing is learned of what comes next. Predict the following token: all but the last "
+            "as input, all but the first as target.",
             zh="从输入到损失的路上，每个位置都保留自己的向量，所以网络只需把每个词元原样传过去。损失会降到 0，却学不到接下来是什么。请预"
             "测下一个词元："
             "输入去掉最后一个，目标去掉第一个。",
@@ -147,10 +145,8 @@ RULE = Rule(
     ),
     why=T(
         en="A causal net, recurrent or with a mask, may use the tokens up to its own place, that place included. When the target there "
-        "is the same "
-        "token, an embedding and a linear layer can hand it through, and the loss goes to 0 quickly, which looks like success. The "
-        "shift is not "
-        "made by torch: `logits[:, :-1]` against `tokens[:, 1:]`.",
+        "is the same token, an embedding and a linear layer can copy it, and the loss goes to 0 quickly, which looks like success. The "
+        "shift is not made by torch: `logits[:, :-1]` against `tokens[:, 1:]`.",
         zh="因果网络（循环的或带掩码的）可以使用到自己位置为止的词元，包括该位置本身。如果那里的目标就是同一个词元，一个嵌入加一个线性层"
         "就能把它传过去，损失很快"
         "趋于 0，看起来像是成功。torch 不会替你错开：应当用 `logits[:, :-1]` 对 `tokens[:, 1:]`。",

@@ -36,17 +36,17 @@ class Moving:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that compares a prediction with the same network's estimate, or weighs with such a difference."""
-    told = set()
+    reported = set()
     trained = {label for update in story.trace.optimizer_steps for label in update.holds}
     for weighed in _weighed(story) if trained else ():
         place = story.span(weighed.product.step)
-        if place not in told:
-            told.add(place)
+        if place not in reported:
+            reported.add(place)
             yield _of_weight(story, weighed)
     for event in story.calls(*LOSSES) if trained else ():
         place = story.span(event.step)
-        if place not in told and event.error is None and (found := _moving(story, event, trained)) is not None:
-            told.add(place)
+        if place not in reported and event.error is None and (found := _moving(story, event, trained)) is not None:
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -214,7 +214,7 @@ def _finding(story: Story, found: Moving) -> Finding:
             "测。",
         ),
         T(
-            en=f"{capital(target.en)} is made of given numbers and of a share of the network's own estimate. It stands for what the "
+            en=f"{capital(target.en)} is made of given numbers and of a share of the network's own estimate. It is what the "
             "prediction should become, so it has to stay where it is: compute it under `torch.no_grad()`, or `detach()` it.",
             zh=f"{target.zh} 由给定的数和网络自己估计值的一部分组成。它代表预测应该成为的样子，所以必须保持不动：请在 `torch.no_grad()` "
             "中计算它，"

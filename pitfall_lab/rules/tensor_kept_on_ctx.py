@@ -173,20 +173,19 @@ RULE = Rule(
     severity="warning",
     title=T(en="A custom Function kept a tensor where torch does not check it", zh="自定义 Function 把张量留在 torch 不检查的地方"),
     what=T(
-        en="An operation of your own kept one of its tensors for the way back by writing it down as an attribute, and the tensor was "
-        "overwritten before `backward()`. The gradient is computed from the new numbers. There is no error, because only tensors "
-        "that are kept with `save_for_backward` are checked.",
+        en="An operation of your own kept one of its tensors for backward as an attribute, and the tensor was overwritten before "
+        "`backward()`. The gradient is computed from the new numbers. There is no error, because only tensors that are kept with "
+        "`save_for_backward` are checked.",
         zh="你自己写的运算把一个张量作为属性记下来，留给反向传播使用，而这个张量在 `backward()` 之前被覆盖了。梯度由新的数算出。没有报错，"
         "因为只"
         "有用 `save_for_backward` 留下的张量才会被检查。",
     ),
     why=T(
-        en="The first parameter of `forward` and `backward`, usually called `ctx`, carries what one hands to the other. Numbers and "
-        "shapes may be "
-        "kept as attributes. Tensors belong into `ctx.save_for_backward(…)` and come back as `ctx.saved_tensors`: torch then "
-        "remembers their *version*, a number that grows with each write in place, compares it when they are read again, and frees them "
-        "after backward. An attribute does none of this: wrong gradients go unnoticed, and an output kept as an attribute refers back "
-        "to the graph that holds it, so its memory is not freed in time.",
+        en="The first parameter of `forward` and `backward`, usually called `ctx`, carries what one passes to the other. Numbers and "
+        "shapes may be kept as attributes. Tensors belong into `ctx.save_for_backward(…)` and come back as `ctx.saved_tensors`: torch "
+        "then remembers their *version*, a number that grows with each write in place, compares it when they are read again, and frees "
+        "them after backward. An attribute does none of this: wrong gradients go unnoticed, and an output kept as an attribute refers "
+        "back to the graph that holds it, so its memory is not freed in time.",
         zh="`forward` 和 `backward` 的第一个参数，通常叫 `ctx`，携带前者交给后者的东西。数和形状可以作为属性保留。张量应该放进 "
         "`ctx.save_for_backward(…)`，再由 `ctx.saved_tensors` 取回：这样 torch 会记住它们的*版本*（每次就地写入就增大的一个数），在取回时"
         "比较，"

@@ -34,10 +34,10 @@ def find(story: Story) -> Iterator[Finding]:
         for number, operand in enumerate(event.operands):
             if operand.label is not None and event.error is None and _is_weight(story, operand.label, event.step):
                 places[event.span, number].append((event, operand.label))
-    told = set()
+    reported = set()
     for parted in _parted(story, places):
-        if parted.new not in told:
-            told.add(parted.new)
+        if parted.new not in reported:
+            reported.add(parted.new)
             yield _finding(story, parted)
 
 
@@ -69,7 +69,7 @@ def _after(uses: list[tuple[Event, str]], old: str, event: Event) -> bool:
 
 
 def _meet(story: Story, one: Event, other: Event, new: str, old: str) -> bool:
-    """Do both weights stand behind one result: were the two calls parts of one forward?"""
+    """Does one result depend on both weights: were the two calls parts of one forward?"""
     last = one if one.step > other.step else other
     node = (story.tensor(last.results[0], last.step) or {}).get("grad_fn") if last.results else None
     leaves = {(story.record("nodes", each) or {}).get("output") for each in story.behind(node)}
@@ -122,7 +122,7 @@ RULE = Rule(
     ),
     why=T(
         en="Weights are tied by giving two modules the same `Parameter` object: `decoder.weight = embedding.weight`. Assigning another "
-        "`Parameter` to one of the two changes what its name stands for and nothing else. The same happens when one of them is resized, "
+        "`Parameter` to one of the two changes what its name means and nothing else. The same happens when one of them is resized, "
         "replaced by a new layer or loaded with `assign=True`. Copying values in place, under `torch.no_grad()`, keeps the object, "
         "and with it the tie and what optimizers hold.",
         zh="绑定权重，是让两个模块拿到同一个 `Parameter` 对象：`decoder.weight = embedding.weight`。给其中一个赋另一个 `Parameter`，只改"

@@ -1,4 +1,4 @@
-"""PL508: torch.autograd.grad was asked for the gradient of something the result was not computed from."""
+"""PL508: the ``inputs`` of torch.autograd.grad contain a tensor that the result was not computed from."""
 
 from __future__ import annotations
 
@@ -34,28 +34,30 @@ def _finding(story: Story, event: Event, failure: Failure, tensor: Record) -> Fi
     own = story.name(failure.tensor, step)
     name = T(en=f"`{own}`", zh=f"`{own}`") if own else called(story, failure.tensor, None, step, born)
     result = called(story, event.operands[0].label, None, step, (story.tensor(event.operands[0].label) or {}).get("born"))
-    twin = _twin(story, event, tensor)
-    explanation = _explanation(story, name, result, twin)
-    related = [story.related("read", step, T(en="its gradient is asked for here, and torch raises", zh="这里要求它的梯度，torch 报错"))]
+    alias = _alias(story, event, tensor)
+    explanation = _explanation(story, name, result, alias)
+    related = [
+        story.related("read", step, T(en="its gradient is to be computed here, and torch raises", zh="这里要求它的梯度，torch 报错"))
+    ]
     if born is not None and born < step:
         made = T(en=f"{name.en} is made here, and {result.en} does not use it", zh=f"{name.zh} 在这里创建，{result.zh} 没有用到它")
         related.insert(0, story.related("made", born, made))
     return RULE.finding(
         story.span(step), step,
         T(
-            en=f"{capital(here.en)} asks how {result.en} changes with {name.en}, but {result.en} was not computed from {name.en}.",
+            en=f"{capital(here.en)} computes how {result.en} changes with {name.en}, but {result.en} was not computed from {name.en}.",
             zh=f"{here.zh}询问 {result.zh} 如何随 {name.zh} 变化，但 {result.zh} 不是由 {name.zh} 算出来的。",
         ),
         explanation,
         related=related,
-        fixes=_fixes(story, event, failure.tensor, twin),
-        facts=[Fact("input", failure.tensor, story.by(step)), Fact("twin", twin, story.by(step))],
+        fixes=_fixes(story, event, failure.tensor, alias),
+        facts=[Fact("input", failure.tensor, story.by(step)), Fact("alias", alias, story.by(step))],
         predicted=story.predicted(failure, step),
     )  # fmt: skip
 
 
-def _twin(story: Story, event: Event, tensor: Record) -> str | None:
-    """A tensor on the same memory that the result *was* computed from: the whole, where a piece of it was asked for."""
+def _alias(story: Story, event: Event, tensor: Record) -> str | None:
+    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs`` has a piece of it."""
     root = story.tensor(event.operands[0].label, event.step) or {}
     reached = set(story.behind(root.get("grad_fn")))
     for label, record in story.tensors_on(tensor.get("storage")):
@@ -65,9 +67,9 @@ def _twin(story: Story, event: Event, tensor: Record) -> str | None:
     return None
 
 
-def _explanation(story: Story, name: T, result: T, twin: str | None) -> T:
-    if twin is not None:
-        other = called(story, twin, None, None)
+def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
+    if alias is not None:
+        other = called(story, alias, None, None)
         if other.en != name.en:
             return T(
                 en=f"{capital(name.en)} and {other.en} share their numbers, but the computation was recorded with {other.en}. A piece, a "
@@ -77,18 +79,19 @@ def _explanation(story: Story, name: T, result: T, twin: str | None) -> T:
             )
     return T(
         en=f"Torch walked back from {result.en} to everything it was computed from and did not meet {name.en}. A gradient of zero would "
-        "be true as well, but more often a name is mixed up, or a part of the model was left out of the forward pass; so torch asks.",
+        "be true as well, but more often a name is mixed up, or a part of the model was left out of the forward pass; so torch raises an "
+        "error.",
         zh=f"torch 从 {result.zh} 走回它的所有来源，没有遇到 {name.zh}。说梯度为零也没错，但更常见的是名字弄混了，或前向计算漏掉了"
         "模型的一部分；所以 torch 要问清楚。",
     )
 
 
-def _fixes(story: Story, event: Event, label: str | None, twin: str | None) -> tuple[Fix, ...]:
+def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
     """Ask for the whole, and take the same piece of its gradient."""
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
     inputs = _inputs(call) if isinstance(call, ast.Call) else None
-    if not isinstance(inputs, ast.expr) or not isinstance(call, ast.Call) or twin is None:
+    if not isinstance(inputs, ast.expr) or not isinstance(call, ast.Call) or alias is None:
         return ()
     items = inputs.elts if isinstance(inputs, ast.List | ast.Tuple) else [inputs]
     known = [operand.label for operand in event.operands if operand.label is not None][1:]
@@ -96,7 +99,7 @@ def _fixes(story: Story, event: Event, label: str | None, twin: str | None) -> t
         return ()
     item, place = items[known.index(label)], known.index(label)
     made = story.event((story.tensor(label, event.step) or {}).get("born"))
-    if made is None or not made.operands or made.operands[0].label != twin:
+    if made is None or not made.operands or made.operands[0].label != alias:
         return ()
     name, piece = _piece(program, item, made.span)
     statement = program.statement(call)
@@ -106,7 +109,9 @@ def _fixes(story: Story, event: Event, label: str | None, twin: str | None) -> t
     (edit,) = program.replace((item, name))
     if piece and edit.end_line == program.place(statement).end_line and program.stands_alone(statement):
         edit = Edit(edit.line, edit.end_line, f"{edit.text}{program.indent(statement)}{answer} = {answer}{piece}\n")
-    title = T(en=f"Ask for the whole, `{name}`, and take the piece afterwards", zh=f"先求整个 `{name}` 的梯度，再取其中一部分")
+    title = T(
+        en=f"Compute the gradient of the whole, `{name}`, and take the piece afterwards", zh=f"先求整个 `{name}` 的梯度，再取其中一部分"
+    )
     return unique(program.text, [Fix(title, (edit,))])
 
 
@@ -122,7 +127,7 @@ def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, st
 
 
 def _answer(program: Program, statement: ast.stmt | None, call: ast.Call, place: int, count: int) -> str | None:
-    """The name that the asked gradient is given."""
+    """The name that the returned gradient is assigned to."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0], statement.value
@@ -144,10 +149,10 @@ RULE = Rule(
     code="PL508",
     name="unused-input-in-grad",
     severity="error",
-    title=T(en="A gradient was asked for something the result does not depend on", zh="对结果不依赖的张量求了梯度"),
+    title=T(en="The gradient of a result with respect to something it does not depend on", zh="对结果不依赖的张量求了梯度"),
     what=T(
-        en="A program asked how a result changes with some tensor, but the result was not computed from that tensor. Often it is a piece "
-        "of the right one, cut off beside the computation: ask for the one that was used.",
+        en="A program computes the gradient of a result with respect to some tensor, but the result was not computed from that tensor. "
+        "Often it is a piece of the right one, cut off outside the computation: pass the one that was used.",
         zh="程序询问结果如何随某个张量变化，但结果不是由这个张量算出来的。它常常只是从真正的输入上另外切下来的一部分：请询问实际用到的那"
         "个。",
     ),

@@ -49,7 +49,7 @@ def _is_wrong(harm: Harm) -> bool:
 
 
 def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
-    """The cause with the steps that wrote, also where nobody announced them (a fused optimizer), or that gave the tensor other memory."""
+    """The cause, with the steps that wrote (recorded as calls or not, as by a fused optimizer) or that replaced the tensor's storage."""
     if cause.changed_at or cause.saved_at is None:
         return cause
     steps = story.writes(cause.storage, cause.saved_at, backward)
@@ -200,7 +200,7 @@ RULE = Rule(
     what=T(
         en="To compute gradients, torch needs some of the numbers that your program computed on the way to the loss. Here such numbers "
         "were overwritten before `backward()` used them, and in a way that torch does not notice: through `.data`, through a NumPy "
-        "array that looks at the same memory, by a fused optimizer. There is no error. Training goes on with a gradient of something "
+        "array on the same memory, by a fused optimizer. There is no error. Training continues with a gradient of something "
         "that you did not compute. Nothing is slower to find than a gradient that is only a little wrong.",
         zh="为了计算梯度，torch 需要你的程序在算出损失的路上得到的一些数。这里，这些数在 `backward()` 用到之前被覆盖了，而且是以 torch 察"
         "觉不到的方式：通过 `.data`、通过看着同一块内存的 NumPy 数组、或由融合的优化器写入。没有报错。训练继续进行，用的却是你没有计算"

@@ -1,4 +1,4 @@
-"""PL406: ``view`` was asked for a shape that no walk through this memory gives. ``reshape`` would have copied."""
+"""PL406: ``view`` with a shape that no strides on this memory give. ``reshape`` would have copied."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _holds(story: Story, event: Event, count: int) -> bool:
-    """Has the shape that was asked for room for just ``count`` elements? Else it is another mistake."""
+    """Has the requested shape ``count`` elements? If not, it is another mistake."""
     if event.name == "view_as":
         return math.prod(story.shape(event.operands[1].label, event.step) or ()) == count
     try:
-        asked = [ast.literal_eval(o.text) for o in event.operands[1:] if o.label is None]
+        requested = [ast.literal_eval(o.text) for o in event.operands[1:] if o.label is None]
     except (SyntaxError, ValueError):
         return False
-    sizes = [int(n) for part in asked for n in (part if isinstance(part, list | tuple) else [part])]
+    sizes = [int(n) for part in requested for n in (part if isinstance(part, list | tuple) else [part])]
     known = math.prod(n for n in sizes if n != -1)
     return count % max(known, 1) == 0 if -1 in sizes else known == count
 
@@ -49,8 +49,8 @@ def _finding(story: Story, event: Event, failure: Failure) -> Finding:
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} wants to see {name.en} in another shape without copying, but its elements do not lie in memory in the "
-            "order that this shape needs.",
+            en=f"{capital(here.en)} wants to see {name.en} in another shape without copying, but its elements are not stored in "
+            "the order that this shape needs.",
             zh=f"{here.zh}想不经复制就以另一种形状来看 {name.zh}，但它的元素在内存中并不按这种形状所需的次序排列。",
         ),
         T(
@@ -85,10 +85,10 @@ RULE = Rule(
     code="PL406",
     name="view-on-incompatible-strides",
     severity="error",
-    title=T(en="A view was asked for that this memory does not allow", zh="要求了这块内存无法给出的视图"),
+    title=T(en="A view in a shape that this memory does not allow", zh="要求了这块内存无法给出的视图"),
     what=T(
-        en="A program turned a tensor around, with `t()`, `transpose` or `permute`, and then asked `view` for another shape. The elements "
-        "still lie in memory in the old order, and `view` never moves them, so torch refuses. Use `reshape`, which copies where it must.",
+        en="A program turned a tensor around, with `t()`, `transpose` or `permute`, and then called `view` for another shape. The elements "
+        "are still stored in the old order, and `view` never moves them, so torch refuses. Use `reshape`, which copies where it must.",
         zh="程序先用 `t()`、`transpose` 或 `permute` 把张量转了方向，再用 `view` 要求另一种形状。元素在内存中仍按原来的次序排列，而 `view` "
         "从不移动它们，所以 torch 拒绝。请用 `reshape`，它在必要时会复制。",
     ),

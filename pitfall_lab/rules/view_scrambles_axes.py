@@ -41,9 +41,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An exchange of axes that gives the lengths that were asked for: first ``cut`` (which splits axes or is as before), then ``order``.
+    """An exchange of axes that gives the requested lengths: first ``cut`` (which splits axes or is as before), then ``order``.
 
-    Axes that are joined afterwards stand side by side then.
+    Axes that are joined afterwards are adjacent then.
     """
 
     cut: Shape
@@ -54,7 +54,7 @@ def _turned(before: Shape, after: Shape) -> Turn | None:
     """The exchange of axes that was meant, where the new lengths are the old ones in another order.
 
     One of the shapes may have axes of the other one joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N, H)`` to ``(N, 2 * H)``.
-    Axes of length 1 may stand anywhere.
+    Axes of length 1 may be anywhere.
     """
     one, other = _long(before), _long(after)
     if 0 in one or len(before) > LONGEST or len(after) > LONGEST or _joined(one, other) or _joined(other, one):
@@ -179,7 +179,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="A view was used where axes were to be exchanged, and mixed the numbers", zh="该交换轴的地方用了 view，数被混在一起"),
     what=T(
-        en="A program needed rows and columns exchanged, and asked `view` or `reshape` for the exchanged lengths. The shape fits and "
+        en="A program needed rows and columns exchanged, and called `view` or `reshape` with the exchanged lengths. The shape fits and "
         "nothing complains, but the numbers were only cut into other pieces: each new row holds parts of several old ones. Use `t()`, "
         "`transpose` or `permute`.",
         zh="程序需要交换行和列，却用 `view` 或 `reshape` 要求交换后的长度。形状合适，也没有报错，但各数只是被切成了别的段：每个新行都含有"

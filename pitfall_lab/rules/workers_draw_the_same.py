@@ -15,11 +15,11 @@ from pitfall_lab.trace import DataPass, T
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each dataset with a generator of its own that several workers, or the workers of several passes, were given."""
-    told = set()
+    reported = set()
     for each in story.trace.beside.passes:
         several = each.workers > 1 or (each.workers == 1 and bool(each.still))
-        if several and each.generators and each.kind not in told:
-            told.add(each.kind)
+        if several and each.generators and each.kind not in reported:
+            reported.add(each.kind)
             yield _finding(story, each)
 
 

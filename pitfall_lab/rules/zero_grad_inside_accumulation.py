@@ -32,7 +32,7 @@ class _Loss:
 
     @property
     def always(self) -> bool:
-        """Is every gradient lost, because the clearing stands between backward and update?"""
+        """Is every gradient lost, because they are cleared between backward and update?"""
         return self.again is None
 
 
@@ -40,11 +40,11 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``zero_grad()`` that threw away what the update after it was meant to use."""
     if story.program.tree is None:
         return
-    told: set[object] = set()
+    reported: set[object] = set()
     for label, moments in lives(story).items():
         loss = _between(story, label, moments) or _inside(story, label, moments)
-        if loss is not None and (place := story.span(loss.cleared.step)) not in told:
-            told.add(place)
+        if loss is not None and (place := story.span(loss.cleared.step)) not in reported:
+            reported.add(place)
             yield _finding(story, loss)
 
 
@@ -73,7 +73,7 @@ def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
 
 
 def _step_after(story: Story, clearing: ast.stmt) -> ast.stmt | None:
-    """The ``opt.step()`` that stands after ``opt.zero_grad()`` in its block, with no backward in between."""
+    """The ``opt.step()`` after ``opt.zero_grad()`` in its block, with no backward in between."""
     program = story.program
     owner = _owner(clearing)
     block = program.block(clearing)
@@ -124,7 +124,7 @@ def _inside(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
 
 
 def _now_and_then(story: Story, moment: Moment, loop: Loop) -> bool:
-    """Does the line stand under an ``if`` inside ``loop`` that counts rounds: ``if i % 4 == 0``?"""
+    """Is the line inside an ``if`` inside ``loop`` that counts rounds: ``if i % 4 == 0``?"""
     program = story.program
     tests = [
         around.test
@@ -216,8 +216,8 @@ RULE = Rule(
         zh="程序算出了梯度，却在更新权重之前把它们丢掉了。每次更新清零一次：在更新之后，或在属于下一次更新的第一个反向传播之前。",
     ),
     why=T(
-        en="`backward()` adds to `.grad`, `step()` reads `.grad`, `zero_grad()` empties it. What stands between a backward and its step "
-        "must not empty it. When the gradients of several small batches are to add up to one update (gradient accumulation), this "
+        en="`backward()` adds to `.grad`, `step()` reads `.grad`, `zero_grad()` empties it. Nothing between a backward and its "
+        "step must empty it. When the gradients of several small batches are to add up to one update (gradient accumulation), this "
         "holds for the whole time between two updates: a `zero_grad()` at the beginning of each small batch keeps only the last one. "
         "Nothing fails, the loss even goes down; most of the work was for nothing.",
         zh="`backward()` 累加到 `.grad`，`step()` 读取 `.grad`，`zero_grad()` 清空它。反向传播和它的更新之间不能清空。如果要把几个小批次的"

@@ -27,14 +27,14 @@ class Flat:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each such operation that an optimizer's parameters lie behind."""
+    """One finding for each such operation through which the gradient of an optimizer's parameters passes."""
     held = [label for update in story.trace.optimizer_steps for label in update.holds]
-    told = set()
+    reported = set()
     for backward in story.backwards() if held else ():
         found = _flat(story, backward, held)
         place = story.span(found.made.step) if found is not None else None
-        if found is not None and place not in told:
-            told.add(place)
+        if found is not None and place not in reported:
+            reported.add(place)
             yield _finding(story, found)
 
 
@@ -87,13 +87,13 @@ def _finding(story: Story, found: Flat) -> Finding:
         ),
         T(
             en=f"The result of `{snippet(story, span)}` stays the same when its input changes a little, and jumps elsewhere. Torch records "
-            f"it and multiplies by zero on the way back; {gradient_of(first).en} is there, and is zero.",
+            f"it and multiplies by zero in backward; {gradient_of(first).en} is there, and is zero.",
             zh=f"输入稍有变化时，`{snippet(story, span)}` 的结果不变，在别处则跳变。torch 记录了它，回传时乘以零；{gradient_of(first).zh} "
             "存在，但是零。",
         ),
         related=[
             story.related("cut", step, T(en="every gradient becomes zero here", zh="所有梯度在这里变成零")),
-            story.related("backward", found.backward.step, T(en="the way back to the parameters leads only through it", zh="通向这些参数的"
+            story.related("backward", found.backward.step, T(en="backward reaches the parameters only through it", zh="通向这些参数的"
                 "路都要经过它")),
         ],
         fixes=_fixes(story, found),
@@ -132,7 +132,7 @@ RULE = Rule(
     ),
     why=T(
         en="`round`, `floor`, `ceil`, `trunc` and `sign` are constant between their jumps, so their derivative is zero wherever there is "
-        "one. Torch is exact about it: it records the operation, and multiplies by zero on the way back. Nothing is missing, "
+        "one. Torch is exact about it: it records the operation, and multiplies by zero in backward. Nothing is missing, "
         "`requires_grad` is true, `.grad` is there and full of zeros; an optimizer steps by nothing (or only by its momentum). Comparisons "
         "and `argmax` go further and record nothing at all. The straight-through estimate takes the value of the one and the slope of the "
         "other.",

@@ -54,7 +54,7 @@ class Applied(NamedTuple):
     passed: tuple[Node, ...] = ()
     harms: tuple[Harm, ...] = ()
     arrived: tuple[Arrived, ...] = ()
-    asked: bool = False
+    ran_user_code: bool = False
     """Whether the call was suspended at least once for user code."""
     waiting: Suspended | None = None
     """The suspended call while it waits for user code (a hook, a custom backward); None when the call is over."""

@@ -107,8 +107,8 @@ class Pass:
             raise AssertionError(f"nobody tells what came out of {stop.node}")
 
     def steps(self) -> Generator[Stop, Answer, None]:
-        """Run the pass; with ``engine.asks``, yield a Stop at each hook and custom node and continue with the gradients sent back."""
-        asks = self.engine.asks and not self.as_meant
+        """Run the pass; with ``engine.pauses_for_user_code``, yield a Stop at hooks and custom nodes and use the gradients sent back."""
+        pauses_for_user_code = self.engine.pauses_for_user_code and not self.as_meant
         queue = ReadyQueue()
         for (root, index), start in self.roots:
             self.deliver(queue, root, index, start, is_root=True)
@@ -120,11 +120,11 @@ class Pass:
                 self.capture(node, incoming, runs)
             if not runs:
                 continue
-            if asks and self.has_hooks(node):
+            if pauses_for_user_code and self.has_hooks(node):
                 self.take(incoming, (yield Stop(node, incoming)))
-            refusal = self.refusal(node) if asks and self.checks_late(node) else None
+            refusal = self.refusal(node) if pauses_for_user_code and self.checks_late(node) else None
             outgoing = self.evaluate(node, incoming)
-            if asks and self.is_foreign(node):
+            if pauses_for_user_code and self.is_foreign(node):
                 answer = yield Stop(node, incoming, after=True, refusal=refusal)
                 if answer is not None:
                     outgoing = [came_out(seen, incoming) for seen in answer]
@@ -143,7 +143,7 @@ class Pass:
         """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before them when its node also runs."""
         wanted = [(index, place) for index in range(len(incoming)) for place in self.captures.get((id(node), index), ())]
         if not runs:
-            if self.engine.asks and self.has_hooks(node):
+            if self.engine.pauses_for_user_code and self.has_hooks(node):
                 self.take(incoming, None)  # these hooks cannot be observed; the result of autograd.grad will be
             self.hooks(node, incoming)
         for index, place in wanted:
@@ -292,7 +292,7 @@ class Pass:
             return []
         lenient = self.as_meant or self.engine.policy.inplace_never_breaks_backward
         forgiven = lenient and (self.as_meant or not node.freed)  # the policy without version checks still frees saved tensors
-        if not forgiven and not (self.engine.asks and self.checks_late(node)):
+        if not forgiven and not (self.engine.pauses_for_user_code and self.checks_late(node)):
             check_saved(node, self.engine.graph)
         if isinstance(node.vjp, Refusal) and any(gradient is not None for gradient in incoming):
             node.vjp()

@@ -78,7 +78,7 @@ BELIEFS: dict[str, Belief] = {
     "index_shares_memory": Belief(
         T(en="Indexing with a list or a mask shares memory too.", zh="用列表或掩码索引也共享内存。"), "x = torch.ones(3)\ny = x[[0, 2]]\ny += 1\nprint(x.tolist())"),
     "id_tells_memory": Belief(
-        T(en="id() tells whether two tensors share memory.", zh="id() 能说明两个张量是否共享内存。"),
+        T(en="id() shows whether two tensors share memory.", zh="id() 能说明两个张量是否共享内存。"),
         "x = torch.ones(2)\ny = x.view(2)\nprint(id(x) == id(y), x is y)"),
     "augmented_assignment_rebinds": Belief(
         T(en="y += x makes a new tensor, like y = y + x.", zh="y += x 和 y = y + x 一样，产生新的张量。"), "x = torch.ones(2)\ny = x\ny += 1\nprint(x.tolist())"),

@@ -54,8 +54,8 @@ class DType(str):
     @property
     def itemsize(self) -> int:
         """Bytes per element."""
-        twin = self.numpy
-        return twin.itemsize if twin is not None else 4 if self == "complex32" else 1 if self.startswith("float8") else 2
+        numpy_dtype = self.numpy
+        return numpy_dtype.itemsize if numpy_dtype is not None else 4 if self == "complex32" else 1 if self.startswith("float8") else 2
 
     @property
     def scalar_name(self) -> str:

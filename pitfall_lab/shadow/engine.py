@@ -101,7 +101,7 @@ class Engine:
         self.harms: list[Harm] = []
         self.warnings: list[str] = []
         self.arrived: list[Arrived] = []
-        self.asks = False
+        self.pauses_for_user_code = False
         """Backward suspends at hooks and custom nodes, so that the caller can report what they returned."""
         self.checks_nan = False
         """Anomaly mode: a node that returns NaN ends the backward."""
@@ -230,7 +230,7 @@ class Engine:
         """The record since :meth:`begin`."""
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
-        if writes and self.asks:  # in lockstep every older storage has a mark: one without was made by this call
+        if writes and self.pauses_for_user_code:  # in lockstep every older storage has a mark: one without was made by this call
             writes = tuple([storage for storage in writes if storage.mark])
         created, stale = tuple(graph.created), tuple(graph.stale)
         return Applied(result, created, writes, stale, tuple(self.ran), tuple(self.passed), tuple(self.harms), tuple(self.arrived))

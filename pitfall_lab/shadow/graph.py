@@ -39,7 +39,7 @@ class Node:
     ``vjp(g, s)`` computes them: ``g`` is the incoming gradient (a list when the node has several outputs), ``s`` holds the
     saved arrays by name, and one array or None per edge comes back. ``outputs`` are the shapes and types of what the forward
     made; a gradient is summed and cast to them. ``indices`` are torch's ``input_nr``: which of each child's outputs it is of
-    (``next`` is both together). ``mirrored`` nodes stand for torch's without a model here: gradients through them are unknown.
+    (``next`` is both together). ``mirrored`` nodes represent torch nodes without a model here: gradients through them are unknown.
 
     In torch: ``torch/csrc/autograd/function.h``, with one class for each derivative, generated from
     ``tools/autograd/derivatives.yaml``; sequence numbers are counted per thread.
@@ -47,7 +47,7 @@ class Node:
 
     __slots__ = (
         "__weakref__", "children", "facade", "freed", "hooks", "indices", "inner", "lazy", "leaf", "mark", "mirrored", "multiple", "name",
-        "outputs", "retains", "saved", "sequence", "twin", "vjp",
+        "outputs", "retains", "saved", "sequence", "torch_key", "vjp",
     )  # fmt: skip
     children: tuple[Node | None, ...]
     indices: tuple[int, ...]
@@ -67,7 +67,7 @@ class Node:
         self.inner: Node | None = None
         self.facade: Any = None
         self.mark = 0
-        self.twin: Any = None
+        self.torch_key: Any = None
         self.hooks: tuple[tuple[int, Callable[[Any], Any] | None], ...] = ()
         self.retains: tuple[tuple[int, ref[ShadowTensor]], ...] = ()
 
@@ -191,8 +191,8 @@ class Saved:
         then, now = self.meant(), self.read()
         return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
 
-    def check(self, owner: Node, graph: Graph, *, foretold: bool = False) -> None:
-        """Raise torch's error for a freed, detached or modified saved tensor; ``foretold``: only check, without changing any state."""
+    def check(self, owner: Node, graph: Graph, *, dry_run: bool = False) -> None:
+        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only check, without changing any state."""
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:
@@ -201,7 +201,7 @@ class Saved:
         if self.view_node is not None:
             made_by = self.view_node()
         elif self.tensor is not None:
-            made_by = graph.grad_fn(self.tensor, foretold=foretold)
+            made_by = graph.grad_fn(self.tensor, dry_run=dry_run)
         if made_by is None and self.has_node:
             if not self.is_output:
                 raise runtime(errors.DETACHED, "other", node=owner, saved=self, tensor=self.tensor)
@@ -310,10 +310,10 @@ class Graph:
 
     # -- views
 
-    def grad_fn(self, tensor: ShadowTensor, *, foretold: bool = False) -> Node | None:
+    def grad_fn(self, tensor: ShadowTensor, *, dry_run: bool = False) -> Node | None:
         """The grad_fn of ``tensor``; for a view whose base was written since, a new AsStridedBackward0 on the base's present grad_fn.
 
-        ``foretold=True``: return a placeholder with the right name and do not create the node; creating it now would give it the
+        ``dry_run=True``: return a placeholder with the right name and do not create the node; creating it now would give it the
         wrong sequence number, and so the wrong place in backward.
 
         In torch: ``VariableHooks::grad_fn`` in ``torch/csrc/autograd/variable.cpp``.
@@ -324,7 +324,7 @@ class Graph:
         version = tensor.version
         if view.version != version:
             self.check_creation(tensor, indirect=True)
-            if foretold:
+            if dry_run:
                 return Node("AsStridedBackward0", (), self.sequence)
             base = view.base
             windows = [(t.offset, t.shape, t.stride) for t in (base, tensor)]

@@ -64,7 +64,7 @@ class Suspended:
 
     def __init__(self, engine: Engine, the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> None:
         self.stop: Stop | None = None
-        self.asked = False
+        self.has_paused = False
         """Whether the call waited at least once."""
         self._engine, self._pass, self._steps, self._finish = engine, the_pass, the_pass.steps(), finish
         self._judge = judge
@@ -78,8 +78,8 @@ class Suspended:
         mode = self._engine.grad_enabled
         try:
             with np.errstate(all="ignore"):
-                self.stop = self._steps.send(answer if self.asked else None)
-            self.asked = True
+                self.stop = self._steps.send(answer if self.has_paused else None)
+            self.has_paused = True
         except StopIteration:
             self.stop = None
             self._result = self._finish()
@@ -120,7 +120,7 @@ class Suspended:
         """The record of what the call has done so far."""
         others = self._engine.record(self._record)
         try:
-            return self._engine.applied(self._result)._replace(asked=self.asked)
+            return self._engine.applied(self._result)._replace(ran_user_code=self.has_paused)
         finally:
             self._engine.record(others)
 

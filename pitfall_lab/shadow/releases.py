@@ -29,7 +29,7 @@ FMAX_SHARES = Difference(
 )
 FMAX_LOOKS_FOR_NAN = Difference((2, 15), "fmax and fmin give the gradient to the element that is no NaN", "torch.fmax(a + float('nan'), b)")
 GROUP_NORM_TAKES_ANY_STRIDES = Difference(
-    (2, 14), "group_norm saves its input as it lies, not a copy in order", "F.group_norm(img.transpose(2, 3), 2)"
+    (2, 14), "group_norm saves its input with its own strides, not a contiguous copy", "F.group_norm(img.transpose(2, 3), 2)"
 )
 ATTENTION_OF_THREE_DIMENSIONS = Difference(
     (2, 14), "attention of one batch takes the way of several", "F.scaled_dot_product_attention(q4[0], q4[0], q4[0])"

@@ -9,7 +9,7 @@ Three separate things that are easily confused:
 A write through ``.data`` goes unnoticed because it is to the same storage with another counter.
 
 Each of them, and each node of the graph, has a ``mark``: its number in the recorder of the engine (0: none yet). A
-node also has a ``twin``: torch's node for it, when the engine runs in lockstep.
+node also has a ``torch_key``: the key of the torch node that it models, when the engine runs in lockstep.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class ShadowTensor:
         return self.node is None
 
     @property
-    def sleeps(self) -> bool:
+    def has_stale_grad_fn(self) -> bool:
         """True while this view has no grad_fn although an in-place write gave its base one: reading ``grad_fn`` will make it.
 
         Also True where regenerating it would fail an internal assert of torch (``has_lost_hook``).
@@ -320,13 +320,13 @@ class ViewOf:
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
     """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown."""
     data = storage.data
-    twin = None if data is None else dtype.numpy
-    if twin is None:
+    numpy_dtype = None if data is None else dtype.numpy
+    if numpy_dtype is None:
         return None
-    item = twin.itemsize
+    item = numpy_dtype.itemsize
     if 0 in shape:
-        return np.empty(shape, twin)
+        return np.empty(shape, numpy_dtype)
     try:
-        return np.ndarray(shape, twin, data, offset * item, tuple([s * item for s in stride]))
+        return np.ndarray(shape, numpy_dtype, data, offset * item, tuple([s * item for s in stride]))
     except ValueError:  # a view with another dtype than its storage, or beyond its known part
         return None

@@ -72,7 +72,7 @@ def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
 
 
 Reader = Callable[[Any, str], Any]
-"""Makes a value of the raw one that stands at a place, or refuses it."""
+"""Converts the JSON value at a path to a value of the trace, or raises TraceError."""
 
 
 @cache

@@ -1,6 +1,6 @@
 """Sentences in two languages, written side by side.
 
-A text is not looked up by a key in a catalogue: both languages stand next to each other where the text
+A text is not looked up by a key in a catalogue: both languages are next to each other where the text
 is used, so that neither can be forgotten when the other changes.
 """
 

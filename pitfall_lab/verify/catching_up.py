@@ -16,7 +16,7 @@ from pitfall_lab.verify.compare_memory import Memory
 from pitfall_lab.verify.compare_versions import Versions
 from pitfall_lab.verify.description import Description, quiet_grad_fn, read
 from pitfall_lab.verify.pairing import Pairing
-from pitfall_lab.verify.records import TensorRecord, twin_of
+from pitfall_lab.verify.records import TensorRecord, torch_key_of
 from pitfall_lab.verify.shared_state import World
 
 SEARCHES = 4
@@ -46,18 +46,18 @@ class Meeting:
                 return self.catch_up(real, announce=True) + self._describe.tensor(record, read(record, real), "observed")
         return self.catch_up(real, announce=True)
 
-    def catch_up(self, real: Any, *, announce: bool = False, wakes: bool = False) -> list[Effect]:
+    def catch_up(self, real: Any, *, announce: bool = False, regenerates: bool = False) -> list[Effect]:
         """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects.
 
-        ``announce``: writes found here get an event of their own. ``wakes``: torch has read the tensor's grad_fn, or may have, so a stale
-        grad_fn is regenerated in the shadow too.
+        ``announce``: writes found here get an event of their own. ``regenerates``: torch has read the tensor's grad_fn, or may have, so a
+        stale grad_fn is regenerated in the shadow too.
         """
         record = self._records.find(real)
         if record is None or record.shadow is None or record.storage is None:
             # a lazy module's parameter becomes an ordinary one when its shape is known
             return [] if record is None or tensor_facts.is_opaque(real) else self.replace(record, real, tensor_facts.read(real))
-        shadow, asleep = record.shadow, record.shadow.sleeps and not wakes
-        seen = tensor_facts.read(real, asleep=asleep)
+        shadow, stale = record.shadow, record.shadow.has_stale_grad_fn and not regenerates
+        seen = tensor_facts.read(real, stale=stale)
         if seen.shape != shadow.shape or seen.dtype != shadow.dtype or self._records.storage_of(seen) is not record.storage:
             return self.replace(record, real, seen)
         if not announce and shadow.numel and seen.stride != shadow.stride:  # a call without a model has changed its strides in place
@@ -68,7 +68,7 @@ class Meeting:
                 self._versions.stands(max(len(self._writer.events) - 1, 0), record, real)
             else:
                 self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
-        effects = [] if asleep else self._catch_up_history(record, real, seen)
+        effects = [] if stale else self._catch_up_history(record, real, seen)
         effects += self._memory.catch_up(record.storage, real, announce=announce)
         if effects or announce is False or was != (shadow.node, shadow.flag, shadow.grad, shadow._version):
             effects += self._describe.tensor(record, seen, "observed")
@@ -80,7 +80,7 @@ class Meeting:
         if shadow is None or seen.inference:
             return []
         node = tensor_facts.node_of(real)
-        mine = quiet_grad_fn(shadow, wakes=True)
+        mine = quiet_grad_fn(shadow, regenerates=True)
         if node is None:
             if mine is not None and seen.is_leaf:
                 shadow.node = None
@@ -89,7 +89,7 @@ class Meeting:
             if shadow.node is None and (shadow.base is None or not shadow.base.requires_grad):
                 shadow.flag = seen.requires_grad
             return []
-        if mine is not None and twin_of(mine) == tensor_facts.node_key(node):
+        if mine is not None and torch_key_of(mine) == tensor_facts.node_key(node):
             return []
         effects: list[Effect] = []
         if mine is None or not self._pairing.pair(node, mine, effects):

@@ -216,7 +216,7 @@ class Comparison:
 
     def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
         """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``."""
-        if record.shadow is not None and record.shadow.sleeps:
+        if record.shadow is not None and record.shadow.has_stale_grad_fn:
             return True
         node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a grad_fn
         own = quiet_grad_fn(record.shadow) if record.shadow is not None else None
@@ -235,12 +235,12 @@ class Comparison:
             real = record() if record is not None else None
             if record is None or real is None:
                 continue
-            modelled = leaf.grad if self.is_brief and not applied.asked else None
+            modelled = leaf.grad if self.is_brief and not applied.ran_user_code else None
             found = None if modelled is None else self._plain_gradient(step, record, real, modelled)
             if found is not None:
                 effects += found
             else:
-                effects += self._gradient(step, record, real, asked=applied.asked)
+                effects += self._gradient(step, record, real, ran_user_code=applied.ran_user_code)
         return effects
 
     def _plain_gradient(self, step: int, record: TensorRecord, real: Any, modelled: ShadowTensor) -> list[Effect] | None:
@@ -277,15 +277,15 @@ class Comparison:
         known = records.enter(observed, modelled, "tensor", step, storage)
         return self._describe.new_gradient(known, record, dtype, str(modelled.device[:]), counter.version)
 
-    def _gradient(self, step: int, record: TensorRecord, real: Any, *, asked: bool) -> list[Effect]:
-        observed = tensor_facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
+    def _gradient(self, step: int, record: TensorRecord, real: Any, *, ran_user_code: bool) -> list[Effect]:
+        observed = tensor_facts.grad_of(real, stale=record.shadow is not None and record.shadow.has_stale_grad_fn)
         modelled = record.shadow.grad if record.shadow is not None else None
         effects: list[Effect] = []
         if observed is not None:
-            known, effects = self._meet_gradient(step, observed, modelled, asked=asked)
+            known, effects = self._meet_gradient(step, observed, modelled, ran_user_code=ran_user_code)
             if known is not None and known.shadow is None:
                 self._records.strange_gradients[record.mark] = tensor_facts.opacity(observed)
-            unsure = asked or (modelled is not None and modelled.loose)
+            unsure = ran_user_code or (modelled is not None and modelled.loose)
             if unsure and known is not None and record.shadow is not None:
                 self._engine.set_grad(record.shadow, known.shadow)
             if known is not None and known.shadow is not None:
@@ -300,19 +300,19 @@ class Comparison:
         return effects + self._describe.tensor(record, read(record, real), "agreed")
 
     def _meet_gradient(
-        self, step: int, observed: Any, modelled: ShadowTensor | None, *, asked: bool
+        self, step: int, observed: Any, modelled: ShadowTensor | None, *, ran_user_code: bool
     ) -> tuple[TensorRecord | None, list[Effect]]:
         """The record of a gradient; a new one is connected with the shadow's gradient.
 
         Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and version. The shadow
-        does not know that for a gradient with unknown values, nor after user code has received gradients (``asked``).
+        does not know that for a gradient with unknown values, nor after user code has received gradients (``ran_user_code``).
         """
         known = self._records.find(observed)
         if known is not None:
             return known, []
         if modelled is None or self._records.shadow_label(modelled) is not None:
             return self._adoption.adopt(observed, None)
-        unsure = asked or modelled.loose
+        unsure = ran_user_code or modelled.loose
         if unsure and not self._lies_alike(observed, modelled):
             return self._take_over(step, observed, modelled)
         if modelled.loose:

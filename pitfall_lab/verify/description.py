@@ -129,7 +129,7 @@ class Description:
         tensors, storages = self._writer.rows.dead(self._records.bury())
         effects = []
         for mark in tensors:
-            if self._writer.told(f"tensors.t{mark}"):
+            if self._writer.has(f"tensors.t{mark}"):
                 effects.append(Effect(f"tensors.t{mark}.alive", False))
                 self._writer.forget(f"tensors.t{mark}")
         for mark in storages:
@@ -174,15 +174,15 @@ def _names(record: TensorRecord) -> dict[str, Any]:
 
 def read(record: TensorRecord, real: Any) -> Facts:
     """Read a known tensor's facts from torch, without regenerating a stale grad_fn."""
-    return tensor_facts.read(real, asleep=record.shadow is not None and record.shadow.sleeps)
+    return tensor_facts.read(real, stale=record.shadow is not None and record.shadow.has_stale_grad_fn)
 
 
-def quiet_grad_fn(shadow: ShadowTensor, *, wakes: bool = False) -> Node | None:
+def quiet_grad_fn(shadow: ShadowTensor, *, regenerates: bool = False) -> Node | None:
     """The tensor's grad_fn, or None where reading it raises (a view whose base was written in a way that autograd forbids).
 
-    A stale grad_fn counts as None, unless ``wakes`` is True: then it is regenerated, as it is in torch when the program reads it.
+    A stale grad_fn counts as None, unless ``regenerates`` is True: then it is regenerated, as it is in torch when the program reads it.
     """
-    if not wakes and shadow.sleeps:
+    if not regenerates and shadow.has_stale_grad_fn:
         return None
     try:
         return shadow.grad_fn

@@ -29,7 +29,7 @@ def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, 
                 continue
             for slot in _slots(node):
                 if slot.state == "stale" and slot.message == failure.message and slot.tensor is not None:
-                    return _told(records, failure, records.node_label(mine), slot)
+                    return _failure(records, failure, records.node_label(mine), slot)
     return failure, []
 
 
@@ -55,7 +55,7 @@ def _behind(roots: list[Any]) -> list[Any]:
     return found
 
 
-def _told(records: Records, failure: Failure, node: str | None, slot: tensor_facts.Slot) -> tuple[Failure, list[Effect]]:
+def _failure(records: Records, failure: Failure, node: str | None, slot: tensor_facts.Slot) -> tuple[Failure, list[Effect]]:
     tensor: Any = slot.tensor
     storage = records.storage_of(tensor_facts.read(tensor))
     owner = next(

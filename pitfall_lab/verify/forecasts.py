@@ -29,7 +29,7 @@ class Forecasts:
                 continue
             now = saved.counter.version if saved.counter else None
             failure = Failure(
-                "RuntimeError", _foretold(node, saved, self._graph), "saved-tensor-modified", node=label, expected=saved.version, found=now
+                "RuntimeError", _message(node, saved, self._graph), "saved-tensor-modified", node=label, expected=saved.version, found=now
             )
             self._made[(label, saved.name)] = (step, len(found))
             found.append(Forecast(step, replace(failure, **self._describe.saved(saved))))
@@ -49,10 +49,10 @@ class Forecasts:
             self._writer.amend(at, forecasts=tuple(forecasts))
 
 
-def _foretold(node: Node, saved: Saved, graph: Graph) -> str:
+def _message(node: Node, saved: Saved, graph: Graph) -> str:
     """The message of the error that checking the saved tensor would raise now, or an empty string."""
     try:
-        saved.check(node, graph, foretold=True)
+        saved.check(node, graph, dry_run=True)
     except ShadowError as error:
         return error.message
     return ""

@@ -37,12 +37,12 @@ not scanned by Python's cyclic collector, as a list would be."""
 
 
 def look(flat: np.ndarray) -> Look:
-    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON values later by :func:`told`."""
+    """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON values later by :func:`as_json`."""
     size = flat.size
     return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)])
 
 
-def told(seen: Look | None) -> Any:
+def as_json(seen: Look | None) -> Any:
     """What :func:`cells` would have returned for the array."""
     if seen is None:
         return None
@@ -60,7 +60,7 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 def alike(one: Look | None, other: Look | None) -> bool:
-    """Whether :func:`told` returns the same for both. Most that differ do so in their first element."""
+    """Whether :func:`as_json` returns the same for both. Most that differ do so in their first element."""
     if one is None or other is None:
         return one is other
     (size, first), (length, second) = (seen if isinstance(seen, tuple) else (seen.size, seen) for seen in (one, other))

@@ -35,7 +35,7 @@ from pitfall_lab.verify.compare_versions import Versions
 from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn
 from pitfall_lab.verify.fastpath.call_keys import MODE
-from pitfall_lab.verify.fastpath.lane import DEEP, Express
+from pitfall_lab.verify.fastpath.lane import DEEP, FastLane
 from pitfall_lab.verify.forecasts import Forecasts
 from pitfall_lab.verify.mirroring import Mirroring
 from pitfall_lab.verify.opaque_regions import Passing
@@ -87,7 +87,7 @@ class Lockstep:
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
         self.elsewhere = world.elsewhere
         self._versions = Versions(world)
-        self._engine.asks = True
+        self._engine.pauses_for_user_code = True
         world.writer.notes += release.notes()
         self._optimizers = Optimizers(self.label)
         self._beside = BesideCalls(sources, self._optimizers, self.label)
@@ -97,7 +97,7 @@ class Lockstep:
         self._pending: list[Effect] = []
         # The lane identifies a node by its sequence number.
         has_lane = private.has_sequence and private.next_sequence is not None
-        self.lane: Express | None = Express(world, self._naming, adoption, self._memory, self) if has_lane else None
+        self.lane: FastLane | None = FastLane(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
         """Whether no effects are waiting for the next call's event and the trace has room for another event."""
@@ -143,7 +143,7 @@ class Lockstep:
         self._look_again()
         step = self._writer.reserve()
         if call.name in HOOKS:
-            self._wake(call.args[0], step)
+            self._regenerate_grad_fn(call.args[0], step)
         effects = self._meet(call, step)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
         if lane is not None:
@@ -177,7 +177,7 @@ class Lockstep:
         """Find or create the records of the call's operands; return the changes to them since they were last seen."""
         if call.name == DEEPCOPY:
             call.args = call.args[:1]  # the second argument is the dictionary of copies made so far, not operands
-            self.asked(call.args[0])
+            self.grad_fn_read(call.args[0])
         elif call.name in INDEXING:
             call.args = tuple(map(argument_values.index_of, call.args))
         met = self.lane.kinds.met if self.lane is not None else {}
@@ -187,19 +187,19 @@ class Lockstep:
         met.clear()
         return effects
 
-    def asked(self, real: Any) -> None:
+    def grad_fn_read(self, real: Any) -> None:
         """The program reads the grad_fn of a tensor: regenerate a stale grad_fn of a view, in torch and in the shadow."""
         record = self._records.find(real)
-        if record is not None and record.shadow is not None and record.shadow.sleeps:
-            quiet_grad_fn(record.shadow, wakes=True)
+        if record is not None and record.shadow is not None and record.shadow.has_stale_grad_fn:
+            quiet_grad_fn(record.shadow, regenerates=True)
 
-    def _wake(self, real: Any, step: int) -> None:
+    def _regenerate_grad_fn(self, real: Any, step: int) -> None:
         """Read the grad_fn of a view whose grad_fn is stale before a hook is registered on it; torch 2.13 crashes otherwise."""
         record = self._records.find(real)
-        if record is None or record.shadow is None or not record.shadow.sleeps:
+        if record is None or record.shadow is None or not record.shadow.has_stale_grad_fn:
             return
         tensor_facts.node_of(real)
-        self.asked(real)
+        self.grad_fn_read(real)
         en = (
             "Without recording, torch crashes here: this is a view whose base was changed in place by an operation with a grad_fn, and "
             "the view's grad_fn was not read before a hook was registered on it. The recorder reads it first."
@@ -384,7 +384,7 @@ class Lockstep:
         with unseen():
             beside = self._beside.finished(self._living(), len(self._writer.events))
         return self._writer.finish(
-            self._world.sources.sources, failure, tensor_facts.environment(), self._extent.told(),
+            self._world.sources.sources, failure, tensor_facts.environment(), self._extent.reach(),
             steps=self._optimizers.steps, optimizers=optimizers, beside=beside,
         )  # fmt: skip
 

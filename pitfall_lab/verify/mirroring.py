@@ -25,13 +25,13 @@ class Mirroring:
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
         """Return the labels of the results and the effects of the call."""
         effects: list[Effect] = []
-        wakes = any(real.requires_grad for real in argument_values.tensors(result))  # torch has read the operands' grad_fn
+        regenerates = any(real.requires_grad for real in argument_values.tensors(result))  # torch has read the operands' grad_fn
         for real in argument_values.tensors((call.args, call.kwargs)):
             self._note_write(call, real)
             base = tensor_facts.base_of(real)
             if base is not None:
                 self._meet_base(real, base)
-            effects += self._meeting.catch_up(real, wakes=wakes) + (self._meeting.catch_up(base) if base is not None else [])
+            effects += self._meeting.catch_up(real, regenerates=regenerates) + (self._meeting.catch_up(base) if base is not None else [])
         results = []
         for real in argument_values.tensors(result):
             record = self._records.find(real)
@@ -93,11 +93,11 @@ class Mirroring:
         """The nodes at which a backward from (or to) these tensors begins (or ends)."""
         shadows = [record.shadow for real in argument_values.tensors(given) if (record := self._records.find(real)) is not None]
         known = [shadow for shadow in shadows if shadow is not None]
-        found = [quiet_grad_fn(s, wakes=True) or (s.accumulator() if s.accumulator is not None else None) for s in known]
+        found = [quiet_grad_fn(s, regenerates=True) or (s.accumulator() if s.accumulator is not None else None) for s in known]
         return [node for node in found if node is not None]
 
     def _take_gradient(self, record: TensorRecord, real: Any) -> list[Effect]:
-        observed = tensor_facts.grad_of(real, asleep=record.shadow is not None and record.shadow.sleeps)
+        observed = tensor_facts.grad_of(real, stale=record.shadow is not None and record.shadow.has_stale_grad_fn)
         effects: list[Effect] = []
         known = None
         if observed is not None:

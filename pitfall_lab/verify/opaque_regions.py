@@ -90,7 +90,7 @@ class Passing:
         effects, results = stretch.effects, []
         for known in stretch.operands:
             real = known()
-            effects += self._meeting.catch_up(real, wakes=True) if real is not None else []
+            effects += self._meeting.catch_up(real, regenerates=True) if real is not None else []
         for real, names in self._fresh(stretch, frame, arguments):
             record, more = self._adoption.adopt(real, frame, names)
             effects += more

@@ -9,7 +9,7 @@ from pitfall_lab.observe import tensor_facts
 from pitfall_lab.shadow import Node, Saved
 from pitfall_lab.trace import Effect
 from pitfall_lab.verify.description import Description
-from pitfall_lab.verify.records import twin_of
+from pitfall_lab.verify.records import torch_key_of
 from pitfall_lab.verify.shared_state import World
 
 Pair = tuple[Any, Node]
@@ -35,7 +35,7 @@ class Pairing:
         while work:
             theirs, own, user = work.pop()
             key = tensor_facts.node_key(theirs)
-            if twin_of(own) == key:
+            if torch_key_of(own) == key:
                 continue
             known = fresh[key][1] if key in fresh else self._records.nodes.get(key)
             if known is own or (known is not None and _is_unpacked_leaf(known, own, user)):

@@ -34,6 +34,6 @@ class Extent:
         if span is not None and span.source == 0 and (0, span.line) not in self._known:
             self._later[span.line] = None
 
-    def told(self) -> Reach:
+    def reach(self) -> Reach:
         """The final numbers for the trace."""
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))

@@ -121,14 +121,14 @@ class TensorRecord(Watching):
         return self.records.settle(self) if type(place) is int else place  # type: ignore[return-value]
 
 
-def twin_of(node: Node) -> Any:
+def torch_key_of(node: Node) -> Any:
     """The key of the torch node that a shadow node models, or None. The fast path stores only the node's sequence number."""
-    twin = node.twin
-    return (twin, full_name(node.name)) if type(twin) is int else twin
+    torch_key = node.torch_key
+    return (torch_key, full_name(node.name)) if type(torch_key) is int else torch_key
 
 
 class Nodes:
-    """A table of shadow nodes by the key of the torch node that each models (:func:`twin_of`).
+    """A table of shadow nodes by the key of the torch node that each models (:func:`torch_key_of`).
 
     Nodes are held weakly; dead entries are removed whenever the table has doubled. Nodes made on the fast path are not entered when they
     are made: the first lookup that needs them enters them all, by walking the graph from the living tensors.
@@ -155,7 +155,7 @@ class Nodes:
         return self.get(key) is not None
 
     def __setitem__(self, key: Any, node: Node) -> None:
-        node.twin = key
+        node.torch_key = key
         self._refs[key] = ref(node)
         if len(self._refs) > self._room:
             self._refs = {known: reference for known, reference in self._refs.items() if reference() is not None}
@@ -174,7 +174,7 @@ class Nodes:
             node = work.pop()
             if node is not None and node not in seen:
                 seen.add(node)
-                key = twin_of(node)
+                key = torch_key_of(node)
                 if key is not None:
                     self[key] = node
                 work += node.children

@@ -136,7 +136,7 @@ class Unseen:
             real = None if record.kind == "array" else record()
             if real is not None:
                 effects += self._meeting.catch_up(real, announce=True)
-                self._release(tensor_facts.node_of(real) if record.shadow is not None and not record.shadow.sleeps else None)
+                self._release(tensor_facts.node_of(real) if record.shadow is not None and not record.shadow.has_stale_grad_fn else None)
         return effects
 
     def _release(self, node: Any) -> None:
@@ -200,8 +200,8 @@ class Unseen:
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return
         known = self._records.find(real)
-        asleep = known is not None and known.shadow is not None and known.shadow.sleeps
-        node = None if known is None or asleep else tensor_facts.node_of(real)
+        stale = known is not None and known.shadow is not None and known.shadow.has_stale_grad_fn
+        node = None if known is None or stale else tensor_facts.node_of(real)
         if known is not None and (node is None or tensor_facts.node_key(node) in self._records.nodes):
             return
         step = self._writer.reserve()

@@ -30,7 +30,7 @@ from pitfall_lab.trace import (
 )
 from pitfall_lab.trace.replay import advance
 from pitfall_lab.verify.fastpath.event_rows import BIRTHS, DEATHS, Ran, Rows
-from pitfall_lab.verify.json_values import Look, told
+from pitfall_lab.verify.json_values import Look, as_json
 
 EVENT_LIMIT = 20_000
 METADATA_LIMIT = 500_000
@@ -121,7 +121,7 @@ class Writer:
         """The value last written at ``path``, or None."""
         known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
-            known["cells"] = told(self._looks.pop(path))
+            known["cells"] = as_json(self._looks.pop(path))
         return known
 
     def forget(self, path: str) -> None:
@@ -172,7 +172,7 @@ class Writer:
         self._forgotten = len(self.row_steps)
         self._room = max(MUCH, 2 * (len(self._last) + len(self._renamed)))
 
-    def told(self, path: str) -> bool:
+    def has(self, path: str) -> bool:
         """Whether an event or a row has described the object at ``path``; like :meth:`known`, but cheaper."""
         return path in self._last or self._row_of(path) >= 0
 

@@ -23,7 +23,7 @@ from pitfall_lab.views.encoding import clean
 from pitfall_lab.views.graph import svg as graph_svg
 from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.memory import svg as memory_svg
-from pitfall_lab.views.plain_text import render as twin
+from pitfall_lab.views.plain_text import render as plain_text
 from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.versions import svg as versions_svg
 
@@ -84,7 +84,7 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
         _guarded(say, lambda: _pictures(facts, say)),
         _stepper(trace, texts, say, key),
         f"<details><summary>{say('The same in words', '文字版')}</summary>",
-        _guarded(say, lambda: f'<pre tabindex="0">{clean(twin(trace, language, facts))}</pre>'),
+        _guarded(say, lambda: f'<pre tabindex="0">{clean(plain_text(trace, language, facts))}</pre>'),
         "</details>",
         _notes(trace, say),
     ]

@@ -78,7 +78,7 @@ class ClaimWidget(anywidget.AnyWidget):
         return str(self.box)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Return the widget beside its twins without a kernel: HTML with the verdict folded away, and plain text."""
+        """Return the widget, and for pages without a kernel HTML with the verdict folded away, and plain text."""
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         return {**data, **self.box._repr_mimebundle_()}, metadata

@@ -52,7 +52,7 @@ class Lab(Protocol):
         """Run another text in the program's place."""
 
     def stop(self) -> None:
-        """End both; called from another thread."""
+        """End the trials and the rerun that are in progress; called from another thread."""
 
 
 class Explorer(anywidget.AnyWidget):
@@ -171,7 +171,7 @@ class Explorer(anywidget.AnyWidget):
         threading.Thread(target=contextvars.copy_context().run, args=(work,), name="pitfall_lab", daemon=True).start()
 
     def _hear(self, _: Any, content: Any, __: Any) -> None:
-        """The page asks for a change by its ``id``, or that all trials end; it never sends code."""
+        """Handle the page's message: try a change, named by its ``id``, or end all trials. The page never sends code."""
         if not isinstance(content, dict) or self._lab is None:
             return
         if content.get("stop") is True:

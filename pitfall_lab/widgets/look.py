@@ -43,7 +43,7 @@ class Look(anywidget.AnyWidget):
         self.on_msg(self._hear)
 
     def _hear(self, _: Any, content: Any, __: Any) -> None:
-        """The page asks for a write: ``{"edit": {"tensor": label, "index": [numbers], "text": number}}``. It never sends code."""
+        """Handle the page's request to write: ``{"edit": {"tensor": label, "index": [numbers], "text": number}}``. It never sends code."""
         wanted = content.get("edit") if isinstance(content, dict) else None
         if not isinstance(wanted, dict) or self._put is None:
             return

@@ -113,7 +113,7 @@ class QuestionWidget(anywidget.AnyWidget):
         return progress.Entry(progress.chapter_here(), f"q-{asked.key}", "question", held, total, keys, note=note)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        """Return the widget beside its twins without a kernel: HTML with the answer folded away, and plain text."""
+        """Return the widget, and for pages without a kernel HTML with the answer folded away, and plain text."""
         twins = {"text/html": page(self.question, self.language), "text/plain": text(self.question, self.language)}
         return with_page(super()._repr_mimebundle_(**kwargs), twins)
 
@@ -129,7 +129,7 @@ def question(
 ) -> QuestionWidget:
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
-    ``kind`` asks for something else: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
+    ``kind`` selects another question: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
     changes. Right and wrong answers are computed: see :func:`pitfall_lab.lessons.question.pose`.
     """
     return QuestionWidget(pose(program, ask, because, beliefs, kind, learner=progress.learner()), language)
@@ -152,7 +152,7 @@ def content(asked: Question, language: Language) -> dict[str, Any]:
 
 
 def _words(asked: Question) -> dict[str, T]:
-    """Return the widget's words, with the sentence that asks for this kind of answer."""
+    """Return the widget's words, with the sentence that requests this kind of answer."""
     return _WORDS if asked.kind == "value" else {**_WORDS, "what": _WORDS[asked.kind]}
 
 
@@ -207,7 +207,7 @@ def page(asked: Question, language: Language) -> str:
 
 
 def _numbered(program: str) -> str:
-    """Return a program with its line numbers: the answers speak of lines."""
+    """Return a program with its line numbers: the answers name lines."""
     return "\n".join(f"{n:>2}  {line}" for n, line in enumerate(program.splitlines(), 1))
 
 

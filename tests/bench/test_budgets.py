@@ -65,7 +65,7 @@ def test_an_operation_costs_the_same_in_a_long_trace() -> None:
     assert long < 2 * short, f"{short * 1e6:.1f} us an operation in a trace of 1,000, {long * 1e6:.1f} us in one of 20,000"
 
 
-def test_nearly_every_call_of_a_training_script_takes_the_express_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearly_every_call_of_a_training_script_takes_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the budget of a check rests on: it records without numbers first, and each call of the full lane costs ten others."""
     script = Path(overhead.__file__).with_name("training.py")
     text = script.read_text(encoding="utf-8")
@@ -81,7 +81,7 @@ def test_nearly_every_call_of_a_training_script_takes_the_express_lane(monkeypat
     assert trace.disagreements == trace.notes == ()
 
 
-def test_every_call_but_backward_takes_the_express_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_call_but_backward_takes_the_fast_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the budget of the convolutional network rests on, and what does not depend on how busy the machine is."""
     net, pictures, classes = overhead.RESNET, torch.randn(2, 3, 8, 8), torch.tensor([0, 1])
 

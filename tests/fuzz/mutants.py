@@ -40,7 +40,7 @@ CORE = ("engine", "graph", "backward", "gradient", "storage", "hooks", "facade/o
 TESTS = (
     "tests/fuzz/test_fuzz.py::test_what_was_found_once_stays_fixed", "tests/shadow/test_graph_features.py", "tests/shadow/test_facts.py", "tests/shadow/test_standalone.py", "tests/shadow/test_optimizers.py", "tests/shadow/test_entries.py",
     "tests/shadow/test_sums.py", "tests/shadow/test_out.py", "tests/shadow/test_types.py", "tests/shadow/test_dtypes.py", "tests/shadow/test_policy.py", "tests/verify/test_lockstep.py", "tests/verify/test_prediction.py",
-    "tests/shadow/test_saved_table.py", "tests/shadow/test_alone.py", "tests/verify/test_express.py", "tests/shadow/test_variants.py", "tests/shadow/test_states.py",
+    "tests/shadow/test_saved_table.py", "tests/shadow/test_alone.py", "tests/verify/test_fastpath.py", "tests/shadow/test_variants.py", "tests/shadow/test_states.py",
 )  # fmt: skip
 """The engine's tests, in order of promise."""
 PATIENCE, SILENCE = 900, 7200

@@ -34,7 +34,7 @@ from pitfall_lab.shadow.rounding import Rounding
 from pitfall_lab.verify.compare_memory import PRECISE, PRODUCTS
 from pitfall_lab.verify.json_values import equal, near
 from tests.fuzz.lockstep import ADDRESS, Result
-from tests.shadow.twins import saved_names, short, state
+from tests.shadow.side_by_side import saved_names, short, state
 
 MULTIPLIES = re.compile(rf"@|\b({'|'.join(PRODUCTS)})\b")
 LEFT_OUT = re.compile(

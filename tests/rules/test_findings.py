@@ -148,7 +148,7 @@ def test_an_error_whose_text_differs_from_the_forecast_in_a_detail_is_still_expl
     start = "one of the variables needed for gradient computation has been modified by an inplace operation: "
     trace = refused(raised=False)
     event = trace.events[2]
-    foretold = dataclasses.replace(
+    forecast = dataclasses.replace(
         event.forecasts[0], failure=dataclasses.replace(event.forecasts[0].failure, message=start + "[3] is at version 1")
     )
     for message, expected in (
@@ -156,7 +156,7 @@ def test_an_error_whose_text_differs_from_the_forecast_in_a_detail_is_still_expl
         ("some other error", ["PLE90"]),
     ):
         failure = Failure("RuntimeError", message, "other", 3, trace.events[3].span)
-        events = (*trace.events[:2], dataclasses.replace(event, forecasts=(foretold,)), dataclasses.replace(trace.events[3], error=failure))
+        events = (*trace.events[:2], dataclasses.replace(event, forecasts=(forecast,)), dataclasses.replace(trace.events[3], error=failure))
         assert [f.rule for f in find(dataclasses.replace(trace, events=events))] == expected
 
 

@@ -14,7 +14,7 @@ import torch
 from pitfall_lab.shadow import run
 from pitfall_lab.shadow.dtypes import DType, can_cast, result_type
 from pitfall_lab.verify import trace_program
-from tests.shadow.twins import attempt, compare_results, world
+from tests.shadow.side_by_side import attempt, compare_results, world
 
 NAMES = (
     "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pitfall_lab.shadow.ops import ENTRIES
-from tests.shadow.twins import attempt, compare_results, compare_worlds, flatten, is_tensor, world
+from tests.shadow.side_by_side import attempt, compare_results, compare_worlds, flatten, is_tensor, world
 
 SAMPLES = sorted({(entry.names[0], sample) for entry in ENTRIES.values() for sample in entry.samples})
 

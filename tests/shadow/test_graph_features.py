@@ -12,7 +12,7 @@ import torch
 
 from pitfall_lab.shadow.facade.tensors import Function
 from pitfall_lab.shadow.ops.double import AS_WRITTEN, FORMULAS
-from tests.shadow.twins import describe, same_numbers, short, world
+from tests.shadow.side_by_side import describe, same_numbers, short, world
 
 DIFFERENTIATED_TWICE = (
     "a * b", "a + b", "a - b", "a / b", "1 - a", "-a", "a ** 2", "a ** 3", "b ** -1", "b ** 0.5", "a.exp()", "b.log()", "a.sin()", "a.cos()", "a.tanh()",

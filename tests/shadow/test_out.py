@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pitfall_lab.shadow.ops import ENTRIES
-from tests.shadow.twins import attempt, compare_results, compare_worlds, world
+from tests.shadow.side_by_side import attempt, compare_results, compare_worlds, world
 
 CALLS = sorted({s for entry in ENTRIES.values() for s in entry.samples if re.fullmatch(r"torch\.\w+\([^()]*(\([^()]*\)[^()]*)*\)", s)})
 

@@ -10,7 +10,7 @@ from pitfall_lab.observe import release
 from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.shadow import releases
 from pitfall_lab.shadow.releases import Difference
-from tests.shadow.twins import attempt, compare_results, compare_worlds, describe, is_tensor, numbers, world
+from tests.shadow.side_by_side import attempt, compare_results, compare_worlds, describe, is_tensor, numbers, world
 
 ENTRIES = {name: entry for name, entry in vars(releases).items() if isinstance(entry, Difference)}
 HELD = "held.sum().backward() if held is not None and held.requires_grad else h.sum().backward()"

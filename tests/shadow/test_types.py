@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pitfall_lab.shadow.ops import ENTRIES, FAMILIES
-from tests.shadow.twins import attempt, compare_results, world
+from tests.shadow.side_by_side import attempt, compare_results, world
 
 CASTS = {
     "int64": "(2 * {0}).detach().to(torch.int64)",

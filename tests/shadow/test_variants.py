@@ -17,7 +17,7 @@ from pitfall_lab.observe.release import RUNNING
 from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
-from tests.shadow.twins import attempt, compare_results, compare_worlds, flatten, is_tensor
+from tests.shadow.side_by_side import attempt, compare_results, compare_worlds, flatten, is_tensor
 
 Make = Callable[[Any, str, Any], Any]
 

@@ -52,16 +52,16 @@ def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: 
     looked at before the training continued is a usual thing.
     """
     found: list[Broken] = []
-    told: set[int] = set()
+    reported: set[int] = set()
     by_node: dict[Any, list[int]] = {}
     for at, each in enumerate(moved):
         by_node.setdefault(each.kept.node, []).append(at)
     for root in sorted(roots, key=lambda root: root.thing.value.numel() != 1) if moved else ():
         scalar = root.thing.value.numel() == 1
         nodes = walk([root.node], budget)
-        hit = [at for node in nodes for at in by_node.get(node, ()) if at not in told and (scalar or not _is_leaf(moved[at]))]
+        hit = [at for node in nodes for at in by_node.get(node, ()) if at not in reported and (scalar or not _is_leaf(moved[at]))]
         if hit and not any(is_freed(node) for node in nodes):
-            told.update(hit)
+            reported.update(hit)
             for silent in (False, True):
                 met = [moved[at] for at in hit if moved[at].silent is silent]
                 if met:

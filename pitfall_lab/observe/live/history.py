@@ -16,13 +16,13 @@ from pitfall_lab.observe.tensor_facts import base_of
 class History(NamedTuple):
     """``state`` is ``leaf`` (requires gradients, no grad_fn), ``graph`` or ``none``; ``node`` is the ``grad_fn`` if it could be read.
 
-    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's. ``asked``: the grad_fn could be read.
+    ``root`` is the node where a walk of the graph starts: the grad_fn, or the base's. ``readable``: the grad_fn could be read.
     """
 
     state: str
     node: Any = None
     root: Any = None
-    asked: bool = True
+    readable: bool = True
 
 
 def history(tensor: torch.Tensor, version: int | None) -> History:
@@ -33,4 +33,4 @@ def history(tensor: torch.Tensor, version: int | None) -> History:
         node = tensor.grad_fn
         return History("leaf" if node is None else "graph", node, node)
     base = base_of(tensor)
-    return History("graph", None, base.grad_fn if base is not None else None, asked=False)
+    return History("graph", None, base.grad_fn if base is not None else None, readable=False)

@@ -74,7 +74,7 @@ class Table:
                     tensor_facts.device_name(_BASE["device"](tensor)),
                 )
             return None
-        read = tensor_facts.read(tensor, asleep=True)
+        read = tensor_facts.read(tensor, stale=True)
         row["shape"], row["dtype"], row["device"] = list(read.shape), read.dtype, read.device
         if read.storage is None:
             return None
@@ -84,7 +84,7 @@ class Table:
         row["grad_fn"] = tensor_facts.node_name(past.node) if past.node is not None else ""
         if past.state == "leaf" or (past.state == "none" and not (read.is_view and read.version)):
             row["has_grad"] = tensor.grad is not None
-        elif past.asked:
+        elif past.readable:
             row["has_grad"] = tensor.retains_grad and tensor.grad is not None
         self._memory.append((row, ("torch", read.storage), read.pointer, read.pointer + read.nbytes))
         self._by_tensor.setdefault(id(tensor), []).append(row)

@@ -60,7 +60,7 @@ class Live:
         self._statements.clear()
 
     def statement(self, line: int) -> None:
-        """A statement of the cell begins, which stands there."""
+        """The cell's statement at this place is about to run."""
         self._statements.append((_next_node(), line))
 
     def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool) -> None:

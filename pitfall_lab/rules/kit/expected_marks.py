@@ -44,12 +44,12 @@ def plain(text: str) -> str:
 def met(findings: list[Finding], text: str) -> str:
     """Say in a few words how ``findings`` differ from what ``text`` expects; empty when they do not.
 
-    Every code must be found on its line and no other finding may be there (notes of severity ``info`` that are not asked for may). Each
+    Every code must be found on its line and no other finding may be there (notes of severity ``info`` that are not listed may be). Each
     marked role must be on exactly the marked lines; roles that are not marked are free.
     """
     wanted, roles = expected(text)
-    asked = {code for code, _ in wanted}
-    here = [(f.rule, f.span.line if f.span else 0) for f in findings if f.severity != "info" or f.rule in asked]
+    selected = {code for code, _ in wanted}
+    here = [(f.rule, f.span.line if f.span else 0) for f in findings if f.severity != "info" or f.rule in selected]
     if sorted(here) != sorted(wanted):
         return f"expected {sorted(wanted)}, found {sorted(here)}"
     named = {(r.role, r.span.line if r.span else 0) for f in findings for r in f.related}

@@ -133,14 +133,14 @@ class Flow:
 
         Only terms added to the loss are searched: a factor or a target that does not require grad is usually intended.
         """
-        story, told = self.story, set[tuple[Span | None, Span | None]]()
+        story, reported = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():
             start = backward.operands[0].label if backward.operands and backward.error is None else None
             for term, at in self._plain_terms(start, backward.step):
                 place = (story.span(backward.step), story.span(at))
-                if place in told:
+                if place in reported:
                     continue
-                told.add(place)
+                reported.add(place)
                 cuts = self.cuts(term, at)
                 trained = self.leaves(start, backward.step)
                 if cuts and self.leaves(cuts[0].tensor, cuts[0].event.step) & trained:
@@ -151,7 +151,7 @@ class Flow:
 
         Each place once; a no_grad block is one place.
         """
-        story, told = self.story, set[object]()
+        story, reported = self.story, set[object]()
         for update in story.trace.optimizer_steps:
             passed_over = self._passed_over(update.holds)
             before = [b for b in story.backwards() if b.step < update.step and b.error is None] if passed_over else []
@@ -165,8 +165,8 @@ class Flow:
                         missed.setdefault(place, (cut, set()))[1].update(*(self.leaves(g, cut.event.step) for g in given))
                 reached = self.leaves(start, backward.step)
                 for where, (cut, leaves) in missed.items():
-                    if leaves & passed_over and not leaves & passed_over & reached and where not in told:
-                        told.add(where)
+                    if leaves & passed_over and not leaves & passed_over & reached and where not in reported:
+                        reported.add(where)
                         yield Unreached(update, backward, cut, tuple(label for label in update.holds if label in leaves & passed_over))
 
     def _passed_over(self, held: tuple[str, ...]) -> set[str]:

@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.syntax import called, is_true
 from pitfall_lab.trace import Event, Span, T
 
 
-class Asked(NamedTuple):
+class NeedlessArgument(NamedTuple):
     """The backwards that one line ran with ``flag``, and the call in the source."""
 
     backwards: list[Event]
@@ -22,7 +22,7 @@ class Asked(NamedTuple):
     flag: ast.keyword
 
 
-def asked(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[Asked]:
+def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[NeedlessArgument]:
     """The lines with a literal ``name=True`` that none of their backwards needed. (A value that is computed may be intended)."""
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
@@ -35,13 +35,13 @@ def asked(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator
         if isinstance(call, ast.Call) and called(call) in ("backward", "grad"):
             flag = next((k for k in call.keywords if k.arg == name and is_true(k.value)), None)
             if flag is not None and not any(map(is_used, backwards)):
-                yield Asked(backwards, call, flag)
+                yield NeedlessArgument(backwards, call, flag)
 
 
-def finding(rule: Rule, story: Story, asked: Asked, message: T, explanation: T, kept: T, title: T) -> Finding:  # noqa: PLR0917 - its texts
+def finding(rule: Rule, story: Story, found: NeedlessArgument, message: T, explanation: T, kept: T, title: T) -> Finding:  # noqa: PLR0917 - its texts
     """The finding about one line; ``kept`` names what is kept in memory, ``title`` is the title of the fix."""
-    program, step = story.program, asked.backwards[0].step
-    call, rest = asked.call, [each for each in (*asked.call.args, *asked.call.keywords) if each is not asked.flag]
+    program, step = story.program, found.backwards[0].step
+    call, rest = found.call, [each for each in (*found.call.args, *found.call.keywords) if each is not found.flag]
     new = f"{program.segment(call.func)}({', '.join(program.segment(each) for each in rest)})"
     return rule.finding(
         program.place(call),
@@ -50,5 +50,5 @@ def finding(rule: Rule, story: Story, asked: Asked, message: T, explanation: T, 
         explanation,
         related=[story.related("kept", step, kept)],
         fixes=unique(program.text, [Fix(title, program.replace((call, new)))]),
-        facts=[Fact("backwards", len(asked.backwards), story.by(step))],
+        facts=[Fact("backwards", len(found.backwards), story.by(step))],
     )

@@ -34,14 +34,14 @@ class SharedWrite:
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
     """The writes that changed more elements of a tensor than intended, or some more than once; one for each source line."""
-    told, writes = set(), []
+    reported, writes = set(), []
     for event in story.calls():
-        if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in told:
+        if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in reported:
             continue
         label = _repeating(story, event.operands[0].label, event.step)
         found = _shared(story, event, label) if label is not None else None
         if found is not None and _read_later(story, found):
-            told.add(event.span)
+            reported.add(event.span)
             writes.append(found)
     return tuple(writes)
 

@@ -45,7 +45,7 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
     text = program.segment(name)
     return [
         Fix(
-            T(en=f"Go on with a copy of `{text}` from here", zh=f"从这里起改用 `{text}` 的副本"),
+            T(en=f"Use a copy of `{text}` from here on", zh=f"从这里起改用 `{text}` 的副本"),
             program.insert_before(statement, f"{text} = {text}.clone()"),
         )
     ]

@@ -60,11 +60,11 @@ class Aliases:
 
     def kept(self) -> Iterator[Kept]:
         """The aliases used as if they were copies, one for each place in the source, certain ones first."""
-        told = set()
+        reported = set()
         for found in (*self.compared(), *self.collected(), *self.altered()):
             place = self.story.span(found.made.step)
-            if place not in told:
-                told.add(place)
+            if place not in reported:
+                reported.add(place)
                 yield found
 
     def _written(self, storage: str, after: int, until: int) -> int | None:

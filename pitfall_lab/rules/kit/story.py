@@ -44,7 +44,7 @@ class Story:
         self.events = trace.events
         self._effects: dict[str, list[tuple[int, Effect]]] = defaultdict(list)
         self._folded: dict[str, tuple[int, Record | None]] = {}
-        self.asked = False
+        self.needs_values = False
         """Whether a rule has looked up values that the trace does not have."""
         for event in trace.events:
             step = event.step
@@ -122,7 +122,7 @@ class Story:
             elif value is not None:
                 value = {**value, fields[0]: effect.value}
         self._folded[key] = (until, value)  # look-ups mostly go forward in time: the next one continues from here
-        self.asked = self.asked or (kind == "storages" and value is not None and value.get("cells") is None)
+        self.needs_values = self.needs_values or (kind == "storages" and value is not None and value.get("cells") is None)
         return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
@@ -168,14 +168,14 @@ class Story:
                 values.append((at, effect.value))
             elif not fields and isinstance(effect.value, dict) and field in effect.value:
                 values.append((at, effect.value[field]))
-        self.asked = self.asked or (field == "cells" and any(value is None for _, value in values))
+        self.needs_values = self.needs_values or (field == "cells" and any(value is None for _, value in values))
         return values
 
     def held(self, label: str | None, step: int | None) -> dict[int, Any]:
         """The values that the trace has of a tensor's storage at ``step``, by position; empty where it has none, and none are requested."""
-        asked = self.asked
+        needs_values = self.needs_values
         cells = (self.record("storages", (self.tensor(label, step) or {}).get("storage"), step) or {}).get("cells")
-        self.asked = asked
+        self.needs_values = needs_values
         shown = cells.get("shown", ()) if isinstance(cells, dict) else enumerate(cells or ())
         return {int(place): value for place, value in shown}
 
@@ -339,8 +339,8 @@ class Story:
     def predicted(self, failure: Failure, step: int) -> bool:
         """Whether the shadow engine predicted this error before torch raised it."""
         event = self.event(step)
-        foretold = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
-        return foretold or (event is not None and event.by == "agreed")
+        was_forecast = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
+        return was_forecast or (event is not None and event.by == "agreed")
 
     def related(self, role: Role, step: int | None, text: T) -> Related:
         """The line at ``step`` as a related line of a finding."""

@@ -25,7 +25,7 @@ OPERATORS: dict[type[ast.operator], str] = {
 }
 METHOD_OPERATORS = {"add_": "+", "sub_": "-", "mul_": "*", "div_": "/", "pow_": "**"}
 # in-place methods whose name without the underscore is not the same operation on a new tensor
-NO_TWIN = {
+ONLY_IN_PLACE = {
     "copy_",
     "set_",
     "resize_",

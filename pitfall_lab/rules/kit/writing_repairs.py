@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import (
     FLAG_POSITIONS,
     METHOD_OPERATORS,
-    NO_TWIN,
+    ONLY_IN_PLACE,
     OPERATORS,
     called,
     is_bypass,
@@ -124,7 +124,7 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
         if isinstance(node, ast.Call):
             name = called(node)
             if name.endswith("_") and not name.endswith("__"):
-                if name in NO_TWIN:
+                if name in ONLY_IN_PLACE:
                     return []
                 end = program.place(node.func)
                 changes.append((Span(end.end_line, end.end_column - 1, end.end_line, end.end_column), ""))

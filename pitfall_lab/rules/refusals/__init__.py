@@ -33,13 +33,13 @@ SILENT = ("SystemExit", "KeyboardInterrupt", "SyntaxError", "IndentationError", 
 
 def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
     """One finding for each error that none of the ``known`` findings explains."""
-    told = {at for finding in known if finding.severity == "error" for at in (finding.step, *(r.step for r in finding.related))}
+    reported = {at for finding in known if finding.severity == "error" for at in (finding.step, *(r.step for r in finding.related))}
     lines = {_line(span) for finding in known if finding.severity == "error" for span in (finding.span, *(r.span for r in finding.related))}
     for step, failure in errors(story):
         outer = story.outer_call(step)
         if failure.step is None and _line(failure.span) in lines - {None}:
-            continue  # no call announced it: a finding that speaks of its line is about it
-        if not {step, outer.step if outer is not None else step} & told:
+            continue  # no call is recorded for it: a finding about its line explains it
+        if not {step, outer.step if outer is not None else step} & reported:
             yield refusal(story, failure, step)
 
 
@@ -61,7 +61,7 @@ def errors(story: Story) -> Iterator[tuple[int, Failure]]:
 
 
 def refusal(story: Story, failure: Failure, step: int) -> Finding:
-    """What is said of one error."""
+    """The explanation of one error."""
     refused = Refused(story, failure, step)
     for family, case, match in _fitting(refused):
         if failure.origin in ("program", "library") and not case.wrong.startswith("!"):

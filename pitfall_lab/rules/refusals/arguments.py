@@ -67,7 +67,7 @@ class Refused:
         return short.removeprefix("torch.Tensor.") or "torch"
 
     def words(self, language: Language) -> dict[str, Any]:
-        """What a sentence may speak of: ``Line``, ``call`` and the arguments by name."""
+        """What a sentence may name: ``Line``, ``call`` and the arguments by name."""
         line = at_line(self.story, self.span)
         words: dict[str, Any] = {g.name: self.word(g, language) for g in reversed(self.given) if g.name.isidentifier()}
         for place, given in enumerate(self.tensors[:3], start=1):

@@ -21,7 +21,7 @@ MOST_LINES = 4
 
 
 def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]) -> Finding | None:
-    """The finding that a case makes of a refusal; None where the refused call lacks what its sentences speak of."""
+    """The finding that a case makes of a refusal; None where the refused call lacks something that its sentences name."""
     wrong = offending(refused, case.wrong, match)
     other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)
     try:
@@ -49,7 +49,7 @@ def _beside(refused: Refused, wrong: Given | None) -> Given | None:
 
 
 def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re.Match[str] | None, language: Language) -> dict[str, Any]:
-    """What the sentences of a case may speak of."""
+    """What the sentences of a case may name."""
     words = refused.words(language)
     said = first_sentence(refused.message).rstrip(".")
     words |= {"m": match, "said": said, "said_short": f"torch says “{said}”" if language == "en" else f"torch 的原话是“{said}”"}
@@ -114,11 +114,11 @@ def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, messa
 
 
 def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
-    """The arguments to speak of: the offending one first, each tensor once, and of the others what the line writes out."""
+    """The arguments to name: the offending one first, each tensor once, and of the others those written out in the line."""
     found: dict[object, Given] = {}
     for given in sorted(refused.given, key=lambda g: (g is not wrong, g.kind not in TENSORS)):
-        told = given.kind in TENSORS or given is wrong or _is_written(given, refused)
-        if told and not (given.value.startswith("<") and not given.text):
+        reported = given.kind in TENSORS or given is wrong or _is_written(given, refused)
+        if reported and not (given.value.startswith("<") and not given.text):
             found.setdefault(given.label or (given.name, given.text), given)
     return list(found.values())[:MOST_SHOWN]
 

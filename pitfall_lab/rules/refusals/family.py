@@ -18,7 +18,7 @@ class Case:
     ``other`` what it does not go with: names of parameters, the first one that was given counts, ``#2`` is the second tensor, ``@2`` the
     second argument; ``""`` says that it is to be found out (:mod:`.offending`). ``refused`` and ``accepts`` are sentences with places for
     facts: ``{wrong}``, ``{other.shape}``, ``{Line}``, ``{call}``, ``{m[1]}`` for a group of the pattern. ``fixes`` are rewritings of
-    the wrong argument that are worth trying, ``{}`` stands where it stood. ``op`` restricts the case to functions of this name.
+    the wrong argument that are worth trying, ``{}`` marks its place. ``op`` restricts the case to functions of this name.
     """
 
     pattern: str

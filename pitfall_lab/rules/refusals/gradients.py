@@ -29,7 +29,7 @@ FAMILIES = (
                 r"Can't call numpy\(\) on Tensor that requires grad",
                 "input|#1",
                 T(
-                    en="{Line} hands {wrong} to NumPy, but it requires grad, and NumPy keeps no record for backward.",
+                    en="{Line} converts {wrong} to NumPy, but it requires grad, and NumPy keeps no record for backward.",
                     zh="{Line}把 {wrong} 交给 NumPy，但它需要梯度，而 NumPy 不为反向传播留记录。",
                 ),
                 T(
@@ -278,7 +278,7 @@ FAMILIES = (
                 r"can't retain_grad on Tensor that has requires_grad=False",
                 "input|self|#1",
                 T(
-                    en="{Line} asks {wrong} to keep its gradient, but none will be computed: it does not require grad.",
+                    en="{Line} calls `retain_grad()` on {wrong}, but no gradient will be computed: it does not require grad.",
                     zh="{Line}要 {wrong} 保留梯度，但不会为它计算梯度：它不需要梯度。",
                 ),
                 T(en="a tensor that requires grad, or is computed from one", zh="需要梯度的张量，或由其算得的张量"),
@@ -393,8 +393,8 @@ FAMILIES = (
                 "out|input|#1",
                 T(
                     en=(
-                        "{Line} writes into {wrong} of shape {wrong.shape}, some of whose elements lie in the same memory as "
-                        "others that are written or read."
+                        "{Line} writes into {wrong} of shape {wrong.shape}, some of whose elements share memory with others that are "
+                        "written or read."
                     ),
                     zh="{Line}写入形状为 {wrong.shape} 的 {wrong}，其中有些元素与正在读写的其他元素处于同一内存位置。",
                 ),

@@ -51,14 +51,14 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
     if text == "!grad":
         return _missing_grad(refused)
     if text == "!object":
-        return _asked_object(refused)
+        return _object(refused)
     if text in KINDS:
         return KINDS[text](refused)
     return refused.argument((text,)) if text else None
 
 
 def _missing_grad(refused: Refused) -> Given | None:
-    """The ``.grad`` that is None, where the refused expression goes on from one."""
+    """The ``.grad`` that is None, if the refused expression reads an attribute of one."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     for part in ast.walk(node) if node is not None else ():
@@ -67,8 +67,8 @@ def _missing_grad(refused: Refused) -> Given | None:
     return None
 
 
-def _asked_object(refused: Refused) -> Given | None:
-    """What the refused expression asks for an attribute that it does not have."""
+def _object(refused: Refused) -> Given | None:
+    """The object whose missing attribute the refused expression reads."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     node = node.func if isinstance(node, ast.Call) else node
@@ -76,7 +76,7 @@ def _asked_object(refused: Refused) -> Given | None:
 
 
 def _of_other_type(refused: Refused) -> Given | None:
-    """The tensor whose type is not that of a parameter, else of most; data give way to parameters."""
+    """The tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors."""
     tensors = [g for g in refused.tensors if g.name not in POSITIONS]
     kept = next((g for g in tensors if g.kind == "Parameter"), None)
     usual = kept.dtype if kept else Counter(g.dtype for g in tensors).most_common(1)[0][0] if tensors else ""
@@ -136,13 +136,13 @@ def _takes(kind: str, given: Given) -> bool:
 
 
 def _said_tensor(refused: Refused) -> Given | None:
-    """The tensor that torch's words speak of, where they are about the dimensions of one."""
+    """The tensor that torch's message is about, where it is about the dimensions of one."""
     found = said(refused)
     return found if found is not None and found.kind in TENSORS else next(iter(refused.tensors), None)
 
 
 def said(refused: Refused) -> Given | None:
-    """The argument that torch's words speak of: by its name, its shape, its type or its value; of one argument that one."""
+    """The argument that torch's message is about, found by its name, shape, type or value; the only argument if there is one."""
     message = refused.message.split("\n")[0]
     return _named(refused, message) or _alike(refused, message) or _only(refused)
 

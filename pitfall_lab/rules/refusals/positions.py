@@ -25,7 +25,7 @@ FAMILIES = (
                 r"Dimension out of range \(expected to be in range of \[(-?\d+), (-?\d+)\], but got (-?\d+)\)",
                 "=dim{3}|dim|dims|axis|={3}|#1",
                 T(
-                    en="{Line} speaks of dimension {m[3]}{param_note} of {tensor}, which has the shape {tensor.shape}.",
+                    en="{Line} names dimension {m[3]}{param_note} of {tensor}, which has the shape {tensor.shape}.",
                     zh="{Line}提到 {tensor} 的第 {m[3]} 维{param_note}，而它的形状是 {tensor.shape}。",
                 ),
                 T(en="a dimension from {m[1]} to {m[2]}", zh="{m[1]} 到 {m[2]} 之间的维度"),
@@ -35,7 +35,7 @@ FAMILIES = (
                 r"Dimension specified as (-?\d+) but tensor has no dimensions",
                 "=dim{1}|dim|dims|axis|#1",
                 T(
-                    en="{Line} speaks of dimension {m[1]}{param_note} of {tensor}, which is a single number without dimensions.",
+                    en="{Line} names dimension {m[1]}{param_note} of {tensor}, which is a single number without dimensions.",
                     zh="{Line}提到 {tensor} 的第 {m[1]} 维{param_note}，而它是没有维度的单个数。",
                 ),
                 T(en="a tensor with at least one dimension", zh="至少有一维的张量"),
@@ -89,7 +89,7 @@ FAMILIES = (
                 r"Expected dim < static_cast<int64_t>",
                 "dim",
                 T(
-                    en="{Line} speaks of dimension {wrong.value} (`dim`) of {tensor}, which has the shape {tensor.shape}.",
+                    en="{Line} names dimension {wrong.value} (`dim`) of {tensor}, which has the shape {tensor.shape}.",
                     zh="{Line}提到 {tensor} 的第 {wrong.value} 维（`dim`），而它的形状是 {tensor.shape}。",
                 ),
                 T(en="a dimension that the tensor has", zh="张量具有的维度"),
@@ -136,7 +136,7 @@ FAMILIES = (
                 "index|indices",
                 T(
                     en=(
-                        "{Line} asks {tensor} (shape {tensor.shape}) for position {m[1]} in dimension {m[2]}, where there are "
+                        "{Line} reads position {m[1]} in dimension {m[2]} of {tensor} (shape {tensor.shape}), which has the length "
                         "{m[3]}{param_note}."
                     ),
                     zh="{Line}要 {tensor}（形状 {tensor.shape}）第 {m[2]} 维的位置 {m[1]}，而那里只有 {m[3]} 个{param_note}。",
@@ -355,7 +355,7 @@ FAMILIES = (
                 r"Boolean value of Tensor with (?:more than one value|no values) is ambiguous",
                 "input|#1",
                 T(
-                    en="{Line} uses {wrong} as one truth value, but it has {wrong.numel} elements (shape {wrong.shape}).",
+                    en="{Line} uses {wrong} as one boolean, but it has {wrong.numel} elements (shape {wrong.shape}).",
                     zh="{Line}把 {wrong} 当作一个真假值，但它有 {wrong.numel} 个元素（形状 {wrong.shape}）。",
                 ),
                 T(

@@ -330,7 +330,7 @@ FAMILIES = (
                 "input",
                 T(
                     en=(
-                        "{Line}: {wrong} (shape {wrong.shape}) does not lie in memory in the order of its indices, so no view of "
+                        "{Line}: {wrong} (shape {wrong.shape}) is not stored in the order of its indices, so no view of "
                         "the same memory can have the new shape."
                     ),
                     zh="{Line}：{wrong}（形状 {wrong.shape}）在内存中的次序与下标次序不同，同一块内存上不存在这种形状的视图。",
@@ -857,9 +857,7 @@ FAMILIES = (
                 r"pad(?:ding)? should be at most half of (?:effective )?kernel size, but got \w+=(\d+)(?:,| and) kernel_size=(\d+)",
                 "padding",
                 T(
-                    en=(
-                        "{Line}: a padding of {m[1]} is more than half of the window of {m[2]}, so windows would lie outside of the input."
-                    ),
+                    en=("{Line}: a padding of {m[1]} is more than half of the window of {m[2]}, so windows would be outside of the input."),
                     zh="{Line}：填充 {m[1]} 超过了窗口 {m[2]} 的一半，会有窗口完全落在输入之外。",
                 ),
                 T(en="a padding of at most half of the kernel size", zh="至多为窗口一半的填充"),

@@ -33,13 +33,13 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def activate(e: Engine, rule: Rule, input: Any, twin: Rule | None = None, *, inplace: bool = False) -> ShadowTensor:
-    """Run ``rule`` element by element; ``twin`` is the rule of the in-place variant where it differs."""
+def activate(e: Engine, rule: Rule, input: Any, in_place_rule: Rule | None = None, *, inplace: bool = False) -> ShadowTensor:
+    """Run ``rule`` element by element; ``in_place_rule`` is the rule of the in-place variant where it differs."""
     tensor_only(input)
     if not input.dtype.is_floating_point:
         raise Unmodelled("an activation of a tensor that is not floating point")
     if inplace:
-        return write(e, twin or rule, (input,), input.dtype)
+        return write(e, in_place_rule or rule, (input,), input.dtype)
     return broadcasting(e, rule, (input,), input.dtype, input.dtype)
 
 
@@ -85,8 +85,8 @@ def celu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sh
         return np.where(x > 0, x, alpha * np.expm1(x / alpha))
 
     rule = Rule("CeluBackward0", forward, SELF, lambda g, s: (g * np.where(s.self <= 0, np.exp(s.self / alpha), 1),))
-    twin = Rule("CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, (s.result + alpha) / alpha, 1),))
-    return activate(e, rule, input, twin, inplace=inplace)
+    in_place_rule = Rule("CeluBackward1", forward, RESULT, lambda g, s: (g * np.where(s.result <= 0, (s.result + alpha) / alpha, 1),))
+    return activate(e, rule, input, in_place_rule, inplace=inplace)
 
 
 @op("F.celu_", kind="inplace", saves="result", samples=("F.celu_(h, 0.5)",))
@@ -142,11 +142,11 @@ def hardtanh_in_place(e: Engine, input: Any, min_val: float = -1.0, max_val: flo
     samples=("F.threshold(a, 0.1, 2.0)", "F.threshold(h, 0.1, 0.0, inplace=True)"),
 )
 def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bool = False) -> ShadowTensor:
-    rule, twin = (
+    rule, in_place_rule = (
         Rule(f"ThresholdBackward{k}", lambda x: np.where(x > threshold, x, value), SELF, lambda g, s: (np.where(s.self > threshold, g, 0),))
         for k in (0, 1)
     )
-    return activate(e, rule, input, twin, inplace=inplace)
+    return activate(e, rule, input, in_place_rule, inplace=inplace)
 
 
 @op("F.threshold_", kind="inplace", saves="a clone of self", samples=("F.threshold_(h, 0.1, 0.0)",))

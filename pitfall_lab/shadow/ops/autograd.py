@@ -130,9 +130,9 @@ def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None]
         for (root, _), _ in the_pass.roots
         if root is not None and root.leaf is not None
     ]
-    if e.asks and {True, False} in kinds:
+    if e.pauses_for_user_code and {True, False} in kinds:
         raise Unmodelled("a leaf as root of the backward, with tensor hooks and post-accumulate-grad hooks at once")
-    if e.asks and the_pass.stops():
+    if e.pauses_for_user_code and the_pass.stops():
         if isinstance(the_pass, RecordedPass):
             raise Unmodelled("create_graph=True through a hook, or a node whose backward is not modelled")
         return Suspended(e, the_pass, finish, judge)

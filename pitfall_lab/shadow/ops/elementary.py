@@ -135,9 +135,16 @@ unary(
     SELF,
     lambda g, s: g / np.sqrt(s.self * s.self - 1),
     arg="(b + 1)",
-    twin=_underivable("acosh", np.arccosh),
+    in_place_rule=_underivable("acosh", np.arccosh),
 )
-unary("asinh", "AsinhBackward0", np.arcsinh, SELF, lambda g, s: g / np.sqrt(s.self * s.self + 1), twin=_underivable("asinh", np.arcsinh))
+unary(
+    "asinh",
+    "AsinhBackward0",
+    np.arcsinh,
+    SELF,
+    lambda g, s: g / np.sqrt(s.self * s.self + 1),
+    in_place_rule=_underivable("asinh", np.arcsinh),
+)
 unary(
     "atanh",
     "AtanhBackward0",
@@ -145,7 +152,7 @@ unary(
     SELF,
     lambda g, s: g / (1 - s.self * s.self),
     arg="(a * 0.3)",
-    twin=_underivable("atanh", np.arctanh),
+    in_place_rule=_underivable("atanh", np.arctanh),
 )
 unary("lgamma", "LgammaBackward0", lgamma, SELF, lambda g, s: g * _digamma(s.self), arg="b")
 unary("digamma", "DigammaBackward0", _digamma, SELF, lambda g, s: g * polygamma_values(1, s.self), arg="b")
@@ -171,8 +178,8 @@ def _sinc_slope(x: Any) -> Any:
 
 _SPECIAL = {"digamma": "psi", "lgamma": "gammaln", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "exp2": "exp2", "expm1": "expm1",
             "log1p": "log1p", "sinc": "sinc", "i0": "i0", "round": "round"}  # fmt: skip
-for _name, _twin in _SPECIAL.items():
-    also(f"torch.{_name}", f"torch.special.{_twin}")
+for _name, _special in _SPECIAL.items():
+    also(f"torch.{_name}", f"torch.special.{_special}")
 also("torch.digamma", "torch.special.digamma")
 for _old, _new in {
     "acos": "arccos",
@@ -272,9 +279,9 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 # -- two arguments
 
 
-def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, twin: bool = True, methods: bool = True,
+def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, has_in_place: bool = True, methods: bool = True,
            dtype: DType | None = None) -> None:  # fmt: skip
-    """Register ``name`` for two tensors (or a tensor and a number) and, with ``twin``, ``name_`` too. The rule may depend on the release."""
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too. The rule may depend on the release."""
     of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
 
@@ -304,7 +311,7 @@ def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str,
 
     what = ", ".join(k.name for k in keeps)
     add(name if methods else f"torch.{name}", run, "pure", what, samples)
-    if twin:
+    if has_in_place:
         add(f".{name}_", run_in_place, "inplace", what.replace("self", "a clone of self"), (f"h.{name}_(b)",) if node else ())
 
 
@@ -338,11 +345,11 @@ def _hypot_vjp(g: Any, s: Any) -> tuple[Any, Any]:
 
 binary("hypot", Rule("HypotBackward0", np.hypot, (*OWN, Keep("result", "result")), _hypot_vjp), ("torch.hypot(a, b)", "a.hypot(c)"))
 binary("logaddexp", Rule("LogaddexpBackward0", np.logaddexp, BOTH, lambda g, s: (g / (1 + np.exp(s.other - s.self)), g / (1 + np.exp(s.self - s.other)))),
-       ("torch.logaddexp(a, b)", "a.logaddexp(c)"), twin=False)  # fmt: skip
+       ("torch.logaddexp(a, b)", "a.logaddexp(c)"), has_in_place=False)  # fmt: skip
 binary("logaddexp2", Rule("Logaddexp2Backward0", np.logaddexp2, BOTH, lambda g, s: (g / (1 + np.exp2(s.other - s.self)), g / (1 + np.exp2(s.self - s.other)))),
-       ("torch.logaddexp2(a, b)",), twin=False)  # fmt: skip
+       ("torch.logaddexp2(a, b)",), has_in_place=False)  # fmt: skip
 binary("nextafter", Rule("", np.nextafter), ("torch.nextafter(p, p + 1)",))
-binary("heaviside", Rule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))), ("torch.heaviside(p - 1, p)",), twin=False)
+binary("heaviside", Rule("", lambda x, v: np.where(x == 0, v, np.where(x > 0, 1, 0))), ("torch.heaviside(p - 1, p)",), has_in_place=False)
 binary("gcd", Rule("", np.gcd), ("torch.gcd(n, n + 2)",))
 binary("lcm", Rule("", np.lcm), ("torch.lcm(n, n + 2)",))
 binary("bitwise_left_shift", Rule("", np.left_shift), ("n << 1", "torch.bitwise_left_shift(n, n)"))
@@ -370,8 +377,8 @@ def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Ru
     return lambda e: now if e.does(FMAX_LOOKS_FOR_NAN) else between if e.does(FMAX_SHARES) else before
 
 
-binary("fmax", _wins(np.fmax, np.greater_equal, np.greater, "FmaxBackward0"), ("torch.fmax(a, b)",), twin=False)
-binary("fmin", _wins(np.fmin, np.less_equal, np.less, "FminBackward0"), ("torch.fmin(a, b)",), twin=False)
+binary("fmax", _wins(np.fmax, np.greater_equal, np.greater, "FmaxBackward0"), ("torch.fmax(a, b)",), has_in_place=False)
+binary("fmin", _wins(np.fmin, np.less_equal, np.less, "FminBackward0"), ("torch.fmin(a, b)",), has_in_place=False)
 
 
 def _copysign_rule(other: Any) -> Rule:

@@ -1,4 +1,4 @@
-"""The tensors that sample expressions speak of, as source text: it runs on torch and on the shadow.
+"""The tensors that sample expressions use, as source text: it runs on torch and on the shadow.
 
 ``a``, ``b``, ``c``, ``w`` are leaves that require a gradient, ``h`` is a result, ``p`` does not require a gradient, ``n``, ``i`` and ``m``
 are integers, an index and a mask. What is in ``MORE`` (images, a sequence, filters and the rest of a layer's parameters, a positive

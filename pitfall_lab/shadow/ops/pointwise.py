@@ -387,10 +387,10 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any], *,
-          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", twin: Rule | None = None, like_self: bool = False) -> None:  # fmt: skip
+          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", in_place_rule: Rule | None = None, like_self: bool = False) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
-    ``twin`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``.
+    ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``.
     """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -404,7 +404,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
     def run_in_place(e: Engine, input: Any) -> ShadowTensor:
         tensor_only(input)
         _real(input, name)
-        return in_place(e, twin or rule, (input,), as_float(input.dtype) if floats else input.dtype)
+        return in_place(e, in_place_rule or rule, (input,), as_float(input.dtype) if floats else input.dtype)
 
     what = ", ".join(k.name for k in keeps)
     samples = (f"{arg}.{name}()", f"torch.{name}({arg})", f"{arg}.t().{name}()")
@@ -505,11 +505,11 @@ def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTenso
 # -- activations with parameters
 
 
-def _activation(e: Engine, rule: Rule, twin: Rule | None, input: Any, inplace: bool, *, like_self: bool = False) -> ShadowTensor:
+def _activation(e: Engine, rule: Rule, in_place_rule: Rule | None, input: Any, inplace: bool, *, like_self: bool = False) -> ShadowTensor:
     tensor_only(input)
     dtype = as_float(input.dtype)
     if inplace:
-        return in_place(e, twin or rule, (input,), dtype)
+        return in_place(e, in_place_rule or rule, (input,), dtype)
     return pointwise(e, rule, (input,), dtype, dtype, input if like_self else None)
 
 
@@ -553,8 +553,8 @@ def elu(e: Engine, input: Any, alpha: float = 1.0, inplace: bool = False) -> Sha
         return np.where(x > 0, x, alpha * np.expm1(x))
 
     rule = Rule("EluBackward0", forward, SELF, lambda g, s: (np.where(s.self <= 0, g * alpha * np.exp(s.self), g),))
-    twin = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),))
-    return _activation(e, rule, twin, input, inplace)
+    in_place_rule = Rule("EluBackward1", forward, RESULT, lambda g, s: (np.where(s.result <= 0, g * (s.result + alpha), g),))
+    return _activation(e, rule, in_place_rule, input, inplace)
 
 
 @op("torch.nn.functional.elu_", kind="inplace", saves="result", samples=("F.elu_(h)",))

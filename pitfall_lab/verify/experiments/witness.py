@@ -98,14 +98,14 @@ class _Record:
     def listening(self) -> Iterator[None]:
         """Replace ``torch.autograd.backward`` and ``grad`` by wrappers while active."""
         backward, grad = torch.autograd.backward, torch.autograd.grad
-        torch.autograd.backward, torch.autograd.grad = self._heard(backward), self._heard(grad)
+        torch.autograd.backward, torch.autograd.grad = self._recording(backward), self._recording(grad)
         try:
             yield
         finally:
             torch.autograd.backward, torch.autograd.grad = backward, grad
 
-    def _heard(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def heard(*args: Any, **kwargs: Any) -> Any:
+    def _recording(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def recorded(*args: Any, **kwargs: Any) -> Any:
             tensors = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))  # torch's two names of the first argument
             if len(self.backwards) >= MOST_BACKWARDS or tensors is None:
                 return function(*args, **kwargs)
@@ -123,7 +123,7 @@ class _Record:
                 entry["results"] = [digest(gradient) for gradient in result or ()]
             return result
 
-        return heard
+        return recorded
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:

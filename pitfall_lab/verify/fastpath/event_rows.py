@@ -97,7 +97,7 @@ class Rows:
             return self._node_event(ran, step)
         row = self.row(step)
         saying, names, deaths = self.sayings[row[0]], row[NAMES], row[DEATHS]
-        effects, results, operands, writes = saying.told(row, step)
+        effects, results, operands, writes = saying.parts(row, step)
         if row[MET] is not None:
             effects = [*row[MET], *effects]
         if names is not None:
@@ -130,7 +130,7 @@ class Rows:
     def _node_event(self, ran: Ran, step: int) -> Event:
         k = step - ran.first
         path = f"nodes.n{ran.marks[k]}"
-        received = json_values.told(ran.gradients[k] if ran.gradients else None)
+        received = json_values.as_json(ran.gradients[k] if ran.gradients else None)
         effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", received, "modelled")]
         effects.append(Effect(f"{path}.gradient_shape", list(ran.shapes[k]), "modelled"))
         if ran.freed[k]:
@@ -172,7 +172,7 @@ Slot = tuple[str, int, bool]
 class Saying:
     """An event with placeholders for its labels and values."""
 
-    __slots__ = ("_count", "_told", "effects", "looks", "made", "op", "operands", "plain", "reason", "results", "roles", "writes")
+    __slots__ = ("_build", "_count", "effects", "looks", "made", "op", "operands", "plain", "reason", "results", "roles", "writes")
 
     def __init__(  # noqa: PLR0917 - an event's parts
         self, op: str, effects: list[Effect], operands: tuple[Operand, ...], results: list[str], labels: Labels,
@@ -189,13 +189,13 @@ class Saying:
         """
         self.op, self.reason = op, reason
         self._count = 0
-        self._told: Callable[[Row, int], Told] | None = None
+        self._build: Callable[[Row, int], EventParts] | None = None
         self.writes: list[Slot] = []
         if written is not None:
             effects = [effect for effect in effects if effect.path not in (f"storages.{written[0]}.cells", f"counters.{written[1]}")]
         self.effects = [self._template(effect, labels) for effect in effects]
         if written is not None:
-            self._tell_of_write(*written, labels)
+            self._add_write(*written, labels)
         self.writes += [labels.slot(label) for label in uncounted]
         self.results = [labels.slot(label) for label in results]
         self.operands = [(None if o.label is None else labels.slot(o.label), o) for o in operands]
@@ -227,23 +227,23 @@ class Saying:
         self._count += 1
         return _Look(self._count - 1)
 
-    def _tell_of_write(self, storage: str, counter: str, labels: Labels) -> None:
+    def _add_write(self, storage: str, counter: str, labels: Labels) -> None:
         place, counts = labels.slot(storage), labels.slot(counter)
         self.writes.append(place)
         before, after = self._look(), self._look()
         self.effects.append(("storages", place, ".cells", _Changed(before.place, after.place)))
         self.effects.append(("counters", counts, "", _Open(labels.version(counter))))
 
-    def told(self, row: Row, step: int) -> Told:
+    def parts(self, row: Row, step: int) -> EventParts:
         """The effects, results, operands and writes of the event of a row.
 
         At the first call, the saying is compiled to a function, because a trace has many events of one kind.
         """
-        if self._told is None:
-            self._told = self._function()
-        return self._told(row, step)
+        if self._build is None:
+            self._build = self._function()
+        return self._build(row, step)
 
-    def _function(self) -> Callable[[Row, int], Told]:
+    def _function(self) -> Callable[[Row, int], EventParts]:
         others: list[Any] = []
         effects = []
         for table, slot, rest, value in self.effects:
@@ -258,12 +258,12 @@ class Saying:
             for slot, o in self.operands
         )
         source = f"lambda row, step: ([{', '.join(effects)}], ({results}), ({operands}), ({writes}))"
-        names = {"Effect": Effect, "Operand": Operand, "told": json_values.told, "changed": _changed, "others": others}
-        function: Callable[[Row, int], Told] = eval(source, names)  # noqa: S307 - our own text
+        names = {"Effect": Effect, "Operand": Operand, "as_json": json_values.as_json, "changed": _changed, "others": others}
+        function: Callable[[Row, int], EventParts] = eval(source, names)  # noqa: S307 - our own text
         return function
 
 
-Told = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str, ...]]
+EventParts = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str, ...]]
 
 
 def _label(slot: Slot) -> str:
@@ -275,7 +275,7 @@ def _label(slot: Slot) -> str:
 def _text(value: Any, others: list[Any]) -> str:
     """The source of an expression that computes ``value``; constants that have no short literal are appended to ``others``."""
     if type(value) is _Look:
-        return f"told(row[{NUMBERS}][{value.place}])"
+        return f"as_json(row[{NUMBERS}][{value.place}])"
     if type(value) is _Open:
         if value.what is None:
             return "step"
@@ -294,7 +294,7 @@ def _text(value: Any, others: list[Any]) -> str:
 
 def _changed(path: str, before: json_values.Look | None, after: json_values.Look | None) -> tuple[Effect, ...]:
     """The effect that shows the contents of a written storage; none if they are unchanged."""
-    return () if json_values.alike(before, after) else (Effect(path, json_values.told(after), "agreed"),)
+    return () if json_values.alike(before, after) else (Effect(path, json_values.as_json(after), "agreed"),)
 
 
 class _Open:

@@ -60,7 +60,7 @@ Ahead = tuple[Plan, list[TensorRecord], tuple[ShadowTensor, ...], tuple[Node, ..
 """A call that the shadow has run and torch has not: its plan, operands, results, nodes and arguments. Discarded after the call."""
 
 
-class Express:
+class FastLane:
     """Decides which calls take the fast path, and runs them there."""
 
     def __init__(self, world: World, naming: Naming, adoption: Adoption, memory: Memory, long_way: Any) -> None:
@@ -253,7 +253,7 @@ class Express:
                 self._label_leaves(plan, operands)
             (own,) = nodes
             own.mark, records.node_count = nodes_before + number, nodes_before + made
-            own.twin = records.nodes.latest = sequence
+            own.torch_key = records.nodes.latest = sequence
         records.tensor_count = mark = t + 1
         records.storage_count, records.counter_count = storages + 1, counters + 1
         fresh[impl] = by_id[key] = records.by_mark[mark] = record = TensorRecord(real, self._gone)
@@ -277,7 +277,7 @@ class Express:
             record.names = ()
             names = naming.claim(target, site.span, record, step, None if caller is site else frame)
         deaths = records.bury() if records.died or records.left else None
-        if site.scope is not scope or self.kinds.met or plan.tells_numbers:
+        if site.scope is not scope or self.kinds.met or plan.has_numbers:
             births = t, storages, counters, nodes_before
             self._write_row(plan, site, scope, births, operands, names, deaths, None, _plain(ahead))
             return None
@@ -589,7 +589,7 @@ class Express:
         for start, edge, end in plan.links:
             theirs[end] = theirs[start].next_functions[edge][0]
         for place, node in theirs.items():
-            nodes[place].twin = key = tensor_facts.node_key(node)
+            nodes[place].torch_key = key = tensor_facts.node_key(node)
             records.nodes.latest = max(records.nodes.latest, key[0])
 
     def _enter(self, real: Any, shadow: ShadowTensor, expected: Expected, impl: int, operands: list[TensorRecord]) -> TensorRecord:
@@ -621,6 +621,6 @@ def _plain(ahead: Ahead) -> tuple[Any, ...] | None:
     return done.plain if done is not None else tuple([value for value in (*args, *kwargs.values()) if type(value) is float])
 
 
-leave_uncompiled(Express.before, Express.after, Express.failed)
+leave_uncompiled(FastLane.before, FastLane.after, FastLane.failed)
 
-__all__ = ["Express"]
+__all__ = ["FastLane"]

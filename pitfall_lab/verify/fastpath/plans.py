@@ -58,7 +58,7 @@ class Plan:
     first one, as (from node, through edge, to node); ``made`` the numbers of tensors, storages, counters and nodes that get labels;
     ``row`` a function that makes a row. ``writes``: the call writes the storage of its first operand; ``uncounted`` are operands whose
     storage it writes without increasing the version. ``simple`` is set if the call returns one tensor in a new storage with at most one
-    node: the expected properties, the node's label number, and how many nodes get labels. ``tells_numbers``: the row contains number
+    node: the expected properties, the node's label number, and how many nodes get labels. ``has_numbers``: the row contains number
     arguments. ``again`` compiles the function for a line that repeats the call. ``kinds`` has the name and the numbers of saved tensors
     and edges of each node;
     ``inside_at`` the places, as (node, saved), of new tensors that only the graph holds; ``looks`` the label numbers of the storages whose
@@ -66,8 +66,26 @@ class Plan:
     """
 
     __slots__ = (
-        "again", "follow", "inside_at", "insides", "kinds", "leaves", "links", "looks", "made", "nodes", "number", "op", "opens",
-        "results", "row", "saying", "simple", "tells_numbers", "uncounted", "writes",
+        "again",
+        "follow",
+        "has_numbers",
+        "inside_at",
+        "insides",
+        "kinds",
+        "leaves",
+        "links",
+        "looks",
+        "made",
+        "nodes",
+        "number",
+        "op",
+        "opens",
+        "results",
+        "row",
+        "saying",
+        "simple",
+        "uncounted",
+        "writes",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - its parts
@@ -77,7 +95,7 @@ class Plan:
         self.follow = None if opens else recipe.follow
         self.opens = opens
         self.number, self.op, self.saying = -1, saying.op, saying
-        self.row, self.tells_numbers = row_of(saying.roles), bool(saying.plain)
+        self.row, self.has_numbers = row_of(saying.roles), bool(saying.plain)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
         self.kinds = tuple((node.name, len(node.saved), len(node.edges)) for node in recipe.nodes)
@@ -107,7 +125,7 @@ class Plan:
         plan = cls.__new__(cls)
         plan.number, plan.op, plan.saying, plan.follow, plan.opens = -1, saying.op, saying, follow, False
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
-        plan.row, plan.tells_numbers, plan.simple, plan.again = row_of(saying.roles), bool(saying.plain), None, None
+        plan.row, plan.has_numbers, plan.simple, plan.again = row_of(saying.roles), bool(saying.plain), None, None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
         return plan
 

@@ -23,7 +23,7 @@ s = d.t()
 s[0] = w[0]
 """
 REFUSED = "a leaf Variable that requires grad is being used in an in-place operation."
-LEAVES_IT_ASLEEP = {
+LEAVES_IT_STALE = {
     "nothing": "pass",
     "a look at its shape": "s.shape, s.stride(), s._version, s.requires_grad",
     "its numbers": "s.tolist()",
@@ -35,7 +35,7 @@ LEAVES_IT_ASLEEP = {
     "a refused write": "try:\n    s.zero_()\nexcept RuntimeError:\n    pass",
     "a backward through its base": "d.sum().backward(retain_graph=True)",
 }
-WAKES_IT = {
+REGENERATES_IT = {
     "grad_fn": "s.grad_fn", "is_leaf": "s.is_leaf", "print": "str(s)", "format": "f'{s}'", "an operation": "u = s * 2", "a view of it": "u = s[1]", "another write through it": "s[1] = w[1]\ns.grad_fn",
     "backward": "s.sum().backward()", "deepcopy": "try:\n    copy.deepcopy(s)\nexcept RuntimeError:\n    pass", "a call without a model": "u = torch.special.modified_bessel_i0(s.detach()) + s",
     "an optimizer": "try:\n    torch.optim.SGD([s], lr=0.1)\nexcept ValueError:\n    pass",
@@ -57,18 +57,18 @@ def both(body: str) -> tuple[str, str, Trace, dict[str, Any]]:
     return alone, failure.message if failure is not None else "", trace, names
 
 
-@pytest.mark.parametrize("title", LEAVES_IT_ASLEEP)
+@pytest.mark.parametrize("title", LEAVES_IT_STALE)
 def test_who_only_looks_is_refused_recorded_as_alone(title: str) -> None:
-    alone, recorded, trace, _ = both(LEAVES_IT_ASLEEP[title] + "\ns.add_(1)\n")
+    alone, recorded, trace, _ = both(LEAVES_IT_STALE[title] + "\ns.add_(1)\n")
     assert alone == recorded == REFUSED
     assert trace.disagreements == ()
     assert trace.outcome.failure is not None
     assert trace.outcome.failure.kind == "leaf-modified"  # named before torch raised it
 
 
-@pytest.mark.parametrize("title", WAKES_IT)
+@pytest.mark.parametrize("title", REGENERATES_IT)
 def test_who_asks_may_write_recorded_as_alone(title: str) -> None:
-    alone, recorded, trace, names = both(WAKES_IT[title] + "\ns.add_(1)\nnode = s.grad_fn.name()\n")
+    alone, recorded, trace, names = both(REGENERATES_IT[title] + "\ns.add_(1)\nnode = s.grad_fn.name()\n")
     assert (alone, recorded, trace.disagreements) == ("", "", ())
     assert names["node"] == "AsStridedBackward0"
 

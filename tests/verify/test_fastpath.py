@@ -1,4 +1,4 @@
-"""The express lane of metadata mode: the same trace, event for event, as the full lane gives; and nothing kept alive."""
+"""The fast lane of metadata mode: the same trace, event for event, as the full lane gives; and nothing kept alive."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recorded(source: str, *, lane: bool, values: bool = False) -> tuple[Trace, int]:
-    """The trace of a program, with or without the express lane, and how many calls took it."""
+    """The trace of a program, with or without the fast lane, and how many calls took it."""
     session = Session("<program>", "program.py", source, values=values)
     if not lane:
         session._lockstep.lane = session._recorder._lane = None
@@ -106,7 +106,7 @@ def chosen() -> list[Any]:
 
 
 @pytest.mark.parametrize(("program", "values"), chosen())
-def test_the_express_lane_tells_the_same_as_the_full_lane(program: Path, values: bool) -> None:
+def test_the_fast_lane_gives_the_same_trace_as_the_full_lane(program: Path, values: bool) -> None:
     source = program.read_text(encoding="utf-8")
     first, _ = recorded(source, lane=True, values=values)
     fast, _ = recorded(source, lane=True, values=values)  # with the plans that the first recording has made
@@ -134,7 +134,7 @@ for step in range(6):
 """
 
 
-def test_most_calls_of_a_loop_take_the_express_lane() -> None:
+def test_most_calls_of_a_loop_take_the_fast_lane() -> None:
     trace, rows = recorded(LOOP, lane=True)
     calls = [event for event in trace.events if event.kind == "call"]
     assert rows > len(calls) * 0.6
@@ -161,7 +161,7 @@ for t, first in enumerate(starts):
 
 
 @pytest.mark.parametrize("values", [False, True])
-def test_windows_of_a_loop_and_turns_of_no_grad_take_the_express_lane(values: bool) -> None:
+def test_windows_of_a_loop_and_turns_of_no_grad_take_the_fast_lane(values: bool) -> None:
     """Wherever a window begins, whatever number an update is scaled by, and on both sides of ``no_grad``."""
     recorded(WINDOWS, lane=True, values=values)
     fast, rows = recorded(WINDOWS, lane=True, values=values)
@@ -239,7 +239,7 @@ torch.nn.functional.cross_entropy(model(torch.ones(2, 4)), torch.tensor([0, 2]))
 """
 
 
-def test_a_second_recording_takes_the_express_lane_from_the_first_call_on() -> None:
+def test_a_second_recording_takes_the_fast_lane_from_the_first_call_on() -> None:
     first, rows = recorded(MODEL, lane=True)
     again, more = recorded(MODEL, lane=True)
     calls = [event.op for event in again.events if event.kind == "call"]
@@ -328,7 +328,7 @@ count = net[1].num_batches_tracked
 """
 
 
-def test_calls_that_write_without_being_counted_take_the_express_lane() -> None:
+def test_calls_that_write_without_being_counted_take_the_fast_lane() -> None:
     recorded(STATISTICS, lane=True)
     fast, rows = recorded(STATISTICS, lane=True)
     slow, _ = recorded(STATISTICS, lane=False)
