@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -30,15 +30,8 @@ from pitfall_lab.shadow.policy import TORCH, Policy
 from pitfall_lab.shadow.releases import NEWEST, UNFIT_TYPES, Difference, Release
 from pitfall_lab.shadow.storage import Counter, ShadowTensor, Storage, ViewOf
 
-UNCOUNTED = frozenset({
-    "add", "sub", "mul", "div", "pow", "exp", "log", "sqrt", "sin", "cos", "tanh", "sigmoid", "relu", "neg", "square", "maximum", "minimum",
-    "where", "clamp",
-    "gt", "lt", "ge", "le", "eq", "ne", "softmax", "log_softmax", "cumsum", "mm", "clone", "__rsub__", "__rdiv__", "__eq__", "__gt__",
-    "to", "type_as", "float", "double", "half", "long", "int", "bool",
-})  # fmt: skip
-"""Operations whose result, computed from inference tensors outside inference_mode, has version 0 (1 for clone and dtype conversions).
-Other operations call in-place operations internally, which increase the version."""
-
+if TYPE_CHECKING:
+    from pitfall_lab.shadow.ops.registry import Op
 
 FORBIDDEN = frozenset({"no-grad-view-modified", "multi-output-view-modified", "inference-tensor", "overlap"})
 """Kinds of errors that autograd raises before an operation looks at its arguments."""
@@ -178,7 +171,7 @@ class Engine:
             # An error in our code must not appear as a prediction about torch.
             raise Unmodelled(f"{name}: {type(problem).__name__}: {problem}") from problem
         if self.met_inference:
-            self._refuse_uncounted(entry.kind, name, args, result)
+            self._refuse_uncounted(entry, args, result)
         return self.applied(result)
 
     def _as_here(self, error: ShadowError) -> ShadowError:
@@ -195,18 +188,18 @@ class Engine:
         if unordered and any(isinstance(x, ShadowTensor) and x.inference for x in args):
             raise Unmodelled("which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor") from None
 
-    def _refuse_uncounted(self, kind: str, name: str, args: Sequence[Any], result: Any) -> None:
+    def _refuse_uncounted(self, entry: Op, args: Sequence[Any], result: Any) -> None:
         """Decline a result whose version depends on which in-place operations torch calls internally."""
-        short = name.rpartition(".")[2]
-        filled = short == "pow" and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
+        is_pow = "torch.pow" in entry.names
+        filled = is_pow and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
         operands = [x for x in given if isinstance(x, ShadowTensor)]
-        filled |= short == "pow" and bool(args) and not isinstance(args[0], ShadowTensor)
-        filled |= short == "cumsum" and bool(operands) and not operands[0].ndim
-        made = kind == "pure"
-        if kind == "view" and isinstance(result, ShadowTensor):  # a reshape may have to copy
+        filled |= is_pow and bool(args) and not isinstance(args[0], ShadowTensor)
+        filled |= "torch.cumsum" in entry.names and bool(operands) and not operands[0].ndim
+        made = entry.kind == "pure"
+        if entry.kind == "view" and isinstance(result, ShadowTensor):  # a reshape may have to copy
             made = all(x.storage is not result.storage for x in operands)
-        if self.inference or not made or (short in UNCOUNTED and not filled):
+        if self.inference or not made or ("fresh" in entry.traits and not filled):
             return
         if operands and all(x.inference for x in operands):
             raise Unmodelled("the version of a result computed from inference tensors only, outside inference_mode")

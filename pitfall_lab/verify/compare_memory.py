@@ -11,6 +11,7 @@ import numpy as np
 from pitfall_lab.observe import tensor_facts
 from pitfall_lab.shadow import Applied, ShadowTensor, Storage
 from pitfall_lab.shadow.applied import Arrived
+from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.rounding import Rounding
 from pitfall_lab.trace import Effect, Event, Operand, Span
 from pitfall_lab.verify.description import Description
@@ -20,13 +21,6 @@ from pitfall_lab.verify.shared_state import World
 
 PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 """For a dtype, the dtypes with a coarser rounding, the coarsest first."""
-
-PRODUCTS = frozenset({
-    "cross", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "dot", "vdot", "vecdot", "inner", "einsum", "tensordot", "linear",
-    "bilinear", "addmm", "addmm_", "addmv", "addmv_", "addbmm", "addbmm_", "baddbmm", "baddbmm_", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "scaled_dot_product_attention",
-})  # fmt: skip
-"""Operations that add products of their operands; terms may cancel until only an operand's rounding error is left."""
 
 
 def largest(array: np.ndarray) -> float:
@@ -72,7 +66,7 @@ class Memory:
         """Store the operands and gradients of the call that is compared next; they determine the tolerance."""
         storages = [record.storage for record in operands if record is not None and record.storage is not None]
         self._operands = [storage.shadow.data for storage in storages if storage.shadow.data is not None]
-        self._op = op.rpartition(".")[2]
+        self._op = op
         self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
@@ -115,9 +109,12 @@ class Memory:
     def _operand_scale(self) -> float:
         """The largest value that this call may have added: if such values cancel, the rounding error of the operands is left."""
         floats = [data for data in self._operands if data.dtype.kind in "fc"]
-        if self._op in PRODUCTS:  # by the Cauchy-Schwarz inequality, no sum of products exceeds the product of the norms
+        entry = ENTRIES.get(self._op)
+        if (
+            entry is not None and "products" in entry.traits
+        ):  # by the Cauchy-Schwarz inequality, no sum of products exceeds the product of the norms
             return math.prod([max(1.0, length(data)) for data in floats])
-        if self._op.removeprefix("__").removesuffix("__").rstrip("_") in ELEMENTWISE:
+        if self._op.rpartition(".")[2].removeprefix("__").removesuffix("__").rstrip("_") in ELEMENTWISE:
             return max(map(largest, floats), default=0.0)
         return max((total(data) for data in floats), default=0.0)
 

@@ -15,14 +15,6 @@ from pitfall_lab.verify.shared_state import World
 HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_accumulate_grad_hook"})
 
 
-#: Functions that ``torch.use_deterministic_algorithms(True)`` changes on the CPU: new memory is filled, and a later resize or a composite
-#: that uses ``at::empty`` counts that as a write; gradients of functions that return indices use another kernel; some calls raise.
-OTHERWISE_DETERMINISTIC = frozenset((
-    "resize_", "resize_as_", "put_", "copysign", "copysign_", "cummax", "cummin", "kthvalue", "max", "min", "median", "nanmedian", "mode",
-    "msort", "sort", "topk", "trace", "one_hot", "max_pool1d", "max_pool1d_with_indices", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-))  # fmt: skip
-
-
 def predict(world: World, call: Call) -> str:
     """Run the call in the shadow. Return the reason why it cannot be modelled, or an empty string.
 
@@ -97,7 +89,8 @@ def _unsuitable(call: Call) -> str:
     """The reason why the program's settings make torch behave differently from the shadow, or an empty string."""
     if tensor_facts.autocasting():
         return "autocast decides the dtypes of the operands"
-    if tensor_facts.deterministic() and call.name.rsplit(".", 1)[-1] in OTHERWISE_DETERMINISTIC:
+    entry = ENTRIES.get(call.name)
+    if entry is not None and "deterministic" in entry.traits and tensor_facts.deterministic():
         return "torch.use_deterministic_algorithms chose another algorithm"
     own = next(filter(None, map(tensor_facts.own_class, argument_values.tensors((call.args, call.kwargs)))), "")
     if own and call.name not in BACKWARD:

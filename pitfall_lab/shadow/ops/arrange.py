@@ -71,7 +71,7 @@ def diagflat(e: Engine, input: Any, offset: int = 0) -> ShadowTensor:
     return diag_embed(e, do(e, "Tensor.contiguous", do(e, "Tensor.view", do(e, "Tensor.contiguous", input), -1)), offset)
 
 
-@op("trace", samples=("w.trace()", "torch.trace(n)"))
+@op("trace", samples=("w.trace()", "torch.trace(n)"), traits=("deterministic",))
 def trace(e: Engine, input: Any) -> ShadowTensor:
     tensor_only(input)
     if input.ndim != 2:
@@ -369,6 +369,7 @@ def _put_rule(accumulate: bool) -> Rule:
     kind="inplace",
     saves="index; source if it needs grad",
     samples=("p.put_(i, torch.ones(2))", "p.put_(i, torch.ones(2), accumulate=True)", "h.put_(i, c[:2])"),
+    traits=("deterministic",),
 )
 def put_(e: Engine, self: Any, index: Any, source: Any, accumulate: bool = False) -> ShadowTensor:
     tensor_only(self, index, source)

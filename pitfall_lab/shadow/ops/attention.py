@@ -31,7 +31,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
     "F.scaled_dot_product_attention(q4[0], q4[0], q4[0])", "F.scaled_dot_product_attention(q4[0], q4[1], q4[0], is_causal=True)", "F.scaled_dot_product_attention(q4.detach(), q4, q4)",
     "F.scaled_dot_product_attention(a, b, p)", "F.scaled_dot_product_attention(q4.transpose(1, 2), q4.transpose(1, 2), q4.transpose(1, 2))",
     "F.scaled_dot_product_attention(q4[:, :, :2], q4, q4)", "F.scaled_dot_product_attention(q4, q4, q4, waves(3, 3), is_causal=True)", "F.scaled_dot_product_attention(q4, q4, q4[..., :2])",
-    "F.scaled_dot_product_attention(q4, q4, q4, torch.zeros(3, 3) > 0)"))  # fmt: skip
+    "F.scaled_dot_product_attention(q4, q4, q4, torch.zeros(3, 3) > 0)"), traits=("products",))  # fmt: skip
 def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
                                  scale: float | None = None, enable_gqa: bool = False) -> ShadowTensor:  # fmt: skip
     """(..., L, E), (..., S, E) and (..., S, V) to (..., L, V)."""

@@ -216,7 +216,7 @@ def _register(rank: int, samples: tuple[str, ...]) -> None:
         result = convolve(e, batch, weight, bias, windows, groups)
         return result if whole else views.squeeze(e, result, 0)
 
-    add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples)
+    add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples, traits=("products",))
 
 
 def _check_fits(size: Shape, windows: Windows) -> None:
@@ -266,7 +266,7 @@ def _register_transposed(rank: int, samples: tuple[str, ...]) -> None:
         result = convolve(e, batch, weight, bias, windows, groups, transposed=True, output_padding=more)
         return result if whole else views.squeeze(e, result, 0)
 
-    add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples)
+    add((f"F.{function}", f"torch.{function}"), run, "pure", "input, weight", samples, traits=("products",))
 
 
 _register(1, ("F.conv1d(seq, k1)", "F.conv1d(seq, k1, c6, stride=2, padding=1)", "F.conv1d(seq, k1, padding='same', dilation=2)", "F.conv1d(seq[0], k1, c6)",

@@ -36,7 +36,7 @@ from pitfall_lab.shadow.ops.building import (
 )
 from pitfall_lab.shadow.ops.mutate import cast
 from pitfall_lab.shadow.ops.pointwise import NO_NEGATION, SELF, extremum_rule, operand, unary, whole_or_not
-from pitfall_lab.shadow.ops.registry import add, also, do, op
+from pitfall_lab.shadow.ops.registry import Trait, add, also, do, op
 from pitfall_lab.shadow.releases import FMAX_LOOKS_FOR_NAN, FMAX_SHARES
 from pitfall_lab.shadow.storage import ShadowTensor
 
@@ -166,8 +166,8 @@ unary(
 )
 unary("i0", "I0Backward0", lambda x: bessel_i(0, x), SELF, lambda g, s: g * bessel_i(1, s.self))
 unary("sinc", "SincBackward0", np.sinc, SELF, lambda g, s: g * _sinc_slope(s.self))
-unary("deg2rad", "Deg2RadBackward0", np.deg2rad, (), lambda g, s: g * (math.pi / 180), like_self=True)
-unary("rad2deg", "Rad2DegBackward0", np.rad2deg, (), lambda g, s: g * (180 / math.pi), like_self=True)
+unary("deg2rad", "Deg2RadBackward0", np.deg2rad, (), lambda g, s: g * (math.pi / 180), like_self=True, fresh=False)
+unary("rad2deg", "Rad2DegBackward0", np.rad2deg, (), lambda g, s: g * (180 / math.pi), like_self=True, fresh=False)
 unary("frac", "FracBackward0", lambda x: x - np.trunc(x), (), lambda g, s: g, floats=False)
 
 
@@ -432,7 +432,13 @@ def _xlogy_rule(other: Any) -> Rule:
 
 
 def _with_number(
-    name: str, make: Callable[[Any], Rule], samples: tuple[str, ...], *, floats: bool = False, names: tuple[str, ...] = ()
+    name: str,
+    make: Callable[[Any], Rule],
+    samples: tuple[str, ...],
+    *,
+    floats: bool = False,
+    names: tuple[str, ...] = (),
+    traits: tuple[Trait, ...] = (),
 ) -> None:
     """Register ``name`` and ``name_``, whose node is another one when the second argument is a number."""
 
@@ -453,8 +459,9 @@ def _with_number(
         pair = self, operand(other)
         return in_place(e, make(other), pair if isinstance(other, ShadowTensor) else pair[:1], kind(pair))
 
-    add((name, *names), run, "pure", "self, other when other is a tensor", samples)
-    add(f".{name}_", run_in_place, "inplace", "a clone of self, other when other is a tensor", (f"h.{name}_(b)", f"h.{name}_(2)"))
+    add((name, *names), run, "pure", "self, other when other is a tensor", samples, traits=traits)
+    saves = "a clone of self, other when other is a tensor"
+    add(f".{name}_", run_in_place, "inplace", saves, (f"h.{name}_(b)", f"h.{name}_(2)"), traits=traits)
 
 
 def records_zero(pair: tuple[Any, Any]) -> bool:
@@ -466,7 +473,7 @@ def records_zero(pair: tuple[Any, Any]) -> bool:
     return seen is not None and bool(np.all(seen != 0))
 
 
-_with_number("copysign", _copysign_rule, ("torch.copysign(a, b)", "a.copysign(-1.0)"), floats=True)
+_with_number("copysign", _copysign_rule, ("torch.copysign(a, b)", "a.copysign(-1.0)"), floats=True, traits=("deterministic",))
 _with_number("fmod", _fmod_rule, ("torch.fmod(a, b)", "a.fmod(2)", "n.fmod(4)"))
 _with_number("remainder", _remainder_rule, ("a % 2", "n % 3", "torch.remainder(a, b)", "a % b"), names=(".__mod__",))
 also("torch.Tensor.remainder_", "torch.Tensor.__imod__")

@@ -205,7 +205,11 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
     return pure(e, rule, (weight, factors, index, offsets), (bags, rows[1]), weight.dtype, hidden=("result1", "result2", "result3"))
 
 
-@op("F.one_hot", samples=("F.one_hot(i)", "F.one_hot(n, 8)", "F.one_hot(i, 1)", "F.one_hot(p)", "F.one_hot(i - 3)"))
+@op(
+    "F.one_hot",
+    samples=("F.one_hot(i)", "F.one_hot(n, 8)", "F.one_hot(i, 1)", "F.one_hot(p)", "F.one_hot(i - 3)"),
+    traits=("deterministic",),
+)
 def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
     """Indices of any shape to (*shape, classes) of zeros and ones."""
     tensor_only(tensor)

@@ -38,7 +38,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 # -- products
 
 
-@op("vdot", saves="other, self", samples=("torch.vdot(p[0], p[1])",))
+@op("vdot", saves="other, self", samples=("torch.vdot(p[0], p[1])",), traits=("products",))
 def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if records(e, input, other) or input.dtype.is_complex:
@@ -46,7 +46,12 @@ def vdot(e: Engine, input: Any, other: Any) -> ShadowTensor:
     return do(e, "dot", input, other)
 
 
-@op("torch.linalg.vecdot", saves="other if self needs grad; self if other needs grad", samples=("torch.linalg.vecdot(a, b)",))
+@op(
+    "torch.linalg.vecdot",
+    saves="other if self needs grad; self if other needs grad",
+    samples=("torch.linalg.vecdot(a, b)",),
+    traits=("products",),
+)
 def vecdot(e: Engine, x: Any, y: Any, *, dim: int = -1) -> ShadowTensor:
     tensor_only(x, y)
     if x.dtype != y.dtype:
@@ -77,6 +82,7 @@ def _cross(dim: int) -> Rule:
     "torch.linalg.cross",
     saves="other if self needs grad; self if other needs grad",
     samples=("torch.cross(a, b, dim=1)", "torch.linalg.cross(a, b)", "a.cross(b, 1)"),
+    traits=("products",),
 )
 def cross(e: Engine, input: Any, other: Any, dim: Any = None) -> ShadowTensor:
     tensor_only(input, other)
@@ -120,6 +126,7 @@ def _bmm_back(g: Any, one: Any, two: Any) -> tuple[Any, Any]:
     kind="inplace",
     saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad",
     samples=("p.addmm_(w.detach()[:2], p * 2)", "h.addmm_(p[:, :2], p, beta=0.5)"),
+    traits=("products",),
 )
 def addmm_(e: Engine, self: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> ShadowTensor:
     _matrices(self, mat1, mat2)

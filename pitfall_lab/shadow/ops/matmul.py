@@ -88,7 +88,16 @@ def _mat_types(a: ShadowTensor, b: ShadowTensor) -> None:
         raise runtime(f"expected m1 and m2 to have the same dtype, but got: {C_TYPES[a.dtype]} != {C_TYPES[b.dtype]}", "dtype")
 
 
-@op("mm", "torch.spmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"))
+@op(
+    "mm",
+    "torch.spmm",
+    saves="mat2 if self needs grad; self if mat2 needs grad",
+    samples=("a.mm(w)", "torch.mm(a, w)", "p.mm(w)"),
+    traits=(
+        "fresh",
+        "products",
+    ),
+)
 def mm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat2)
@@ -110,7 +119,7 @@ def _cannot(e: Engine, name: str, a: Shape, b: Shape) -> ShadowError:
     return runtime(f"{who}mat1 and mat2 shapes cannot be multiplied ({a[0]}x{a[1]} and {b[0]}x{b[1]})", "shape")
 
 
-@op("mv", saves="vec if self needs grad; self if vec needs grad", samples=("a.mv(c)", "torch.mv(p, c)"))
+@op("mv", saves="vec if self needs grad; self if vec needs grad", samples=("a.mv(c)", "torch.mv(p, c)"), traits=("products",))
 def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, vec)
@@ -126,7 +135,7 @@ def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
     return pure(e, MV, (input, vec), (input.shape[0],), input.dtype)
 
 
-@op("dot", saves="tensor if self needs grad; self if tensor needs grad", samples=("c.dot(c)", "torch.dot(c, a[0])"))
+@op("dot", saves="tensor if self needs grad; self if tensor needs grad", samples=("c.dot(c)", "torch.dot(c, a[0])"), traits=("products",))
 def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, tensor)
@@ -145,7 +154,7 @@ def dot(e: Engine, input: Any, tensor: Any, *, out: Any = None) -> ShadowTensor:
     return pure(e, DOT, (input, tensor), (), input.dtype)
 
 
-@op("bmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("torch.bmm(a[None], w[None])",))
+@op("bmm", saves="mat2 if self needs grad; self if mat2 needs grad", samples=("torch.bmm(a[None], w[None])",), traits=("products",))
 def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, mat2)
@@ -158,7 +167,7 @@ def bmm(e: Engine, input: Any, mat2: Any, *, out: Any = None) -> ShadowTensor:
 @op("matmul", ".__matmul__", "torch.linalg.matmul", saves="as mm, mv, dot or bmm", samples=(
     "a @ w", "a @ c", "c @ c", "c @ w", "torch.matmul(a, w)", "a[None] @ w", "a[None] @ w[None]", "p @ w", "a[None].expand(2, 2, 3) @ w[None].expand(2, 3, 2)", "a @ a.t()",
     "seq @ waves(6, 2)", "seq.transpose(0, 1) @ waves(6, 2)", "seq.transpose(0, 1) @ a[0].repeat(2)", "seq @ c6", "seq @ waves(6)", "seq.mT @ waves(4)", "waves(5, 4) @ seq", "k1[0].mT @ seq", "c4 @ seq", "waves(4) @ seq", "waves(4) @ seq.mT.contiguous().mT",
-    "img @ seq.mT[:, None, :, :3]", "seq @ a"))  # fmt: skip
+    "img @ seq.mT[:, None, :, :3]", "seq @ a"), traits=("products",))  # fmt: skip
 def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input, other)
@@ -267,6 +276,7 @@ def _addmm_rule(mat1: ShadowTensor, mat2: ShadowTensor, beta: float, alpha: floa
     "addmm",
     saves="mat1 if mat2 needs grad; mat2 if mat1 needs grad",
     samples=("torch.addmm(a[:, :2], a, w)", "torch.addmm(c[:2], a, w, beta=2)"),
+    traits=("products",),
 )
 def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
@@ -284,7 +294,7 @@ def addmm(e: Engine, input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha
 
 
 @op("F.linear", "torch._C._nn.linear", saves="input if weight needs grad; weight.t() if input needs grad", samples=(
-    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(c, b, c[:2])", "F.linear(a[None].transpose(0, 1), b, c[:2])", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"))  # fmt: skip
+    "F.linear(a, b)", "F.linear(a, b, c[:2])", "F.linear(p, b)", "F.linear(c, b)", "F.linear(c, b, c[:2])", "F.linear(a[None].transpose(0, 1), b, c[:2])", "F.linear(a[None], b, c[:2])", "F.linear(a[None], b)"), traits=("products",))  # fmt: skip
 def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor:
     tensor_only(input, weight)
     if not input.ndim or not weight.ndim:

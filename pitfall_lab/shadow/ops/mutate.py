@@ -266,7 +266,7 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
     return self
 
 
-@op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"))
+@op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"), traits=("deterministic",))
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
     """Another shape on the same memory; the same size changes nothing and is not counted."""
     tensor_only(self)
@@ -397,6 +397,7 @@ def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory
         "cl.to(memory_format=torch.channels_last)",
         "img.to(torch.float64, memory_format=torch.channels_last)",
     ),
+    traits=("fresh",),
 )
 def to(e: Engine, self: Any, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False, copy: bool = False,
        memory_format: Any = None) -> ShadowTensor:  # fmt: skip
@@ -422,7 +423,7 @@ def _cast_method(name: str, dtype: DType) -> None:
         tensor_only(self)
         return cast(e, self, dtype)
 
-    add(f".{name}", run, samples=(f"a.{name}()", f"n.{name}()"))
+    add(f".{name}", run, samples=(f"a.{name}()", f"n.{name}()"), traits=("fresh",))
 
 
 for _name, _dtype in {
@@ -442,7 +443,7 @@ def cpu(e: Engine, self: Any) -> ShadowTensor:
     return self
 
 
-@op(".type_as", samples=("a.type_as(b)", "a.type_as(n)"))
+@op(".type_as", samples=("a.type_as(b)", "a.type_as(n)"), traits=("fresh",))
 def type_as(e: Engine, self: Any, other: Any) -> ShadowTensor:
     tensor_only(self, other)
     return cast(e, self, other.dtype)

@@ -75,7 +75,7 @@ def _running(name: str, better: Callable[[Any, Any], Any]) -> None:
             node.keep(Saved("indices", pair[1], is_output=True))
         return pair
 
-    add(name, run, "pure", "indices, self", (f"a.{name}(0)", f"torch.{name}(a, 1)"))
+    add(name, run, "pure", "indices, self", (f"a.{name}(0)", f"torch.{name}(a, 1)"), traits=("deterministic",))
 
 
 _running("cummax", np.greater_equal)
@@ -173,7 +173,7 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
 # -- places in an order
 
 
-@op("kthvalue", saves="indices", samples=("a.kthvalue(2)", "torch.kthvalue(a, 1, 0, keepdim=True)"))
+@op("kthvalue", saves="indices", samples=("a.kthvalue(2)", "torch.kthvalue(a, 1, 0, keepdim=True)"), traits=("deterministic",))
 def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
@@ -190,7 +190,7 @@ def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False
     return along(e, "KthvalueBackward0", input, at, keepdim, place)
 
 
-@op("mode", saves="indices", samples=("a.mode()", "torch.mode(a.round(), 0)"))
+@op("mode", saves="indices", samples=("a.mode()", "torch.mode(a.round(), 0)"), traits=("deterministic",))
 def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
     tensor_only(input)
     if not input.ndim:
@@ -209,12 +209,12 @@ def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
     return along(e, "ModeBackward0", input, wrap_dim(dim, input.ndim), keepdim, place)
 
 
-@op("msort", saves="indices", samples=("a.msort()",))
+@op("msort", saves="indices", samples=("a.msort()",), traits=("deterministic",))
 def msort(e: Engine, input: Any) -> ShadowTensor:
     return scatter.sort(e, input, 0)[0]
 
 
-@op("nanmedian", saves="result, self", samples=("a.nanmedian()",))
+@op("nanmedian", saves="result, self", samples=("a.nanmedian()",), traits=("deterministic",))
 def nanmedian(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     tensor_only(input)
     if dim is not None or not input.numel:

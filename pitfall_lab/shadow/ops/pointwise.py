@@ -135,7 +135,7 @@ INVERT = "If you are trying to invert a mask, use the `~` or `logical_not()` ope
 NO_NEGATION = f"Negation, the `-` operator, on a bool tensor is not supported. {INVERT}"
 
 
-@op("add", samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"))
+@op("add", samples=("a + b", "a + 2", "2.5 + a", "a + c", "torch.add(a, b, alpha=3)", "n + 1.5", "n + n"), traits=("fresh",))
 def add_(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -155,7 +155,7 @@ def add_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _add_rule(alpha, dtype), pair, dtype)
 
 
-@op("sub", "torch.subtract", samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"))
+@op("sub", "torch.subtract", samples=("a - b", "a - 1", "torch.sub(a, b, alpha=2)", "a - c"), traits=("fresh",))
 def sub(e: Engine, input: Any, other: Any, *, alpha: float = 1, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -172,7 +172,7 @@ def sub_in_place(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> Shado
     return in_place(e, _sub_rule(alpha, dtype), pair, dtype)
 
 
-@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"))
+@op(".__rsub__", "torch.rsub", samples=("1 - a", "2.5 - a"), traits=("fresh",))
 def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
     if isinstance(other, ShadowTensor):
         raise Unmodelled("rsub with a tensor as second operand")
@@ -190,7 +190,7 @@ def rsub(e: Engine, self: Any, other: Any, *, alpha: float = 1) -> ShadowTensor:
 
 
 @op("mul", "torch.multiply", ".multiply", ".__rmul__", saves="other if self needs grad; self if other needs grad",
-    samples=("a * b", "a * 2", "2.0 * a", "a * c", "a * p", "p * a", "n * 2", "a * a", "a * c[0]", "a.t() * b.t()"))  # fmt: skip
+    samples=("a * b", "a * 2", "2.0 * a", "a * c", "a * p", "p * a", "n * 2", "a * a", "a * c[0]", "a.t() * b.t()"), traits=("fresh",))  # fmt: skip
 def mul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     pair = operand(input), operand(other)
@@ -208,7 +208,7 @@ def mul_in_place(e: Engine, self: Any, other: Any) -> ShadowTensor:
 
 
 @op("div", "torch.true_divide", ".__truediv__", ".true_divide", saves="other; self if other needs grad",
-    samples=("a / b", "a / 2", "a / c", "n / 2", "p / a"))  # fmt: skip
+    samples=("a / b", "a / 2", "a / c", "n / 2", "p / a"), traits=("fresh",))  # fmt: skip
 def div(e: Engine, input: Any, other: Any, *, rounding_mode: str | None = "", out: Any = None) -> ShadowTensor:
     no_out(out)
     rule = _division(rounding_mode)
@@ -233,7 +233,7 @@ def _division(rounding_mode: str | None) -> Rule:
     return DIV if rounding_mode is not None else replace(DIV, node="DivBackward2")
 
 
-@op(".__rdiv__", ".__rtruediv__", samples=("1 / b", "2.0 / b"))
+@op(".__rdiv__", ".__rtruediv__", samples=("1 / b", "2.0 / b"), traits=("fresh",))
 def rdiv(e: Engine, self: Any, other: Any) -> ShadowTensor:
     return mul(e, reciprocal(e, self), other)
 
@@ -292,7 +292,7 @@ def _refused_power(dtype: DType, exponent: Any) -> str:
 
 
 @op("pow", ".__pow__", saves="self; and exponent and result when the exponent is a tensor",
-    samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"))  # fmt: skip
+    samples=("a ** 2", "a.pow(3)", "b ** 0.5", "b ** c", "a ** 0", "b ** -1", "n ** 2", "torch.pow(2, a)"), traits=("fresh",))  # fmt: skip
 def pow(e: Engine, input: Any, exponent: Any, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     base, exponent = operand(input), operand(exponent)
@@ -387,10 +387,12 @@ def div_number(e: Engine, input: Any, number: float) -> ShadowTensor:
 
 
 def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep, ...], vjp: Callable[[Any, Any], Any], *,
-          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", in_place_rule: Rule | None = None, like_self: bool = False) -> None:  # fmt: skip
+          floats: bool = True, arg: str = "a", functional: bool = False, source: str = "", in_place_rule: Rule | None = None, like_self: bool = False,
+          fresh: bool = True) -> None:  # fmt: skip
     """Register ``name`` and ``name_``; ``floats``: integers become floats. Operands of the samples: ``arg``.
 
-    ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``.
+    ``in_place_rule`` is the rule of ``name_`` where it differs; ``like_self``: the result is made by ``empty_like``; ``fresh``: see
+    :data:`~pitfall_lab.shadow.ops.registry.Trait`.
     """
     rule = Rule(node, forward, keeps, lambda g, s: (vjp(g, s),))
 
@@ -408,7 +410,7 @@ def unary(name: str, node: str, forward: Callable[[Any], Any], keeps: tuple[Keep
 
     what = ", ".join(k.name for k in keeps)
     samples = (f"{arg}.{name}()", f"torch.{name}({arg})", f"{arg}.t().{name}()")
-    add((name, *((f"F.{name}",) if functional else ())), run, "pure", what, samples, source)
+    add((name, *((f"F.{name}",) if functional else ())), run, "pure", what, samples, source, traits=("fresh",) if fresh else ())
     clone = what.replace("self", "a clone of self")
     target = "h" if arg == "a" else "(b * 1)"
     functions = {"sign": (), "relu": (f"torch.{name}_", f"F.{name}_")}.get(name, (f"torch.{name}_",))
@@ -456,13 +458,13 @@ unary("cosh", "CoshBackward0", np.cosh, SELF, lambda g, s: g * np.sinh(s.self))
 unary("tanh", "TanhBackward0", np.tanh, RESULT, lambda g, s: g * (1 - s.result * s.result), functional=True)
 unary("sigmoid", "SigmoidBackward0", _sigmoid, RESULT, lambda g, s: g * ((1 - s.result) * s.result), functional=True)
 unary("relu", "ReluBackward0", lambda x: np.maximum(x, 0), RESULT, lambda g, s: np.where(s.result <= 0, 0, g), floats=False)
-unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * sign_of(s.self), floats=False)
+unary("abs", "AbsBackward0", np.abs, SELF, lambda g, s: g * sign_of(s.self), floats=False, fresh=False)
 unary("neg", "NegBackward0", np.negative, (), lambda g, s: -g, floats=False)
 unary("sign", "SignBackward0", sign_of, (), lambda g, s: zeros_like(g), floats=False)
-unary("floor", "FloorBackward0", np.floor, (), lambda g, s: zeros_like(g), floats=False)
-unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: zeros_like(g), floats=False)
-unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: zeros_like(g), floats=False)
-unary("round", "RoundBackward0", np.round, (), lambda g, s: zeros_like(g), floats=False)
+unary("floor", "FloorBackward0", np.floor, (), lambda g, s: zeros_like(g), floats=False, fresh=False)
+unary("ceil", "CeilBackward0", np.ceil, (), lambda g, s: zeros_like(g), floats=False, fresh=False)
+unary("trunc", "TruncBackward0", np.trunc, (), lambda g, s: zeros_like(g), floats=False, fresh=False)
+unary("round", "RoundBackward0", np.round, (), lambda g, s: zeros_like(g), floats=False, fresh=False)
 erf_of = each(math.erf)
 unary(
     "erf",
@@ -497,7 +499,7 @@ def expit(e: Engine, input: Any) -> ShadowTensor:
     return RUNS["sigmoid"][0](e, input)
 
 
-@op("F.relu", kind="pure", saves="result", samples=("F.relu(a)", "F.relu(h, inplace=True)"))
+@op("F.relu", kind="pure", saves="result", samples=("F.relu(a)", "F.relu(h, inplace=True)"), traits=("fresh",))
 def functional_relu(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:
     return RUNS["relu"][1 if inplace else 0](e, input)
 
@@ -641,7 +643,14 @@ def _clamp_arguments(self: Any, low: Any, high: Any) -> DType:
     return promoted(self, *(operand(x) for x in (low, high) if x is not None))
 
 
-@op("clamp", "torch.clip", ".clip", saves="self", samples=("a.clamp(0, 1)", "a.clamp(min=0)", "a.clamp(max=0.5)", "torch.clamp(a, -1, 1)"))
+@op(
+    "clamp",
+    "torch.clip",
+    ".clip",
+    saves="self",
+    samples=("a.clamp(0, 1)", "a.clamp(min=0)", "a.clamp(max=0.5)", "torch.clamp(a, -1, 1)"),
+    traits=("fresh",),
+)
 def clamp(e: Engine, input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> ShadowTensor:
     no_out(out)
     dtype = _clamp_arguments(input, min, max)
@@ -815,7 +824,7 @@ _register_addc("addcdiv", _addcdiv_rule)
 # -- choosing
 
 
-@op(".where", saves="condition", samples=("a.where(m, b)",))
+@op(".where", saves="condition", samples=("a.where(m, b)",), traits=("fresh",))
 def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTensor:
     return where(e, condition, self, other)
 
@@ -824,6 +833,7 @@ def where_method(e: Engine, self: Any, condition: Any, other: Any) -> ShadowTens
     "torch.where",
     saves="condition",
     samples=("torch.where(m, a, b)", "torch.where(m, a, 0.0)", "torch.where(a > 0, a, c)", "torch.where(m, m, m)"),
+    traits=("fresh",),
 )
 def where(e: Engine, condition: Any, input: Any = None, other: Any = None) -> ShadowTensor:
     if input is None or other is None:
@@ -940,7 +950,7 @@ def _extremum(name: str, node: str, forward: Any, wins: Any) -> Rule:
         dtype = promoted(input, other)
         return pointwise(e, rule, (input, other), dtype, dtype)
 
-    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"))
+    add(name, run, "pure", "self, other", (f"torch.{name}(a, b)", f"a.{name}(c)"), traits=("fresh",))
     return rule
 
 
@@ -960,7 +970,7 @@ def _compare(names: tuple[str, ...], forward: Any, sample: str) -> Callable[...,
             raise Unmodelled("comparing complex tensors by order")
         return pointwise(e, Rule("", forward), pair, BOOL, promoted(*pair))
 
-    add(names, run, "pure", "", (sample, sample.replace("b", "0")))
+    add(names, run, "pure", "", (sample, sample.replace("b", "0")), traits=("fresh",))
     return run
 
 

@@ -23,7 +23,7 @@ from pitfall_lab.shadow.ops import pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import Keep, Rule, arrays, edges, new, own, pure, records, tensor_only
 from pitfall_lab.shadow.ops.conv import per_dimension
 from pitfall_lab.shadow.ops.memory_format import any_channels_last, channels_last_strides, laid_out, suggested
-from pitfall_lab.shadow.ops.registry import add, op
+from pitfall_lab.shadow.ops.registry import Trait, add, op
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 Spans = tuple[tuple[tuple[int, int, int], ...], ...]
@@ -205,9 +205,10 @@ def _register_max(rank: int, samples: tuple[str, ...]) -> None:
         return pooled(e, input, kernel_size, stride, padding, dilation, ceil_mode, shown=True)
 
     names = (f"F.{function}", f"torch.{function}")
-    add(names, run, "pure", "self; the indices", samples)
+    traits: tuple[Trait, ...] = ("deterministic",) if rank == 1 else ()
+    add(names, run, "pure", "self; the indices", samples, traits=traits)
     deep = (f"torch.{function}_with_indices",) if rank == 1 else (f"torch._C._nn.{function}_with_indices",)
-    add((f"F.{function}_with_indices", *deep), with_indices, "pure", "self; the indices", ())
+    add((f"F.{function}_with_indices", *deep), with_indices, "pure", "self; the indices", (), traits=traits)
 
 
 _register_max(
@@ -445,7 +446,7 @@ def _register_unpool(rank: int, samples: tuple[str, ...]) -> None:
             return views.squeeze(e, flat, -1)
         return _unpool(e, input, indices, wanted, rank)
 
-    add(f"F.{function}", run, "pure", "indices", samples)
+    add(f"F.{function}", run, "pure", "indices", samples, traits=("deterministic",))
 
 
 def _unpool(e: Engine, input: ShadowTensor, indices: ShadowTensor, wanted: Shape, rank: int) -> ShadowTensor:

@@ -49,7 +49,7 @@ def _register_sum(
         rule = Rule(f"{title}Backward0", lambda c, a, b: _scaled(c, beta) + _scaled(product(a, b), alpha), keeps, vjp)
         return pure(e, rule, (input, x, y), result, input.dtype)
 
-    add(name, run, "pure", f"{names[0]} if {names[1]} needs grad; {names[1]} if {names[0]} needs grad", samples)
+    add(name, run, "pure", f"{names[0]} if {names[1]} needs grad; {names[1]} if {names[0]} needs grad", samples, traits=("products",))
 
 
 def _batches(x: Shape, y: Shape) -> Shape | None:
@@ -121,7 +121,7 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
 
 
 @op("torch.functional.tensordot", "torch.tensordot", saves="as mm", samples=(
-    "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)", "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"))  # fmt: skip
+    "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)", "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"), traits=("products",))  # fmt: skip
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
     """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given."""
     pointwise.no_out(out)
@@ -155,7 +155,12 @@ def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> Shad
     return views.reshape(e, matmul.mm(e, left, right), *(a.shape[d] for d in kept), *(b.shape[d] for d in other))
 
 
-@op("inner", saves="as tensordot or mul", samples=("torch.inner(a, b)", "torch.inner(c, a[0])", "torch.inner(a, c[0])"))
+@op(
+    "inner",
+    saves="as tensordot or mul",
+    samples=("torch.inner(a, b)", "torch.inner(c, a[0])", "torch.inner(a, c[0])"),
+    traits=("products",),
+)
 def inner(e: Engine, input: Any, other: Any) -> ShadowTensor:
     tensor_only(input, other)
     if not input.ndim or not other.ndim:
@@ -183,7 +188,7 @@ def _labels(equation: str, count: int) -> tuple[list[str], str]:
 @op("torch.functional.einsum", "torch.einsum", saves="as bmm, mul and sum", samples=(
     "torch.einsum('ij,jk->ik', a, w)", "torch.einsum('ij,kj->ik', a, b)", "torch.einsum('ij->ji', a)", "torch.einsum('ij->i', a)", "torch.einsum('ij->', a)", "torch.einsum('ij,ij->', a, b)",
     "torch.einsum('i,j->ij', c, a[0])", "torch.einsum('bct,bdt->bcd', seq, seq * 2)", "torch.einsum('bhqd,bhkd->bhqk', q4, q4 + 1)", "torch.einsum('ij,j', a, c)", "torch.einsum('ij,ij->ij', a, b)",
-    "torch.einsum('bhqk,bhkd->bqhd', q4.mT, q4)", "torch.einsum('ij,jk', a, w)", "torch.einsum('ij,k->i', a, c)"))  # fmt: skip
+    "torch.einsum('bhqk,bhkd->bqhd', q4.mT, q4)", "torch.einsum('ij,jk', a, w)", "torch.einsum('ij,k->i', a, c)"), traits=("products",))  # fmt: skip
 def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
     """Sums of products named by letters: one operand or two."""
     if len(arguments) == 2 and isinstance(arguments[1], tuple | list):
@@ -247,7 +252,7 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
 
 
 @op("F.bilinear", "torch.bilinear", saves="input1, input2 (views) and weight", samples=(
-    "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())", "F.bilinear(a[None], b[None], waves(2, 3, 3))"))  # fmt: skip
+    "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())", "F.bilinear(a[None], b[None], waves(2, 3, 3))"), traits=("products",))  # fmt: skip
 def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None) -> ShadowTensor:
     """(..., I), (..., J), (O, I, J) to (..., O)."""
     given = [x for x in (input1, input2, weight, bias) if x is not None]

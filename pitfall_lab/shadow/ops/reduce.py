@@ -204,6 +204,7 @@ def _extremum(name: str, best: Callable[..., Any], where: Callable[..., Any]) ->
         "pure",
         "self, result; indices when a dim is given",
         (f"a.{name}()", f"a.{name}(0)", f"torch.{name}(a, 1, keepdim=True)", f"a.{name}(dim=1)[0]", f"torch.{name}(a, b)"),
+        traits=("deterministic",),
     )
 
     def flat(e: Engine, input: Any, dim: Any = (), keepdim: bool = False) -> ShadowTensor:
@@ -443,7 +444,7 @@ def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 
 
-@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"))
+@op("cumsum", samples=("a.cumsum(0)", "torch.cumsum(a, 1)", "n.cumsum(0)"), traits=("fresh",))
 def cumsum(e: Engine, input: Any, dim: int, *, dtype: Any = None) -> ShadowTensor:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
@@ -500,8 +501,8 @@ def _register_softmax(name: str, title: str, values: Any, vjp: Any) -> Callable[
     def method(e: Engine, input: Any, dim: int, dtype: Any = None) -> ShadowTensor:
         return run(e, input, dim, 3, dtype)
 
-    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",))
-    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"))
+    add(f"F.{name}", run, "pure", "result", (f"F.{name}(a, dim=1)",), traits=("fresh",))
+    add(name, method, "pure", "result", (f"a.{name}(0)", f"torch.{name}(a, 1)"), traits=("fresh",))
     return run
 
 

@@ -9,6 +9,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["pure", "view", "inplace", "other"]
+Trait = Literal["fresh", "products", "deterministic"]
+"""What holds for some operations:
+
+- ``fresh``: computed from inference tensors, outside inference_mode, the result has version 0 (1 for a clone and a dtype conversion). Other
+  operations call in-place operations internally, which increase the version.
+- ``products``: each element of the result is a sum of products of the operands' elements. Terms may cancel until only an operand's rounding
+  error is left.
+- ``deterministic``: ``torch.use_deterministic_algorithms(True)`` changes what torch does on the CPU. New memory is filled, which may count
+  as a write; gradients of functions that return indices use another kernel; some calls raise.
+"""
 
 ENTRIES: dict[str, Op] = {}
 
@@ -32,6 +42,7 @@ class Op:
     """Categories of operand types that torch's kernel of this name lacks (see :mod:`pitfall_lab.shadow.ops.dtype_refusals`)."""
     numbers: str = ""
     """A regular expression for torch's errors that depend on values (see :mod:`pitfall_lab.shadow.ops.value_refusals`)."""
+    traits: tuple[Trait, ...] = ()
 
 
 def add(
@@ -41,6 +52,7 @@ def add(
     saves: str = "",
     samples: tuple[str, ...] = (),
     source: str = "",
+    traits: tuple[Trait, ...] = (),
 ) -> Op:
     """Register one operation under all its names.
 
@@ -48,7 +60,7 @@ def add(
     the method, ``F.relu`` is ``torch.nn.functional.relu``.
     """
     spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))
-    entry = Op(spelled, run, kind, saves, samples, source)
+    entry = Op(spelled, run, kind, saves, samples, source, traits=traits)
     for full in spelled:
         if full in ENTRIES:
             raise ValueError(f"two entries for {full}")
@@ -89,11 +101,18 @@ def spell(name: str) -> tuple[str, ...]:
 Run = TypeVar("Run", bound=Callable[..., Any])
 
 
-def op(*names: str, kind: Kind = "pure", saves: str = "", samples: tuple[str, ...] = (), source: str = "") -> Callable[[Run], Run]:
+def op(
+    *names: str,
+    kind: Kind = "pure",
+    saves: str = "",
+    samples: tuple[str, ...] = (),
+    source: str = "",
+    traits: tuple[Trait, ...] = (),
+) -> Callable[[Run], Run]:
     """Register the decorated function; see :func:`add`."""
 
     def register(run: Run) -> Run:
-        add(names, run, kind, saves, samples, source)
+        add(names, run, kind, saves, samples, source, traits)
         return run
 
     return register

@@ -375,7 +375,7 @@ def _ordered(e: Engine, name: str, input: ShadowTensor, at: int, index: Callable
     return pair
 
 
-@op("sort", saves="indices", samples=("a.sort()", "a.sort(dim=0, descending=True)", "torch.sort(a, 1)"))
+@op("sort", saves="indices", samples=("a.sort()", "a.sort(dim=0, descending=True)", "torch.sort(a, 1)"), traits=("deterministic",))
 def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Pair:
     tensor_only(input)
     if not input.ndim:
@@ -406,7 +406,7 @@ STABLE = 3
 """Rows up to this length are sorted by insertion, which leaves equal numbers in their order."""
 
 
-@op("topk", saves="indices", samples=("a.topk(2)", "torch.topk(a, 1, dim=0, largest=False)"))
+@op("topk", saves="indices", samples=("a.topk(2)", "torch.topk(a, 1, dim=0, largest=False)"), traits=("deterministic",))
 def topk(e: Engine, input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     tensor_only(input)
     at = wrap_dim(dim, input.ndim)
@@ -441,7 +441,12 @@ def _unique_median_place(x: np.ndarray, axis: int, keepdims: bool = False) -> np
     return places if keepdims else np.squeeze(places, axis)
 
 
-@op("median", saves="self, result; indices when a dim is given", samples=("a.median()", "a.median(0)", "a.median(dim=1, keepdim=True)"))
+@op(
+    "median",
+    saves="self, result; indices when a dim is given",
+    samples=("a.median()", "a.median(0)", "a.median(dim=1, keepdim=True)"),
+    traits=("deterministic",),
+)
 def median(e: Engine, input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     tensor_only(input)
     if dim is not None:

@@ -878,6 +878,7 @@ def set_data(e: Engine, self: Any, value: Any) -> None:
         "img.clone(memory_format=torch.channels_last)",
         "cl.clone()",
     ),
+    traits=("fresh",),
 )
 def clone(e: Engine, input: Any, *, memory_format: Any = None) -> ShadowTensor:
     tensor_only(input)
