@@ -30,13 +30,15 @@ from pitfall_lab.shadow import Node, ShadowError, ShadowTensor
 from pitfall_lab.shadow import facade as shadow_torch
 from pitfall_lab.shadow.errors import Unmodelled
 from pitfall_lab.shadow.facade.tensors import engine
+from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.rounding import Rounding
-from pitfall_lab.verify.compare_memory import PRECISE, PRODUCTS
+from pitfall_lab.verify.compare_memory import PRECISE
 from pitfall_lab.verify.json_values import equal, near
 from tests.fuzz.lockstep import ADDRESS, Result
 from tests.shadow.side_by_side import saved_names, short, state
 
-MULTIPLIES = re.compile(rf"@|\b({'|'.join(PRODUCTS)})\b")
+PRODUCTS = {name.rpartition(".")[2] for name, entry in ENTRIES.items() if "products" in entry.traits}
+MULTIPLIES = re.compile(rf"@|\b({'|'.join(sorted(PRODUCTS))})\b")
 LEFT_OUT = re.compile(
     r"^the shadow engine has no |^module 'pitfall_lab\.shadow\.facade\.nn' has no attribute '(GRU|LSTM|RNN|MultiheadAttention)'$|^'_Memory' object has no attribute|object has no attribute 'register_prehook'$"
 )

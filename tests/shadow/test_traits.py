@@ -13,7 +13,7 @@ WITHOUT_GRAD = re.compile(r", requires_grad=True|\.requires_grad_\(\)")
 
 
 def versions(kind: str, sample: str) -> list[Any]:
-    """The version of each result of a sample whose operands are inference tensors, outside inference_mode; None for an error or a declined call."""
+    """The version of each result of a sample on inference tensors, outside inference_mode; None for an error or a declined call."""
     names = world(kind)
     with names["torch"].inference_mode():
         exec(WITHOUT_GRAD.sub("", definitions(sample)), names)
