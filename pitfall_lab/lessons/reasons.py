@@ -122,7 +122,7 @@ def _rank(fact: Fact) -> int:
 
 
 def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
-    """Return a test for facts that are no reason: what was asked itself, said once more, and what is too long to read."""
+    """Return a test for facts that can be reasons; the question's own answer and facts that are too long to read cannot."""
     tree = ast.parse(ask)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     shown = names - {node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}

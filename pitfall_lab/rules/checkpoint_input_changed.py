@@ -27,7 +27,7 @@ RUN_AGAIN = T(
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding in the words of checkpointing, where the overwritten memory was read a second time."""
+    """The finding, explained by checkpointing, if the overwritten memory was read a second time."""
     saved, backward = general.line("saved"), general.line("backward")
     if saved is None or backward is None or saved.step is None or backward.step is None:
         return None

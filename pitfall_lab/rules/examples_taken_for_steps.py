@@ -94,7 +94,7 @@ def _leaves_out(event: Event, examples: int) -> bool:
 
 
 def _measured(story: Story, pick: Event, count: int) -> Event | None:
-    """The loss that compares ``count`` rows of what became of the result with as many targets."""
+    """The loss that compares ``count`` rows, computed from the result, with as many targets."""
     reached = set(pick.results[:1])
     for event in story.events[pick.step + 1 : pick.step + FURTHER]:
         labels = [o.label for o in event.operands if o.label is not None]

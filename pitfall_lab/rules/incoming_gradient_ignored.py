@@ -95,7 +95,7 @@ def _finding(story: Story, found: Ignored) -> Finding:
         ),
         related=[
             story.related("used", node.get("born"), T(en=f"`{found.function}` is applied here", zh=f"`{found.function}` 在这里被使用")),
-            story.related("backward", backward.step, T(en="the gradient is handed on from here", zh="梯度从这里往回传")),
+            story.related("backward", backward.step, T(en="the gradient is passed on from here", zh="梯度从这里往回传")),
         ],
         fixes=_fixes(story, last),
         facts=[Fact("incoming", node.get("gradient"), story.by(node.get("ran")))],

@@ -14,7 +14,7 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding in the words of training, where what was overwritten is a parameter and the write is on a line of its own."""
+    """The finding, explained as a parameter update, if a parameter was overwritten by a line of its own."""
     event = story.event(general.step)
     if not is_leaf_memory(story, general.fact("storage")) or event is None or not event.name.endswith("_"):
         return None

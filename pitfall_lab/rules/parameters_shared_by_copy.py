@@ -57,13 +57,13 @@ def _shared(story: Story, own: str, held: set[str]) -> Iterator[Shared]:
 
 
 def _made(story: Story, own: str, until: int) -> Event | None:
-    """The call that handed the memory on: the last look at the trained parameter, without its graph, before the other was used."""
+    """The call that shared the memory: the last ``detach()`` or ``.data`` of the trained parameter before the other was used."""
     looks = [e for e in story.uses(own) if e.name in ("detach", "data") and e.step < until]
     return looks[-1] if looks else None
 
 
 def _compared(story: Story, use: Event) -> bool:
-    """Does what the copy computed meet something that learns, as a target does?"""
+    """Is the copy's result combined with something that requires grad, as a target is?"""
     reached = set(use.results)
     if any((story.tensor(label, use.step) or {}).get("requires_grad") for label in reached):
         return False

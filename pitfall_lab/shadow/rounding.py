@@ -56,7 +56,7 @@ class Rounding:
         return flat
 
     def within(self, tensor: ShadowTensor) -> np.ndarray:
-        """The same for the elements of a tensor on that storage."""
+        """For each element of a tensor, the difference that rounding between two engines can cause."""
         flat = self.allowed(tensor.storage)
         return np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride])
 

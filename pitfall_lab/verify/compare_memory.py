@@ -97,7 +97,7 @@ class Memory:
         return equal(observed, modelled, coarsest, scale=self._operand_scale())
 
     def is_close_gradient(self, observed: np.ndarray, modelled: np.ndarray, gradient: ShadowTensor) -> bool:
-        """The same for a gradient whose storage in torch is not the one that the shadow predicted."""
+        """Like :meth:`is_close`, for a gradient whose storage in torch is not the one that the shadow predicted."""
         dtype = str(gradient.dtype[:])
         return near(observed, modelled, dtype) or near(observed, modelled, dtype, self._rounding.within(gradient))
 

@@ -27,11 +27,11 @@ class Held:
         return len(self._given)
 
     def add(self, real: Any) -> None:
-        """One more tensor."""
+        """Add a tensor."""
         self._given.append(Watching(real))
 
     def name(self, label: Label) -> None:
-        """Look for the labels that are missing."""
+        """Look up the labels of the tensors that have none yet."""
         for place, reference in enumerate(self._given):
             real = reference() if place not in self._labels else None
             if real is not None and (found := label(real)) is not None:

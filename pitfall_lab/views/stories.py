@@ -69,7 +69,7 @@ class Fix(TypedDict):
 
 
 class Drawn(TypedDict):
-    """The beats of a story, its picture, and its part of the trace, whose part of the graph is laid out on its own."""
+    """The beats of a story, its picture, its part of the trace, and its part of the graph with a layout of its own."""
 
     beats: list[Beat]
     picture: FindingPicture | None

@@ -103,7 +103,7 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """The number that an axis of an operand has in the result of an element-wise call or a view."""
+    """The axis of the result, of an element-wise call or a view, that an operand's axis becomes."""
     source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
     before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
     if event.name in ELEMENTWISE or event.name in PRODUCTS:

@@ -275,7 +275,7 @@ class Handle:
 
 
 def policy() -> Policy:
-    """The policy of the present world."""
+    """The policy of the running stand-alone engine."""
     return engine().policy
 
 

@@ -475,7 +475,7 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 
 
 def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index picks out, and the first number that is out of range, which torch finds while it writes."""
+    """The shape of what an index selects, and the first index number out of range; torch raises for that while it writes."""
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")
     _check_masks(target, rest)

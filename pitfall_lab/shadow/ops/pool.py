@@ -369,7 +369,7 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
 
 
 def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
-    """One number a channel is an ordinary mean."""
+    """Average each channel to one number; torch computes that with ``mean``."""
     mean = reduce.mean(e, input, tuple(range(-rank, 0)), keepdim=True)
     if not any_channels_last(input):
         return mean
