@@ -31,13 +31,13 @@ def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | No
 def as_data(trace: Trace, script: Script | None, language: Language) -> dict[str, Any]:
     """The value of ``observation`` in the JSON of a file; lines of a notebook are numbered within their cell, which is added."""
     stopped, reach = trace.stopped, trace.reach
-    told = None
+    stop = None
     if stopped is not None:
         later = [_place(line, script) for line in reach.later]
-        told = {"cause": stopped.cause or "failure", **_said(stopped, script, language), "calls_after": reach.missed, "lines_after": later}
+        stop = {"cause": stopped.cause or "failure", **_said(stopped, script, language), "calls_after": reach.missed, "lines_after": later}
     unseen = [_said(note, script, language) for note in trace.unseen]
     counts = {"calls": trace.calls, "mirrored": trace.agreement.mirrored, "lines": reach.lines}
-    return {"complete": told is None and not unseen, "stopped": told, **counts, "unseen": unseen}
+    return {"complete": stop is None and not unseen, "stopped": stop, **counts, "unseen": unseen}
 
 
 def nothing_observed(problem: Unchecked | None, language: Language) -> dict[str, Any]:

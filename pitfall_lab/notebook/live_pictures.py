@@ -156,14 +156,14 @@ def show_allocator(experiment: str = "allocator_cache", *, file: Path | str | No
     try:
         found = gpu.experiment(experiment, file=file)
     except gpu.NotRecorded as error:
-        told = f"{experiment} 需要 CUDA 设备：这里没有，而且还没有随附录制。" if zh else str(error)
-        return moment.allocator([], told, language)
+        sentence = f"{experiment} 需要 CUDA 设备：这里没有，而且还没有随附录制。" if zh else str(error)
+        return moment.allocator([], sentence, language)
     except gpu.ExperimentFailed as error:
         return moment.allocator([], str(error), language)
     runs = allocator.runs(found.result)
     if not runs:
-        told = f"{experiment} 没有记录分配器的数字。" if zh else f"{experiment} counts no allocated and reserved bytes."
-        return moment.allocator([], told, language)
+        sentence = f"{experiment} 没有记录分配器的数字。" if zh else f"{experiment} counts no allocated and reserved bytes."
+        return moment.allocator([], sentence, language)
     return moment.allocator(runs, found.label.say(language), language)
 
 

@@ -323,8 +323,8 @@ class Watcher:
 
                 found = with_cause(found, cause)
             lab = self._last = Lab(self._bench, subject, recorded, found, program.left)
-            told = [finding.with_fixes(()) for finding in found]
-            explorer = Explorer(recorded, findings=told, language=language, lab=lab, whole=not watched)
+            without_fixes = [finding.with_fixes(()) for finding in found]
+            explorer = Explorer(recorded, findings=without_fixes, language=language, lab=lab, whole=not watched)
         hopes = any(finding.fixes for finding in found)
         if hopes and not watched:
             explorer.try_fixes(behind=False)

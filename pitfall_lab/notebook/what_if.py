@@ -30,18 +30,18 @@ class Comparison:
     language: Language = "en"
 
     @property
-    def told(self) -> compare.ComparedRuns:
+    def compared(self) -> compare.ComparedRuns:
         """The comparison as plain data (see :mod:`pitfall_lab.views.compare`)."""
         return compare.compare(self.before, self.after)
 
     def __repr__(self) -> str:
-        return f"{self.change.title.say(self.language)}\n{compare.text(self.told, self.language)}".rstrip("\n")
+        return f"{self.change.title.say(self.language)}\n{compare.text(self.compared, self.language)}".rstrip("\n")
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         from pitfall_lab.views.encoding import clean
 
         title = clean(self.change.title.say(self.language))
-        page = f'<div class="pl-whatif">{STYLE}<h2>{title}</h2>{compare.html(self.told, self.language)}</div>'
+        page = f'<div class="pl-whatif">{STYLE}<h2>{title}</h2>{compare.html(self.compared, self.language)}</div>'
         return {"text/html": page, "text/plain": repr(self)}
 
 

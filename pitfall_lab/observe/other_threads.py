@@ -14,7 +14,7 @@ from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Span
 
 
-class Elsewhere:
+class OtherThreads:
     """What other threads have done with torch since the last :meth:`look`.
 
     ``happened`` is set when a call of theirs begins and when it ends; ``busy`` are the threads that are inside a call; ``places`` are the
@@ -51,15 +51,15 @@ class Elsewhere:
         """Profile function, called first in a new thread: install a recorder there and remove itself."""
         sys.setprofile(None)
         if not self._is_over:
-            Recorder(_Hearing(self), self._sources).__enter__()  # type: ignore[no-untyped-call]
+            Recorder(_ThreadListener(self), self._sources).__enter__()  # type: ignore[no-untyped-call]
 
-    def hear(self, op: str, span: Span | None) -> None:
+    def note(self, op: str, span: Span | None) -> None:
         """Note that another thread has called torch for the first time."""
         if (op, span) not in self._known:
             self._known.add((op, span))
             self.places.append((op, span))
 
-    def go_on(self) -> None:
+    def assume_writes(self) -> None:
         """Treat memory as changed at any time from now on, because another process shares some of it."""
         self.happened = True
         self.busy.add(0)
@@ -75,23 +75,23 @@ class Elsewhere:
         self.happened = True
 
 
-class _Hearing:
+class _ThreadListener:
     """The :class:`pitfall_lab.observe.recorder.Listener` of another thread."""
 
     lane: Lane | None = None
 
-    def __init__(self, elsewhere: Elsewhere) -> None:
-        self._elsewhere = elsewhere
+    def __init__(self, other_threads: OtherThreads) -> None:
+        self._other_threads = other_threads
         self._is_known = False
 
-    def _hear(self, op: str, span: Span | None) -> None:
+    def _note(self, op: str, span: Span | None) -> None:
         if not self._is_known:
             self._is_known = True
-            self._elsewhere.hear(op, span)
+            self._other_threads.note(op, span)
 
     def before(self, call: Call) -> Verdict:
-        self._hear(call.name, call.span)
-        self._elsewhere.begin()
+        self._note(call.name, call.span)
+        self._other_threads.begin()
         # The graph that exists already; the nodes that the call adds to it are this thread's.
         call.memory["history"] = [tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs))]
         return Verdict.RUN
@@ -100,10 +100,10 @@ class _Hearing:
         tensor_facts.set_apart(
             [tensor_facts.node_of(real) for real in argument_values.tensors((call.args, call.kwargs, result))], call.memory["history"]
         )
-        self._elsewhere.end()
+        self._other_threads.end()
 
     def failed(self, _call: Call, _error: BaseException) -> None:
-        self._elsewhere.end()
+        self._other_threads.end()
 
     cut_short = failed
 
@@ -117,13 +117,13 @@ class _Hearing:
         """Nothing to do: the optimizers of other threads are not observed."""
 
     def passed_over(self, region: Region, span: Span | None, _scope: tuple[str, ...]) -> None:
-        self._hear(region.name, span)
-        self._elsewhere.happened = True
+        self._note(region.name, span)
+        self._other_threads.happened = True
 
     def missed(self, _span: Span | None) -> None:
         """After the observation of this thread has failed, it still uses torch."""
-        self._elsewhere.happened = True
+        self._other_threads.happened = True
 
     def stopped(self, *_why: Any) -> None:
         """The observation of this thread has failed and ends."""
-        self._elsewhere.end()
+        self._other_threads.end()

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Calls ``hear`` with the line of each statement. What runs it, and what it raises, is as it was."""
+    """Calls ``report`` with the line of each statement. What runs it, and what it raises, is as it was."""
 
-    def __init__(self, shell: InteractiveShell, hear: Callable[[int], None]) -> None:
-        self._shell, self._hear = shell, hear
+    def __init__(self, shell: InteractiveShell, report: Callable[[int], None]) -> None:
+        self._shell, self._report = shell, report
         self._mine: Any = None
 
     def install(self) -> None:
@@ -26,7 +26,7 @@ class Statements:
         @functools.wraps(run)
         def run_code(code: CodeType, *args: Any, **kwargs: Any) -> Any:
             with contextlib.suppress(Exception):
-                self._hear(min(line for _, _, line in code.co_lines() if line))
+                self._report(min(line for _, _, line in code.co_lines() if line))
             return run(code, *args, **kwargs)
 
         self._mine = vars(self._shell)["run_code"] = run_code

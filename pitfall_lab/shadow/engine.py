@@ -157,7 +157,7 @@ class Engine:
                     kwargs = {key: _factor(name, key, value) if key in FACTORS else value for key, value in kwargs.items()}
                 result = run_into(self, entry, args, kwargs) if "out" in kwargs else entry.run(self, *args, **kwargs)
                 if isinstance(result, Suspended):
-                    result.go_on()
+                    result.resume()
                     return result.applied() if result.stop is None else result.applied()._replace(waiting=result)
         except ShadowError as error:
             self._refuse_unordered(self._as_here(error), args)

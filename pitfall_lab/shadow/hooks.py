@@ -72,7 +72,7 @@ class Suspended:
         self._record = engine.record()
         self._result: Any = None
 
-    def go_on(self, answer: Answer = None) -> None:
+    def resume(self, answer: Answer = None) -> None:
         """Run to the next stop, or to the end; raises ShadowError where torch will raise."""
         others = self._engine.record(self._record)
         mode = self._engine.grad_enabled

@@ -64,7 +64,7 @@ class Listening:
             if stop is None or (stop.node, stop.after) != key:
                 self._lost = True  # torch and the shadow run different nodes: later gradients cannot be assigned to nodes
                 return
-            self.waiting.go_on([self._seen(real, given if stop.after else ()) for real in (outgoing if stop.after else given)])
+            self.waiting.resume([self._seen(real, given if stop.after else ()) for real in (outgoing if stop.after else given)])
         except ShadowError as predicted:
             self._memory["predicted"] = predicted.with_traceback(None)
         except Exception:  # it would be raised in the learner's backward
@@ -73,7 +73,7 @@ class Listening:
     def _skip_leaves(self) -> None:
         """Continue past the suspensions after leaves: what a leaf's hooks do there is observed when they do it."""
         while (stop := self.waiting.stop) is not None and stop.after and stop.node.leaf is not None:
-            self.waiting.go_on()
+            self.waiting.resume()
 
     def _seen(self, real: Any, given: tuple[Any, ...]) -> Seen | None:
         if real is None:
@@ -101,7 +101,7 @@ class Listening:
             if by_engine and not self._lost and self._memory.get("predicted") is None:
                 self._skip_leaves()
             while not failed and self.waiting.stop is not None and self._memory.get("predicted") is None:
-                self.waiting.go_on()
+                self.waiting.resume()
         except ShadowError as predicted:
             self._memory["predicted"] = predicted.with_traceback(None)
         return self.waiting.applied()

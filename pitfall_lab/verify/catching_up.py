@@ -65,7 +65,7 @@ class Meeting:
         was = (shadow.node, shadow.flag, shadow.grad, shadow._version)
         if seen.version is not None and shadow.counter is not None and seen.version != shadow.counter.version:
             if announce:
-                self._versions.stands(max(len(self._writer.events) - 1, 0), record, real)
+                self._versions.compare_one(max(len(self._writer.events) - 1, 0), record, real)
             else:
                 self._engine.bump(shadow.counter, seen.version - shadow.counter.version)
         effects = [] if stale else self._catch_up_history(record, real, seen)

@@ -25,17 +25,17 @@ class Versions:
     def after_writes(self, step: int, written: Iterable[Storage]) -> bool:
         """Compare the versions of all tensors on the storages that a call has written; False if one differs."""
         places = [self._records.storages.get(storage.mark) for storage in written]
-        found = [self.stands(step, *each) for place in places if place is not None for each in self._tensors(place)]
+        found = [self.compare_one(step, *each) for place in places if place is not None for each in self._tensors(place)]
         return all(found)
 
     def agree(self, place: StorageRecord) -> bool:
         """Like :meth:`after_writes` for one storage, but nothing is recorded or changed."""
-        return self._world.writes_unseen or all(_stands(record, real) for record, real in self._tensors(place))
+        return self._world.writes_unseen or all(_is_equal(record, real) for record, real in self._tensors(place))
 
     def _tensors(self, place: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         return ((record, real) for record, real in self._records.live(place) if record.kind != "array")
 
-    def stands(self, step: int, record: TensorRecord, real: Any) -> bool:
+    def compare_one(self, step: int, record: TensorRecord, real: Any) -> bool:
         """Whether a tensor's version is the shadow's; if not, record a disagreement and copy torch's version to the shadow."""
         counter = None if record.shadow is None else record.shadow.counter
         if counter is None or tensor_facts.is_at_version(real, counter.version):
@@ -52,11 +52,11 @@ class Versions:
         step = max(len(self._writer.events) - 1, 0)
         for record in list(self._records.by_mark.values()):
             real = None if record.kind == "array" else record()
-            if real is not None and not tensor_facts.is_opaque(real) and not _stands(record, real):
-                self.stands(step, record, real)
+            if real is not None and not tensor_facts.is_opaque(real) and not _is_equal(record, real):
+                self.compare_one(step, record, real)
 
 
-def _stands(record: TensorRecord, real: Any) -> bool:
+def _is_equal(record: TensorRecord, real: Any) -> bool:
     """Whether a tensor's version is the one that the shadow has."""
     if record.window is not None:  # the shadow has not been created yet: nothing has changed since
         return tensor_facts.is_at_version(real, record.window.version)

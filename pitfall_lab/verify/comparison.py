@@ -113,7 +113,7 @@ class Comparison:
         storage = self._records.storage_of(seen)
         mine = self._records.storage_label(shadow.storage)
         if (storage.label if storage else None) != mine:
-            return self._found_elsewhere(step, real, storage, mine, expected=mine is None and was_shown)
+            return self._in_other_storage(step, real, storage, mine, expected=mine is None and was_shown)
         if storage is None:
             storage = self._records.add_storage(shadow.storage, seen, real)
             if shadow.storage.data is None:
@@ -128,7 +128,7 @@ class Comparison:
             shadow.received = False
         return self._records.enter(real, shadow, seen.kind, step, storage).label, []
 
-    def _found_elsewhere(
+    def _in_other_storage(
         self, step: int, real: Any, storage: StorageRecord | None, mine: str | None, *, expected: bool
     ) -> tuple[str, list[Effect]]:
         """Adopt a result whose storage is not the predicted one; no disagreement if ``expected`` (its storage was not predicted)."""
@@ -178,8 +178,8 @@ class Comparison:
         if not self._memory.agrees(step, record.storage, real):
             wrong.append("cells")
         if wrong:
-            elsewhere = not {"shape", "stride", "offset"}.isdisjoint(wrong)
-            effects += self._meeting.replace(record, real, seen) if elsewhere else self._meeting.catch_up(real)
+            has_moved = not {"shape", "stride", "offset"}.isdisjoint(wrong)
+            effects += self._meeting.replace(record, real, seen) if has_moved else self._meeting.catch_up(real)
         by: By = "observed" if wrong else "agreed"
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
@@ -313,7 +313,7 @@ class Comparison:
         if modelled is None or self._records.shadow_label(modelled) is not None:
             return self._adoption.adopt(observed, None)
         unsure = ran_user_code or modelled.loose
-        if unsure and not self._lies_alike(observed, modelled):
+        if unsure and not self._is_same_storage(observed, modelled):
             return self._take_over(step, observed, modelled)
         if modelled.loose:
             _take_layout(observed, modelled)
@@ -323,7 +323,7 @@ class Comparison:
             modelled.counter.version = observed._version
         return self._records.find(observed), effects
 
-    def _lies_alike(self, real: Any, shadow: ShadowTensor) -> bool:
+    def _is_same_storage(self, real: Any, shadow: ShadowTensor) -> bool:
         """Whether both have the same recorded storage, or both a new one."""
         storage = self._records.storage_of(tensor_facts.read(real))
         return (storage.label if storage else None) == self._records.storage_label(shadow.storage)

@@ -18,7 +18,7 @@ from pitfall_lab.observe.line_watch import LineWatch
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.optimizer_watch import STEPS, Pace
-from pitfall_lab.observe.other_threads import Elsewhere
+from pitfall_lab.observe.other_threads import OtherThreads
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
 from pitfall_lab.observe.refused_call import origin_of, refused_call
 from pitfall_lab.observe.regions import Region
@@ -72,7 +72,7 @@ class Lockstep:
     def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, *, looks_at_gradients: bool = False) -> None:
         self.lines = LineWatch(sources, self.line_done)
         engine = Engine(value_limit=value_limit, release=release.RUNNING)
-        self._world = world = World(sources, self.lines, value_limit, engine, Elsewhere(sources))
+        self._world = world = World(sources, self.lines, value_limit, engine, OtherThreads(sources))
         world.writer.limit = limit or (METADATA_LIMIT if value_limit < 0 else EVENT_LIMIT)
         self._engine, self._writer, self._records = world.engine, world.writer, world.records
         self._extent = Extent(world.writer)
@@ -85,7 +85,7 @@ class Lockstep:
         self._comparison = Comparison(world, describe, memory=self._memory, pairing=pairing, adoption=adoption, meeting=self._meeting)
         self._mirroring = Mirroring(world, describe, adoption, self._meeting)
         self._outcomes, self._forecasts, self._naming = Outcomes(world, describe), Forecasts(world, describe), Naming(world, describe)
-        self.elsewhere = world.elsewhere
+        self.other_threads = world.other_threads
         self._versions = Versions(world)
         self._engine.pauses_for_user_code = True
         world.writer.notes += release.notes()
@@ -167,7 +167,7 @@ class Lockstep:
 
     def _look_again(self) -> None:
         """If another thread has used torch since the last call, read again every tensor that it may have changed."""
-        if not self.elsewhere.happened:
+        if not self.other_threads.happened:
             return
         if self.lane is not None:
             self.lane.kinds.epoch += 1
@@ -246,7 +246,7 @@ class Lockstep:
         """What the shadow did for this call, or None where it must not be compared with what torch did."""
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
-        if self.elsewhere.happened:
+        if self.other_threads.happened:
             call.memory["reason"] = call.memory["reason"] or BETWEEN
             return None
         if predicted is not None:
@@ -270,7 +270,7 @@ class Lockstep:
             self.lane.kinds.epoch += 1
         message = str(error)
         predicted: ShadowError | None = self._expected(call, error, message)
-        if self.elsewhere.happened:
+        if self.other_threads.happened:
             call.memory["reason"] = call.memory["reason"] or BETWEEN
         if predicted is None and isinstance(error, Warning):
             call.memory["reason"] = call.memory["reason"] or "the program's filters turn warnings into errors"

@@ -76,7 +76,7 @@ class Session:
             self._steps.start()
             self._lookups.start()
             self._swaps.start()
-            self._lockstep.elsewhere.start()
+            self._lockstep.other_threads.start()
             self._forks.start()
             self._recorder.start()
         except Exception as error:  # the program runs even if recording cannot start
@@ -88,7 +88,7 @@ class Session:
         self._lockstep.lines.stop()
         self._recorder.leave()
         self._recorder.within(None)
-        self._lockstep.elsewhere.stop()
+        self._lockstep.other_threads.stop()
         self._swaps.stop()
         self._lookups.stop()
         self._steps.stop()

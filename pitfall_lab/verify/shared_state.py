@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pitfall_lab.observe.line_watch import LineWatch
 from pitfall_lab.observe.namespace import Namespace
-from pitfall_lab.observe.other_threads import Elsewhere
+from pitfall_lab.observe.other_threads import OtherThreads
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Engine
 from pitfall_lab.verify.records import Records
@@ -21,7 +21,7 @@ class World:
     lines: LineWatch
     limit: int
     engine: Engine
-    elsewhere: Elsewhere
+    other_threads: OtherThreads
     records: Records = field(default_factory=Records)
     writer: Writer = field(default_factory=Writer)
     namespace: Namespace = field(default_factory=Namespace)

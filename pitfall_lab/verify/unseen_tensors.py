@@ -121,7 +121,7 @@ class Unseen:
 
     def note_threads(self) -> None:
         """Add a note for each place where another thread used torch."""
-        for op, span in self._world.elsewhere.look():
+        for op, span in self._world.other_threads.look():
             where_en, where_zh = ("", "") if span is None else (f" (line {span.line})", f"（第 {span.line} 行）")
             en = f"Another thread used torch, first {op}{where_en}: that was not recorded."
             en += " Tensors that it may have changed are read again from torch."
@@ -156,7 +156,7 @@ class Unseen:
     def process_started(self, frame: FrameType) -> None:
         """Add a note, once, that other processes are not recorded. If they may share memory, all tensors are read again at each call."""
         if self._shares:
-            self._world.elsewhere.go_on()
+            self._world.other_threads.assume_writes()
         if self._has_processes:
             return
         self._has_processes = True

@@ -23,7 +23,7 @@ from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
 from pitfall_lab.views.stories import Story, fixes, stories
 
-__all__ = ["fragment", "names", "page", "rest", "scene", "text", "told"]
+__all__ = ["fragment", "later_stories", "names", "page", "rest", "scene", "text"]
 
 
 class SceneEvent(TypedDict):
@@ -137,7 +137,7 @@ def rest(facts: Facts) -> dict[str, Any]:
     return {name: _project(name, facts) for name in wanted}
 
 
-def told(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The scene ``before`` with its findings and fixes recomputed, after fixes were verified."""
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
@@ -172,9 +172,9 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None) ->
     return render(trace, language, facts)
 
 
-def _palette(facts: Facts, told: list[Story]) -> list[str]:
+def _palette(facts: Facts, shown: list[Story]) -> list[str]:
     """The storages that get a hue: those of the first finding; without one, the shared, written and named ones."""
-    return [*dict.fromkeys(storage for story in told[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
+    return [*dict.fromkeys(storage for story in shown[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
 
 
 def _said(text: T | None) -> Text | None:

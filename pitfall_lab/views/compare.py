@@ -119,19 +119,19 @@ def _gradients_of(facts: Facts) -> dict[str, str]:
     return out
 
 
-def text(told: ComparedRuns, language: Language = "en") -> str:
+def text(compared: ComparedRuns, language: Language = "en") -> str:
     """The comparison in words."""
     zh = language == "zh"
-    if told["first"] is None:
-        return f"{told['same'][language]}\n"
-    lines = [f"从第 {told['first'] + 1} 步开始不同" if zh else f"The runs differ from step {told['first'] + 1} on"]
-    for title, side in zip(("修改前", "修改后") if zh else ("Before", "After"), told["sides"], strict=True):
+    if compared["first"] is None:
+        return f"{compared['same'][language]}\n"
+    lines = [f"从第 {compared['first'] + 1} 步开始不同" if zh else f"The runs differ from step {compared['first'] + 1} on"]
+    for title, side in zip(("修改前", "修改后") if zh else ("Before", "After"), compared["sides"], strict=True):
         lines += ["", f"{title}: {_ending(side).say(language)}"]
         lines += [f"  {('L' + str(s['line'])) if s['line'] else '':>5}  {s['sentence'][language]}" for s in side["steps"]]
         if side["more"]:
             lines.append(f"         … {side['more']}")
-    lines += [f"{name}.grad: {one}  →  {other}" for name, one, other in told["gradients"]]
-    lines.append(f"{'内存峰值' if zh else 'peak of memory'}: {told['peaks'][0]}  →  {told['peaks'][1]}")
+    lines += [f"{name}.grad: {one}  →  {other}" for name, one, other in compared["gradients"]]
+    lines.append(f"{'内存峰值' if zh else 'peak of memory'}: {compared['peaks'][0]}  →  {compared['peaks'][1]}")
     return "\n".join(lines) + "\n"
 
 
@@ -152,18 +152,18 @@ def _ending(side: ComparedSide) -> T:
     return T("✓ finished", "✓ 正常结束")
 
 
-def html(told: ComparedRuns, language: Language = "en") -> str:
+def html(compared: ComparedRuns, language: Language = "en") -> str:
     """The two columns as a table that needs no script."""
     zh = language == "zh"
-    if told["first"] is None:
-        return f"<p>{clean(text(told, language))}</p>"
+    if compared["first"] is None:
+        return f"<p>{clean(text(compared, language))}</p>"
     heads = ("修改前", "修改后") if zh else ("before", "after")
     columns = "".join(
         f"<section><h3>{head}</h3><p>{clean(_ending(side).say(language))}</p><ol>"
         + "".join(f"<li>{'L' + str(s['line']) + ' ' if s['line'] else ''}{clean(s['sentence'][language])}</li>" for s in side["steps"])
         + "</ol></section>"
-        for head, side in zip(heads, told["sides"], strict=True)
+        for head, side in zip(heads, compared["sides"], strict=True)
     )
-    rows = "".join(f"<tr><th>{clean(n)}.grad</th><td>{clean(a)}</td><td>{clean(b)}</td></tr>" for n, a, b in told["gradients"])
-    peak = f"<tr><th>{'内存峰值' if zh else 'peak'}</th><td>{told['peaks'][0]}</td><td>{told['peaks'][1]}</td></tr>"
+    rows = "".join(f"<tr><th>{clean(n)}.grad</th><td>{clean(a)}</td><td>{clean(b)}</td></tr>" for n, a, b in compared["gradients"])
+    peak = f"<tr><th>{'内存峰值' if zh else 'peak'}</th><td>{compared['peaks'][0]}</td><td>{compared['peaks'][1]}</td></tr>"
     return f'<div class="pl-sides">{columns}</div><table>{rows}{peak}</table>'

@@ -72,15 +72,15 @@ def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: 
     """The page's content as one ``<div>`` with its stylesheet, to stand inside another document."""
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = facts or gather(trace)
-    told = [in_two_languages(finding) for finding in findings]
+    described = [in_two_languages(finding) for finding in findings]
     texts = facts.sentences()
     say = _Say(language)
     parts = [
         _stopped(trace, say),
         _outcome(trace, say),
-        *(_finding(f, say) for f in told),
+        *(_finding(f, say) for f in described),
         _guarded(say, lambda: _code(trace, facts, say)),
-        _guarded(say, lambda: _story(trace, facts, told, texts, say)),
+        _guarded(say, lambda: _story(trace, facts, described, texts, say)),
         _guarded(say, lambda: _pictures(facts, say)),
         _stepper(trace, texts, say, key),
         f"<details><summary>{say('The same in words', '文字版')}</summary>",
@@ -194,10 +194,10 @@ def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str
         body = f'{clean(line[:start])}<mark class="pl-{here[0]["kind"]}">{clean(line[start:end])}</mark>{clean(line[end:])}'
     tags = []
     for kind in dict.fromkeys(m["kind"] for m in here):
-        told = list(dict.fromkeys(say.of(m["text"]) for m in here if m["kind"] == kind))
-        more = f" +{len(told) - 2}" if len(told) > 2 else ""
+        described = list(dict.fromkeys(say.of(m["text"]) for m in here if m["kind"] == kind))
+        more = f" +{len(described) - 2}" if len(described) > 2 else ""
         bad = " pl-bad" if kind in ("raised", "wrong") else ""
-        tags.append(f'<span class="pl-tag{bad}">← {say(*_TAGS[kind])}: {", ".join(told[:2])}{more}</span>')
+        tags.append(f'<span class="pl-tag{bad}">← {say(*_TAGS[kind])}: {", ".join(described[:2])}{more}</span>')
     return f"{number:4}  {body}" + (f"  {' '.join(tags)}" if tags else "")
 
 
@@ -206,8 +206,8 @@ def _image(svg: str, alt: str) -> str:
     return f'<figure tabindex="0" aria-label="{clean(alt)}"><img src="data:image/svg+xml;base64,{data}" alt="{clean(alt)}"></figure>'
 
 
-def _story(trace: Trace, facts: Facts, told: list[dict[str, Any]], texts: list[T], say: _Say) -> str:
-    extra = [s for f in told for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")] if isinstance(s, int)]
+def _story(trace: Trace, facts: Facts, described: list[dict[str, Any]], texts: list[T], say: _Say) -> str:
+    extra = [s for f in described for s in [*(r.get("step") for r in f.get("related", [])), f.get("step")] if isinstance(s, int)]
     steps = story(trace, extra)
     projected = facts.projected(storage)
     items = []

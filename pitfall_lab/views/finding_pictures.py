@@ -557,9 +557,9 @@ def _few(beats: list[Beat]) -> list[Beat]:
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
     if len(placed) <= MOMENTS:
         return placed
-    told = [beat for beat in placed if beat["role"] != "other"] or placed
-    middle = told[1:-1]
-    return [told[0], *middle[: MOMENTS - 2], told[-1]] if len(told) > MOMENTS else told
+    chosen = [beat for beat in placed if beat["role"] != "other"] or placed
+    middle = chosen[1:-1]
+    return [chosen[0], *middle[: MOMENTS - 2], chosen[-1]] if len(chosen) > MOMENTS else chosen
 
 
 def _mark_changes(columns: list[Moment]) -> None:

@@ -89,8 +89,8 @@ def _sharing(scene: StorageScene, facts: Facts, *, zh: bool) -> str:
     if not any(groups):
         return ""
     if shared:
-        told = "; ".join(", ".join(group) for group in shared)
-        return f"共享内存：{told}。" if zh else f"Share memory: {told}."
+        sentence = "; ".join(", ".join(group) for group in shared)
+        return f"共享内存：{sentence}。" if zh else f"Share memory: {sentence}."
     if len(groups) > 1:
         return "没有共享的内存。" if zh else "Nothing shares memory."
     return ""
@@ -137,8 +137,8 @@ def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
     if slot["state"] == "stale":
         failure = next(e.error for e in facts.trace.events if e.error and e.error.node == node and e.error.saved == slot["name"])
         now = f"v{failure.found}"
-        told = f"保存于{version}，现在 {now}，torch 拒绝使用" if zh else f"saved at{version}, now {now}: torch refuses it"
-        return f"✕ {name}: {told}: {failure.message.split(' Hint:')[0]}"
+        sentence = f"保存于{version}，现在 {now}，torch 拒绝使用" if zh else f"saved at{version}, now {now}: torch refuses it"
+        return f"✕ {name}: {sentence}: {failure.message.split(' Hint:')[0]}"
     fate = {"freed": ("freed", "已释放"), "hooked": ("saved through a hook", "经钩子保存"), "kept": ("saved", "已保存")}[slot["state"]]
     return f"{fate[zh]} {name}{version}"
 
@@ -205,8 +205,8 @@ def _meeting(met: BroadcastCase, *, zh: bool) -> str:
         d = met["clash"][0]
         sizes = sorted({o["dims"][d]["size"] or 0 for o in met["operands"] if o["dims"][d]["kind"] == "clash"})
         back = d - len(met["result"]["shape"])
-        told = f"第 {back} 维的大小 {sizes} 既不相等也不为 1" if zh else f"sizes {sizes} in dim {back} are neither equal nor 1"
-        return f"{shapes} ✕ {told}: {'torch 会报错' if zh else 'torch raises an error'}."
+        sentence = f"第 {back} 维的大小 {sizes} 既不相等也不为 1" if zh else f"sizes {sizes} in dim {back} are neither equal nor 1"
+        return f"{shapes} ✕ {sentence}: {'torch 会报错' if zh else 'torch raises an error'}."
     result = f"{shapes} → {shape_text(met['result']['shape'])}"
     if met["crossed"]:
         n = met["result"]["shape"][-1]
@@ -226,8 +226,8 @@ def versions(trace: Trace, language: Language = "en") -> Picture:
         lines.append(f"{where}: {', '.join(row['names'])}")
         if row["beside"]:
             others = ", ".join(row["beside"])
-            told = f"与 {others} 共享内存，但那里的写入不会计入" if zh else f"shares memory with {others}, whose writes it does not count"
-            lines.append(f"    {told}")
+            en = f"shares memory with {others}, whose writes it does not count"
+            lines.append("    " + (f"与 {others} 共享内存，但那里的写入不会计入" if zh else en))
     drawing = versions_now.draw(rows, facts, language) if rows else ""
     return Picture(drawing, "\n".join(lines), title="版本计数器" if zh else "Version counters", notes=trace.notes, language=language)
 

@@ -30,8 +30,14 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
     marked = [beat["step"] for beat in beats if isinstance(beat["step"], int)]
     steps = sorted({*marked, *_touching(facts, {*storages}, {*tensors})})
     # A line of role "call" only says from where another line was reached; the tensors it made do not belong to the finding.
-    told = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] != "forward"]
-    return {"storages": storages, "tensors": tensors, "counters": counters, "nodes": _nodes(facts, picture, told), "steps": steps[:STEPS]}
+    picked = [beat["step"] for beat in beats if isinstance(beat["step"], int) and beat["was"] != "forward"]
+    return {
+        "storages": storages,
+        "tensors": tensors,
+        "counters": counters,
+        "nodes": _nodes(facts, picture, picked),
+        "steps": steps[:STEPS],
+    }
 
 
 def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:

@@ -90,14 +90,14 @@ class Story(Drawn):
     fixes: list[Fix]
 
 
-def stories(facts: Facts, told: list[dict[str, Any]]) -> list[Story]:
+def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
     """One story per finding, as plain data for the browser; without findings, one made of the trace's own errors and wrong gradients."""
     facts.called(None)
     names = facts.names
     failure = facts.trace.outcome.failure
-    if not told and failure is not None:
+    if not described and failure is not None:
         return [_of_failure(facts, names, failure)]
-    return [_of_finding(facts, names, finding) for finding in told]
+    return [_of_finding(facts, names, finding) for finding in described]
 
 
 def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> Story:

@@ -117,7 +117,7 @@ class Explorer(anywidget.AnyWidget):
             step=step,
             **{"focus": written[0] if written else "", **traits},
         )
-        self.on_msg(self._hear)
+        self.on_msg(self._received)
 
     def complete(self) -> None:
         """Bring what large pictures lack, in the background."""
@@ -160,7 +160,7 @@ class Explorer(anywidget.AnyWidget):
             self.findings = progress.findings
             offered = changes(self.trace, self.findings)
             self._changes.update((change.id, change) for change in offered)
-            later = {"stories": views.told(self.trace, self.findings, self._stories), "changes": _named(offered)}
+            later = {"stories": views.later_stories(self.trace, self.findings, self._stories), "changes": _named(offered)}
         trials = {"state": state, "done": done, "total": total, "said": said and {"en": said.en, "zh": said.zh}}
         self._shown |= {**later, "trying": state == "trying", "trials": trials}
         self._tried = packed(self._shown)
@@ -170,7 +170,7 @@ class Explorer(anywidget.AnyWidget):
         # With the cell's context, what is sent belongs to the cell's output.
         threading.Thread(target=contextvars.copy_context().run, args=(work,), name="pitfall_lab", daemon=True).start()
 
-    def _hear(self, _: Any, content: Any, __: Any) -> None:
+    def _received(self, _: Any, content: Any, __: Any) -> None:
         """Handle the page's message: try a change, named by its ``id``, or end all trials. The page never sends code."""
         if not isinstance(content, dict) or self._lab is None:
             return
@@ -187,8 +187,8 @@ class Explorer(anywidget.AnyWidget):
             from pitfall_lab.views.compare import compare
 
             after = self._lab.rerun(apply(self.trace.sources[0].text, change.edits))
-            told = {"what_if": change.id, "told": compare(self.trace, after)}
-            self.send(told, buffers=[deflated(after.to_json()), packed(_scene(after, find(after)))])
+            answer = {"what_if": change.id, "told": compare(self.trace, after)}
+            self.send(answer, buffers=[deflated(after.to_json()), packed(_scene(after, find(after)))])
         except Exception as error:
             text = getattr(error, "text", None)
             said = {"en": text.en, "zh": text.zh} if isinstance(text, T) else (str(error) or type(error).__name__)[:300]
@@ -260,7 +260,7 @@ def _static(trace: Trace, findings: Sequence[Finding], language: Language, facts
     try:
         from pitfall_lab import views
 
-        told = "".join(f"\n{each.rule} {each.name}: {each.message.say(language)}" for each in findings)
-        return {"text/html": views.page(trace, findings, language, facts=facts), "text/plain": views.text(trace, facts=facts) + told}
+        listed = "".join(f"\n{each.rule} {each.name}: {each.message.say(language)}" for each in findings)
+        return {"text/html": views.page(trace, findings, language, facts=facts), "text/plain": views.text(trace, facts=facts) + listed}
     except Exception:
         return {"text/plain": f"Explorer of {len(trace.events)} events"}

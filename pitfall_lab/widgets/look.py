@@ -40,9 +40,9 @@ class Look(anywidget.AnyWidget):
         self._put = put
         data = {"_trace": deflated(trace.to_json()), "_scene": packed(scene), "step": len(trace.events) - 1}
         super().__init__(_style=style(), _view=view, language=language, **data)
-        self.on_msg(self._hear)
+        self.on_msg(self._received)
 
-    def _hear(self, _: Any, content: Any, __: Any) -> None:
+    def _received(self, _: Any, content: Any, __: Any) -> None:
         """Handle the page's request to write: ``{"edit": {"tensor": label, "index": [numbers], "text": number}}``. It never sends code."""
         wanted = content.get("edit") if isinstance(content, dict) else None
         if not isinstance(wanted, dict) or self._put is None:

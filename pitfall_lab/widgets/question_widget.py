@@ -101,21 +101,21 @@ class QuestionWidget(anywidget.AnyWidget):
 
         A wrong answer that fits no belief is kept in words, for the author of the question.
         """
-        asked, marks = self.question, frozenset(self.marks)
-        right = marks == {n for n, choice in enumerate(asked.choices) if choice.right}
-        why = 0 <= self.reason < len(asked.reasons) and asked.reasons[self.reason].right
-        beliefs = next((p.beliefs for p in asked.predictions if p.marks == marks), ())
+        question, marks = self.question, frozenset(self.marks)
+        right = marks == {n for n, choice in enumerate(question.choices) if choice.right}
+        why = 0 <= self.reason < len(question.reasons) and question.reasons[self.reason].right
+        beliefs = next((p.beliefs for p in question.predictions if p.marks == marks), ())
         note = "skipped" if self.skipped else ""
         if not right and not beliefs and not note:
-            note = "; ".join(asked.choices[n].text.en for n in sorted(marks) if 0 <= n < len(asked.choices))
-        held, total = right + (right and why), 1 + bool(asked.reasons)
+            note = "; ".join(question.choices[n].text.en for n in sorted(marks) if 0 <= n < len(question.choices))
+        held, total = right + (right and why), 1 + bool(question.reasons)
         keys = tuple(m.key for m in beliefs)
-        return progress.Entry(progress.chapter_here(), f"q-{asked.key}", "question", held, total, keys, note=note)
+        return progress.Entry(progress.chapter_here(), f"q-{question.key}", "question", held, total, keys, note=note)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the widget, and for pages without a kernel HTML with the answer folded away, and plain text."""
-        twins = {"text/html": page(self.question, self.language), "text/plain": text(self.question, self.language)}
-        return with_page(super()._repr_mimebundle_(**kwargs), twins)
+        without_kernel = {"text/html": page(self.question, self.language), "text/plain": text(self.question, self.language)}
+        return with_page(super()._repr_mimebundle_(**kwargs), without_kernel)
 
 
 def question(
@@ -135,25 +135,25 @@ def question(
     return QuestionWidget(pose(program, ask, because, beliefs, kind, learner=progress.learner()), language)
 
 
-def content(asked: Question, language: Language) -> dict[str, Any]:
+def content(question: Question, language: Language) -> dict[str, Any]:
     """Return everything the browser needs, as plain data in one language."""
     return {
         "language": language,
-        "kind": asked.kind,
-        "columns": asked.columns,
-        "words": {key: word.say(language) for key, word in _words(asked).items()},
-        "program": asked.program,
-        "message": asked.message,
-        "choices": [{"text": c.text.say(language), "right": c.right, "line": c.line} for c in asked.choices],
-        "story": [{"line": step.line, "came": [text.say(language) for text in step.came]} for step in asked.story],
-        "predictions": [_prediction(p, language) for p in asked.predictions],
-        "reasons": [{"text": r.text.say(language), "right": r.right} for r in asked.reasons],
+        "kind": question.kind,
+        "columns": question.columns,
+        "words": {key: word.say(language) for key, word in _words(question).items()},
+        "program": question.program,
+        "message": question.message,
+        "choices": [{"text": c.text.say(language), "right": c.right, "line": c.line} for c in question.choices],
+        "story": [{"line": step.line, "came": [text.say(language) for text in step.came]} for step in question.story],
+        "predictions": [_prediction(p, language) for p in question.predictions],
+        "reasons": [{"text": r.text.say(language), "right": r.right} for r in question.reasons],
     }
 
 
-def _words(asked: Question) -> dict[str, T]:
+def _words(question: Question) -> dict[str, T]:
     """Return the widget's words, with the sentence that requests this kind of answer."""
-    return _WORDS if asked.kind == "value" else {**_WORDS, "what": _WORDS[asked.kind]}
+    return _WORDS if question.kind == "value" else {**_WORDS, "what": _WORDS[question.kind]}
 
 
 def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
@@ -186,22 +186,22 @@ def _refutation(m: Misconception, language: Language) -> dict[str, str]:
     return {**{key: value.say(language) for key, value in said.items()}, "check": m.check}
 
 
-def page(asked: Question, language: Language) -> str:
+def page(question: Question, language: Language) -> str:
     """Return the question as HTML without scripts; the answer is folded away."""
-    word = {key: value.say(language) for key, value in _words(asked).items()}
-    right = [c.text.say(language) for c in asked.choices if c.right]
+    word = {key: value.say(language) for key, value in _words(question).items()}
+    right = [c.text.say(language) for c in question.choices if c.right]
     return boxes.box(
         "question-static",
         language,
         boxes.line(word["title"], strong=True),
-        boxes.listing(_numbered(asked.program)),
-        boxes.line(word["what"]) + boxes.items([c.text.say(language) for c in asked.choices]),
-        boxes.line(word["because"]) + boxes.items([r.text.say(language) for r in asked.reasons]) if asked.reasons else "",
+        boxes.listing(_numbered(question.program)),
+        boxes.line(word["what"]) + boxes.items([c.text.say(language) for c in question.choices]),
+        boxes.line(word["because"]) + boxes.items([r.text.say(language) for r in question.reasons]) if question.reasons else "",
         boxes.fold(
             word["open"],
-            boxes.items([*right, *(r.text.say(language) for r in asked.reasons if r.right)]),
-            boxes.listing(_told(asked, language)) if asked.story else "",
-            boxes.listing(asked.message, wrapped=True) if asked.message else "",
+            boxes.items([*right, *(r.text.say(language) for r in question.reasons if r.right)]),
+            boxes.listing(_answered(question, language)) if question.story else "",
+            boxes.listing(question.message, wrapped=True) if question.message else "",
         ),
     )
 
@@ -211,19 +211,19 @@ def _numbered(program: str) -> str:
     return "\n".join(f"{n:>2}  {line}" for n, line in enumerate(program.splitlines(), 1))
 
 
-def _told(asked: Question, language: Language) -> str:
+def _answered(question: Question, language: Language) -> str:
     """Return a program with what comes of each statement below it."""
-    came = {step.line: [f"      # {text.say(language)}" for text in step.came] for step in asked.story}
-    lines = enumerate(_numbered(asked.program).splitlines(), 1)
+    came = {step.line: [f"      # {text.say(language)}" for text in step.came] for step in question.story}
+    lines = enumerate(_numbered(question.program).splitlines(), 1)
     return "\n".join("\n".join([line, *came.get(n, ())]) for n, line in lines)
 
 
-def text(asked: Question, language: Language) -> str:
+def text(question: Question, language: Language) -> str:
     """Return the question as plain text, its answer on the last line."""
-    word = {key: value.say(language) for key, value in _words(asked).items()}
-    box = "[ ]" if asked.kind == "changes" else "( )"
-    lines = [word["title"], _numbered(asked.program), word["what"]]
-    lines += [f"  {box} {c.text.say(language)}" for c in asked.choices]
-    if asked.reasons:
-        lines += [word["because"], *(f"  ( ) {r.text.say(language)}" for r in asked.reasons)]
-    return "\n".join([*lines, "✓ " + ", ".join(c.text.say(language) for c in asked.choices if c.right)])
+    word = {key: value.say(language) for key, value in _words(question).items()}
+    box = "[ ]" if question.kind == "changes" else "( )"
+    lines = [word["title"], _numbered(question.program), word["what"]]
+    lines += [f"  {box} {c.text.say(language)}" for c in question.choices]
+    if question.reasons:
+        lines += [word["because"], *(f"  ( ) {r.text.say(language)}" for r in question.reasons)]
+    return "\n".join([*lines, "✓ " + ", ".join(c.text.say(language) for c in question.choices if c.right)])

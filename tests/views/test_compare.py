@@ -74,9 +74,9 @@ def test_the_page_gets_what_it_asks_for_by_id_and_nothing_else_is_run(runs, monk
     offered = json.loads(zlib.decompress(explorer._scene))["changes"]
     assert offered[0]["title"]["en"] == "Make a new tensor instead of overwriting `h`"
     for hostile in ("import os", {"what_if": "import os"}, {"what_if": ["fix-1"]}, {"what_if": "fix-99"}, None):
-        explorer._hear(explorer, hostile, [])
+        explorer._received(explorer, hostile, [])
     assert asked == sent == []
-    explorer._hear(explorer, {"what_if": "fix-1"}, [])
+    explorer._received(explorer, {"what_if": "fix-1"}, [])
     assert asked == [CHANGED]
     ((content, buffers),) = sent
     assert content == {"what_if": "fix-1", "told": compare(before, after)}
@@ -90,7 +90,7 @@ def test_a_run_that_fails_is_one_sentence(runs, monkeypatch):
     sent = []
     explorer = Explorer(runs[0], find(runs[0]), lab=FakeLab(rerun))
     monkeypatch.setattr(explorer, "send", lambda content, buffers=(): sent.append(content))
-    explorer._hear(explorer, {"what_if": "fix-1"}, [])
+    explorer._received(explorer, {"what_if": "fix-1"}, [])
     assert sent == [{"what_if": "fix-1", "failed": "it did not end within 8 s"}]
 
 
@@ -100,7 +100,7 @@ def test_without_a_way_to_run_nothing_is_offered(runs):
 
 def test_what_if_runs_the_changed_program_elsewhere():
     comparison = pitfall_lab.what_if(PROGRAM, "fix-1")
-    assert comparison.told["gradients"] == [("x", "–", "[2.35, 1.966]")]
+    assert comparison.compared["gradients"] == [("x", "–", "[2.35, 1.966]")]
     assert "The runs differ from step 3 on" in repr(comparison)
     assert "<section>" in comparison._repr_mimebundle_()["text/html"]
     with pytest.raises(ValueError, match="There is no change 'fix-9' of this program; there is: fix-1"):

@@ -47,7 +47,7 @@ class Kinds:
     def __init__(self, world: World, adoption: Adoption, forms: Forms, may_meet: Callable[[], bool]) -> None:
         self._may_meet, self._adoption, self._forms = may_meet, adoption, forms
         self._writer, self._records, self._by_id = world.writer, world.records, world.records.by_id
-        self._follows_values, self._elsewhere = world.limit >= 0, world.elsewhere
+        self._follows_values, self._other_threads = world.limit >= 0, world.other_threads
         self.plain: list[Any] = []
         """The number arguments of the last call, if they are not part of its key; or the index, if ``x[...]`` returned a view."""
         self.met: dict[int, list[Effect]] = {}
@@ -188,7 +188,11 @@ class Kinds:
             and not tensor_facts.packs()
             and _default_dtype() is _FLOAT32
             and not (
-                tensor_facts.autocasting() or tensor_facts.deterministic() or regions.tracing() or dispatching() or self._elsewhere.happened
+                tensor_facts.autocasting()
+                or tensor_facts.deterministic()
+                or regions.tracing()
+                or dispatching()
+                or self._other_threads.happened
             )
         )
 

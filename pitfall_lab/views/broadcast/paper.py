@@ -69,8 +69,8 @@ def _case(sheet: Axes, case: BroadcastCase, facts: Facts, y: float, *, zh: bool)
         print_style.cell(sheet, (LEFT + d * BOX, row + 0.16), (BOX - 0.15, 0.6), "✕" if clash else size, **look)
     if case["crossed"] and not case["clash"]:
         product_of = f"{shape[-2]} × {shape[-1]} = {shape[-2] * shape[-1]}"
-        told = f"每个元素与每个元素相遇：{product_of} 个数" if zh else f"every element meets every element: {product_of} numbers"
-        print_style.write(sheet, LEFT + len(shape) * BOX + 0.2, row + 0.48, told)
+        sentence = f"每个元素与每个元素相遇：{product_of} 个数" if zh else f"every element meets every element: {product_of} numbers"
+        print_style.write(sheet, LEFT + len(shape) * BOX + 0.2, row + 0.48, sentence)
     if _drawable(case):
         _tables(sheet, case, row + 1.1)
 
@@ -87,8 +87,8 @@ def _sizes(sheet: Axes, operand: BroadcastOperand, facts: Facts, y: float, *, zh
         print_style.cell(sheet, (LEFT + d * BOX, y), (BOX - 0.15, 0.6), "" if dim["size"] is None else dim["size"], ghost=ghost, **look)
     stretched = ", ".join(str(d) for d, dim in enumerate(operand["dims"]) if dim["kind"] in ("one", "missing"))
     if stretched:
-        told = f"第 {stretched} 维步长 0；反向时在此求和" if zh else f"stride 0 in dim {stretched}; backward sums it"
-        print_style.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, told, color=print_style.DIM)
+        sentence = f"第 {stretched} 维步长 0；反向时在此求和" if zh else f"stride 0 in dim {stretched}; backward sums it"
+        print_style.write(sheet, LEFT + len(operand["dims"]) * BOX + 0.2, y + 0.3, sentence, color=print_style.DIM)
 
 
 def _tables(sheet: Axes, case: BroadcastCase, y: float) -> None:

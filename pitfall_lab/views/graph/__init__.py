@@ -206,9 +206,9 @@ def _folded(
     for fold in folds(facts.trace):
         start, end = fold["first"] + fold["length"], fold["first"] + fold["length"] * fold["times"]
         inside = [card for card in cards if start <= card["born"] < end]
-        told = any(card.get("raised") is not None for card in inside)
-        told = told or any((slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"])
-        if len(inside) < FOLDED or told:
+        marked = any(card.get("raised") is not None for card in inside)
+        marked = marked or any((slot["broken"], slot["wrong"]) != (None, None) for card in inside for slot in card["saved"])
+        if len(inside) < FOLDED or marked:
             continue
         head: Card = {
             "id": f"x{start}", "kind": "fold", "title": f"⟳ ×{fold['times'] - 1}", "sub": "", "x": 0.0, "y": 0.0, "w": 170.0,

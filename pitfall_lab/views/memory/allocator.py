@@ -51,8 +51,8 @@ def words(found: list[Run], language: str = "en") -> str:
     for run in found:
         lines += [run.name] if run.name else []
         for where, allocated, reserved in run.points:
-            told = f"{'已分配' if zh else 'allocated'} {bytes_text(allocated)}, {'已保留' if zh else 'reserved'} {bytes_text(reserved)}"
-            lines.append(f"  {where}: {told}")
+            sentence = f"{'已分配' if zh else 'allocated'} {bytes_text(allocated)}, {'已保留' if zh else 'reserved'} {bytes_text(reserved)}"
+            lines.append(f"  {where}: {sentence}")
     return "\n".join(lines)
 
 

@@ -32,8 +32,8 @@ def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | No
     if not chosen:
         print_style.write(sheet, LEFT, 0.6, "没有存储" if zh else "no storage", size=print_style.TEXT)
     elif left:
-        told = f"另有 {left} 个存储未画出" if zh else f"{left} more storages are not drawn"
-        print_style.write(sheet, LEFT, height - 0.4, told, color=print_style.DIM)
+        sentence = f"另有 {left} 个存储未画出" if zh else f"{left} more storages are not drawn"
+        print_style.write(sheet, LEFT, height - 0.4, sentence, color=print_style.DIM)
     return figure
 
 

@@ -181,17 +181,17 @@ def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[Pin], step
 def _columns(facts: Facts, tracks: list[Track]) -> list[int]:
     events = facts.trace.events
     errors = [e.step for e in events if e.error]
-    told = {s for t in tracks for s in _told(t)} | set(errors)
-    calls = [e.step for e in events if e.kind != "node" or e.step in told]
+    shown = {s for t in tracks for s in _steps_of(t)} | set(errors)
+    calls = [e.step for e in events if e.kind != "node" or e.step in shown]
     if len(calls) <= COLUMNS:
         return calls
-    if len(told) < COLUMNS // 2:  # a quiet program: the births and pins of the tracks that are drawn
-        extra = sorted({s for t in tracks if t["main"] for s in (t["born"], *(p["step"] for p in t["pins"]))} - told)
-        told |= set(extra[: COLUMNS - len(told)]) | {len(events) - 1}
-    return sorted(s for s in told if 0 <= s < len(events))
+    if len(shown) < COLUMNS // 2:  # a quiet program: the births and pins of the tracks that are drawn
+        extra = sorted({s for t in tracks if t["main"] for s in (t["born"], *(p["step"] for p in t["pins"]))} - shown)
+        shown |= set(extra[: COLUMNS - len(shown)]) | {len(events) - 1}
+    return sorted(s for s in shown if 0 <= s < len(events))
 
 
-def _told(track: Track) -> set[int]:
+def _steps_of(track: Track) -> set[int]:
     steps = {b["step"] for b in track["bumps"]} | set(track["silent"])
     for pin in track["pins"]:
         if track["bumps"] or track["silent"]:

@@ -43,9 +43,9 @@ def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str
         width = max(width, 82 + wide + width_of(names))
         if row["beside"]:
             others = cut(", ".join(row["beside"]), 40)
-            told = f"{others} 的写入不计入此计数器" if zh else f"writes through {others} are not counted here"
-            canvas.text(66 + wide, y + 36, told, "t s dim")
-            width = max(width, 82 + wide + width_of(told, 11))
+            sentence = f"{others} 的写入不计入此计数器" if zh else f"writes through {others} are not counted here"
+            canvas.text(66 + wide, y + 36, sentence, "t s dim")
+            width = max(width, 82 + wide + width_of(sentence, 11))
             y += 12
         y += ROW
     return canvas.svg(width, y, "版本计数器" if zh else "Version counters")

@@ -18,8 +18,8 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
     """Tracks that bump, that something saved, or that were written behind their backs; says what it left out."""
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
-    steps, told = set(scene["columns"]), sorted({s for t in tracks for s in _marks(t)})
-    columns = sorted(steps) if len(steps) <= COLUMNS else [s for s in told if s in steps]
+    steps, shown = set(scene["columns"]), sorted({s for t in tracks for s in _marks(t)})
+    columns = sorted(steps) if len(steps) <= COLUMNS else [s for s in shown if s in steps]
     left_steps = max(0, len(columns) - COLUMNS)
     columns = columns[:COLUMNS]
     place = {step: LEFT + 0.6 + i * COLUMN for i, step in enumerate(columns)}

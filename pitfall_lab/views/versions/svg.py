@@ -13,8 +13,8 @@ DRAWN, WIDE, PINS = 6, 24, 8
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
     """Tracks that bump or that something saved first; says how many it left out."""
     tracks = chosen(scene)
-    told = sorted({s for t in tracks for s in _marks(t)})
-    columns = scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in told if s in set(scene["columns"])][:WIDE]
+    shown = sorted({s for t in tracks for s in _marks(t)})
+    columns = scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in shown if s in set(scene["columns"])][:WIDE]
     canvas = Canvas()
     place = {step: LEFT + 20 + i * COLUMN for i, step in enumerate(columns)}
     for step, x in place.items():
