@@ -1,9 +1,9 @@
-"""Who may look at the stack: the libraries and what observes the cell, each where its own text says so, and not the cell.
+"""Which code may read stack frames: the libraries and the code that observes the cell, but not the cell.
 
-A frame leads from the cell to what observes it, whose answers could be changed there. So Python reports (``sys.addaudithook``)
-whoever gets a frame, traces, profiles or lists all objects. It may do so when it is code that was there before the cell, or code of a
-library's file, that names what it reaches for. The cell may not, whatever file name it was compiled under, and not through a function of
-the library's that hands frames on, or that calls whatever it is given. The cell's own reaches are noted, besides.
+Through a frame the cell could reach the code that observes it, and change its answers. So Python reports (``sys.addaudithook``) all
+code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed before the cell, or is in a library's file and
+names the function that it calls. The cell may not, whatever file name it was compiled under, nor may it through a function of a library
+that returns frames or that calls its argument. The cell's own attempts are recorded.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Request:
     What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with. Random numbers
     start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of ``inputs`` hold is
     written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
-    key of a misconception: the whole runs in that world then, on the shadow engine, and only how it ends is told. Where ``without``
+    key of a misconception: the whole runs in that world then, on the shadow engine, and only its outcome is reported. Where ``without``
     names functions, what uses them below the cell's last definition is left out (:mod:`pitfall_lab.lessons.demonstrations`).
     """
 
@@ -341,7 +341,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _whole(value: Any) -> Any:
-    """Return all elements of the storage that a tensor stands on; anything else as it is."""
+    """Return all elements of a tensor's storage; any other value unchanged."""
     if not _is_tensor(value) or str(value.layout) != "torch.strided" or value.device.type == "meta":
         return value
     length = value.untyped_storage().nbytes() // value.element_size()
@@ -364,7 +364,7 @@ def memory(value: Any) -> int | None:
 
 
 def shares(a: Any, b: Any) -> bool:
-    """Whether two tensors stand on the same storage, or a tensor and an array on the same memory. An expression of exercises."""
+    """Whether two tensors share a storage, or a tensor and an array share memory. An expression of exercises."""
     if _is_tensor(a) and _is_tensor(b):
         return memory(a) == memory(b)
     arrays = [_whole(x).numpy() if _is_tensor(x) else x for x in (a, b)]

@@ -90,6 +90,6 @@ class Lots:
 
 
 def _place(values: list[float]) -> float:
-    """Return where the first value stands among all: 0 the least, 1 the most; equal ones share their places."""
+    """Return the rank of the first value among all: 0 is the least, 1 the most; equal values share a rank."""
     below, same = sum(v < values[0] - 1e-9 for v in values), sum(abs(v - values[0]) <= 1e-9 for v in values)
     return (below + (same - 1) / 2) / max(1, len(values) - 1)

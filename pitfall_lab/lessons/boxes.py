@@ -46,7 +46,7 @@ def line(text: str, language: Language | None = None, *, strong: bool = False) -
 
 
 def prose(text: str) -> str:
-    """Return a text of which what stands between backticks is code.
+    """Return a text in which the parts between backticks are code.
 
     >>> prose("`a < b` holds")
     '<code>a &lt; b</code> holds'

@@ -278,7 +278,7 @@ def shown(notebook: Any) -> dict[str, str]:
 def where(folder: Path) -> list[tuple[str, str, str, str]]:
     """Return rows of (section, claim, notebook, cell) for every section and claim; the cell is ``""`` where none shows it.
 
-    A section without claims is a heading over others; the first cell of its chapter stands for it.
+    A section without claims is a heading over others; the first cell of its chapter represents it.
     """
     rows = []
     for chapter in CHAPTERS:

@@ -15,7 +15,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @cache
 def defined(given: str) -> tuple[str, ...]:
-    """The names of the functions and classes that a given cell asks to be completed."""
+    """The names of the functions and classes that are to be completed in a given cell."""
     return tuple(node.name for node in ast.parse(given).body if isinstance(node, _DEFINITIONS))
 
 

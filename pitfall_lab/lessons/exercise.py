@@ -40,7 +40,7 @@ What decides
     ``runs()``                          nothing is raised
     ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`) or the exception's type;
                                         with ``inputs`` or ``drive`` of its own: there, and not in the exercise's own run
-    ``surprises("detach_copies")``      torch raises where somebody with that misconception expects no error
+    ``surprises("detach_copies")``      torch raises where that misconception predicts no error
     ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
     ``finds_nothing("PL101", ...)``     none of these rules does (without arguments: no rule of severity error or warning)
     ``shared("a", "b")``                two tensors share memory; ``not_shared("a", "b")``: they do not
@@ -55,7 +55,7 @@ What decides
     In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made), ``unchanged("x")`` and
     ``in_place("x")`` are at hand besides everything that setup, cell, inputs and drive define.
 
-    A check of your own asks in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise", "torch.randn(4)")``,
+    A check of your own works in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise", "torch.randn(4)")``,
     ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the same of the first right solution). It must
     be a pure function of what it gets: it is called again when an answer has arrived.
 """
@@ -125,7 +125,7 @@ class _Missing(BaseException):  # no Exception: a check's own `except` must not 
 
 @dataclass(slots=True)
 class _Wishes:
-    """The runs that checks have asked for, and what was seen; requests that differ in their expressions alone are one run."""
+    """The runs that checks requested, and what was observed; requests that differ only in their expressions are one run."""
 
     seen: dict[Request, Observation] = field(default_factory=dict)
     wanted: dict[Request, dict[str, None]] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Attempt:
         return self._wishes.ask(Request(self.source, self.exercise.setup, **{**own, **run}), expressions)
 
     def foresee(self, seeds: Iterable[int], *expressions: str, **run: Any) -> None:
-        """Ask for what :meth:`look` will be asked for, for all seeds at once: what is asked for together is answered by one process."""
+        """Request, for all seeds at once, what :meth:`look` will return: requests made together are answered by one process."""
         for seed in seeds:
             with contextlib.suppress(_Missing):
                 self.look(*expressions, seed=seed, **run)
@@ -376,12 +376,12 @@ def finds_nothing(*rules: str, **run: Any) -> Check:
 
 
 def shared(a: str, b: str, **run: Any) -> Check:
-    """Check that two tensors (expressions) stand on the same memory."""
+    """Check that two tensors (expressions) share memory."""
     return true(f"shares({a}, {b})", T(en=f"{a} and {b} share no memory", zh=f"{a} 与 {b} 不共享内存"), **run)
 
 
 def not_shared(a: str, b: str, **run: Any) -> Check:
-    """Check that two tensors (expressions) do not stand on the same memory."""
+    """Check that two tensors (expressions) do not share memory."""
     return true(f"not shares({a}, {b})", T(en=f"{a} and {b} share their memory", zh=f"{a} 与 {b} 共享内存"), **run)
 
 

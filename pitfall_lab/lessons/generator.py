@@ -87,7 +87,7 @@ def source(program: tuple[Move, ...]) -> str:
 def smallest(belief: Misconception, longest: int = LONGEST) -> str | None:
     """Return the first of the shortest programs on which ``belief`` and torch part; ``None`` when none is so short.
 
-    What the engine says of torch's world must be what the real torch does: a program on which they differ is passed over.
+    The engine must predict what the real torch does: a program on which they differ is skipped.
     """
     policy = belief(shadow.TORCH)
     for program in candidates(longest):

@@ -1,4 +1,4 @@
-"""What can be said of a program's tensors behind each statement, in any world: shared memory, the ways of gradients, what backward needs.
+"""Facts about a program's tensors after each statement, in any world: shared memory, the paths of gradients, what backward needs.
 
 The same questions are put to the real torch and to the engine under a belief: the reasons of a question are the answers. A fact is a
 sentence about this very program (``after line 4, best and w share memory``); in torch's world it holds or does not.
@@ -20,7 +20,7 @@ from pitfall_lab.lessons.worlds import say
 from pitfall_lab.trace import T
 
 About = tuple[str, ...]
-"""What is asked: the kind of the question, then the names that it is about."""
+"""A question: its kind, then the names that it is about."""
 State = dict[About, str]
 MOST_LETTERS = 48
 _REFUSALS = {"modified by an inplace operation": "overwritten", "second time": "freed"}
@@ -123,7 +123,7 @@ class _Look:
         for name, value in tensors.items():
             yield ("version", name), str(value._version)  # noqa: SLF001 - the name that torch gives it
             yield ("elements", name), str(value.numel())
-            with contextlib.suppress(RuntimeError):  # of a view that may not be asked for its graph any more
+            with contextlib.suppress(RuntimeError):  # reading the grad_fn of this view raises
                 yield ("role", name), _role(value)
                 if value.requires_grad and value.is_leaf:
                     yield from self._sum(name, value)
@@ -172,7 +172,7 @@ def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterat
 
 
 def _has_history(value: Any) -> bool:
-    """Whether a tensor may be asked for its graph: a view that was made under no_grad may not, once it is written."""
+    """Whether a tensor's grad_fn may be read: that of a view made under no_grad may not, once the view is written."""
     try:
         return value.grad_fn is not None or value.is_leaf
     except RuntimeError:

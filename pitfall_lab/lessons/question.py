@@ -1,6 +1,6 @@
 """A question about a program: what happens, and because of which fact. Every answer is computed, none is keyed by hand.
 
-The right answer is what the real torch does. The wrong ones are what somebody gets who made a mistake about this very program
+The right answer is what the real torch does. The wrong ones are the results of a mistake about this very program
 (:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program
 (:mod:`~pitfall_lab.lessons.program_facts`): the right one holds on torch, and in the world of a mistake it does not; the wrong ones do not
 hold on torch. Which wrong answers are offered is chosen so that nothing but the program tells the right one
@@ -58,7 +58,7 @@ _LABELS: dict[Kind, str] = {"value": "{0}", "shape": "{0}.shape", "gradient": "{
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a program ends: ``value`` is what was asked, as text; or an exception's type name left it at ``line``."""
+    """How a program ends: ``value`` is the value in question, as text; or an exception's type name left it at ``line``."""
 
     value: str = ""
     error: str = ""
@@ -117,7 +117,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A program, what is asked about it, the answers in a fixed order, the reasons likewise, and torch's own message.
+    """A program, the question about it, the answers in a fixed order, the reasons likewise, and torch's own message.
 
     ``columns`` is the width of the grid when the choices are a tensor's cells, else 0. ``story`` is what is revealed afterwards.
     """
@@ -144,7 +144,7 @@ class Question:
 
 
 def key_of(kind: str, program: str, ask: str) -> str:
-    """Return the name of the question that asks this."""
+    """Return the key of this question."""
     program = program.strip("\n")
     return hashlib.sha256(f"{kind}\0{program}\0{ask}".encode()).hexdigest()[:8]
 
@@ -159,9 +159,9 @@ def pose(
     draw: tuple[int, int] | None = None,
     learner: str = "",
 ) -> Question:
-    """Compute a question: run ``program``, look at what is asked, and let everybody who makes a mistake about it predict the same.
+    """Compute a question: run ``program``, evaluate the expression, and compute what each mistake or misconception predicts for it.
 
-    ``beliefs`` narrows the misconceptions that are asked (keys of :data:`MISCONCEPTIONS`). ``draw`` are the numbers by which the offered
+    ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`). ``draw`` are the numbers by which the offered
     outcomes and reasons are drawn, those of the course where none are given; each ``learner`` gets an order of their own. Raises
     ``ValueError`` for a program or expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an
     unknown belief: all are mistakes of the lesson, not of the learner.
@@ -355,7 +355,7 @@ def _parts(value: str) -> list[str]:
 
 
 def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
-    """Return more wrong answers that lie near: shapes that occur in the program, the versions beside the right one."""
+    """Return more wrong answers that are close: shapes that occur in the program, the versions beside the right one."""
     if actual.error or kind == "value":
         return []
     if kind == "version":
@@ -435,7 +435,7 @@ def _cells(names: list[str], namespace: dict[str, Any]) -> tuple[list[str], int]
 
 
 def _fitting(program: str, wrong: Iterable[tuple[frozenset[int], tuple[Misconception, ...]]]) -> tuple[Prediction, ...]:
-    """Return the wrong answers that beliefs predict, with what is shown to somebody who gives them."""
+    """Return the wrong answers that misconceptions predict, with what is shown to a learner who chooses them."""
     found = []
     for marks, beliefs in wrong:
         partings = [worlds.parting(program, belief) for belief in beliefs]

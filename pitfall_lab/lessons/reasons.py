@@ -1,6 +1,6 @@
 """The reasons of a question: facts about its program, of which one is true and decides the ending, and the others are false.
 
-A fact decides when somebody in whose world it does not hold sees the program end in another way. The false ones are what such worlds hold
+A fact decides if the program ends in another way in a world where it does not hold. The false ones are what such worlds hold
 instead, and what else could be thought about the same names behind the same lines.
 """
 
@@ -24,7 +24,7 @@ _CAUSES = {"scalar outputs": "elements", "a leaf Variable": "role", "can't be ca
 _WHY = ("memory", "object", "path", "needs", "sum", "held", "role", "elements", "type", "shape")
 """The facts that say why, the best first; the others only say what."""
 _TEMPTING = ("memory", "path", "needs", "sum", "version")
-"""What may be said of any program; the others where they are the point, or for want of these."""
+"""Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
 _PARTED = 2
 """So many lines of a mistaken world are compared with torch's, from the first that differs."""
 _OTHERWISE: dict[str, tuple[str, ...]] = {
@@ -55,7 +55,7 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
     ``mistakes`` end it differently; ``message`` is torch's, when it raises.
     """
     true, known = _agreed(program), list(mistakes)
-    # Where nothing else decides, what was asked may be said once more.
+    # Where nothing else decides, the question's own answer may be a reason.
     named = [*_named(program, message, true), *_no_leaf(ask, true)]
     ways = (_among(true, known, named, worth, lots) for worth in (_worth(ask, true), _readable))
     return next(filter(None, ways), ())
@@ -132,7 +132,7 @@ def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
         kind = fact.about[0]
         asked = bool(set(fact.about[1:]) & names)
         if asked and fact.line == last and (kind in ("value", "shape", "elements") or fact.value in ("None", "zeros")):
-            return False  # that is what was asked
+            return False  # that is the question's own answer
         if kind == "value" and fact.about[1] in shown and fact.value == true.get(last, {}).get(fact.about):
             return False  # and so is what a name holds already and keeps
         return _readable(fact)

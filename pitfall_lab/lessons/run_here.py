@@ -36,7 +36,7 @@ class Ran:
 def execute(source: str, name: str = "<lesson>", after: After | None = None) -> Ran:
     r"""Execute ``source`` in a fresh namespace and return what it did; its own errors are part of the answer.
 
-    ``after`` is told, behind each statement of the program's own level: its last line, the names, what has been printed.
+    ``after`` is called after each top-level statement with its last line, the names, and what has been printed.
 
     >>> execute("print(6 * 7)").printed
     '42\n'

@@ -77,13 +77,13 @@ class Matrix:
         return tuple(b for b in self.beliefs if self.endings[program][b] not in (None, self.torch[program]))
 
     def separates(self, program: str) -> frozenset[tuple[str, str]]:
-        """Return the pairs that a program tells apart; ``("", belief)`` stands for torch and the belief."""
+        """Return the pairs that a program tells apart; ``("", belief)`` is torch and the belief."""
         row = {"": self.torch[program], **self.endings[program]}
         known = [key for key in ("", *self.beliefs) if row[key] is not None]
         return frozenset(pair for pair in itertools.combinations(known, 2) if row[pair[0]] != row[pair[1]])
 
     def all_pairs(self) -> frozenset[tuple[str, str]]:
-        """Return every pair that is to be told apart."""
+        """Return every pair that programs should separate."""
         return frozenset(itertools.combinations(("", *self.beliefs), 2))
 
 

@@ -1,6 +1,6 @@
-"""Programs in two worlds: torch's, and the one that somebody with a misconception believes to live in.
+"""Programs in two worlds: torch's, and the one that a misconception assumes.
 
-Both are the shadow engine's; what it says of torch's world is compared with the real torch by the tests.
+Both are the shadow engine's; its predictions for torch's world are compared with the real torch by the tests.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _look(name: str, value: Any) -> dict[str, str]:
         seen = {name: say(value)}
         if value.requires_grad:
             seen[f"{name}.requires_grad"] = "True"
-        with contextlib.suppress(RuntimeError):  # of a view that may not be asked for its graph any more
+        with contextlib.suppress(RuntimeError):  # reading the grad_fn of this view raises
             if value.is_leaf and value.grad is not None:
                 seen[f"{name}.grad"] = say(value.grad)
         return seen

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAGIC = "%%pitfall"
 HINT = "application/vnd.pitfall-lab.hint+json"
-"""A hint as the JupyterLab extension draws it; elsewhere its plain text stands."""
+"""A hint as the JupyterLab extension draws it; elsewhere its plain text is shown."""
 _SWITCH = T(
     en="pitfall_lab did not understand this: {reason}. Usage: %pitfall on|off [--language en|zh]",
     zh="pitfall_lab 看不懂：{reason}。用法：%pitfall on|off [--language en|zh]",
@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse what stands after ``%%pitfall``.
+    """Parse the rest of the line after ``%%pitfall``.
 
     >>> options("--language zh").language
     'zh'
@@ -93,7 +93,7 @@ def options(line: str) -> argparse.Namespace:
 
 
 def switched(line: str) -> argparse.Namespace:
-    """Parse what stands after ``%pitfall``, which switches the recording of every cell on and off.
+    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off.
 
     >>> switched("on").state
     'on'

@@ -60,7 +60,7 @@ class Trials(TypedDict):
 
 
 class Offered(TypedDict):
-    """A change of the program that can be tried: the ``id`` by which the browser asks for it, and its title."""
+    """A change of the program that can be tried: the ``id`` by which the browser requests it, and its title."""
 
     id: str
     title: Text

@@ -69,7 +69,7 @@ def render(trace: Trace, findings: list[Any], language: Language = "en", key: st
 
 
 def fragment(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
-    """The page's content as one ``<div>`` with its stylesheet, to stand inside another document."""
+    """The page's content as one ``<div>`` with its stylesheet, to be put inside another document."""
     key = "".join(c for c in key if c.isalnum()) or secrets.token_hex(4)
     facts = facts or gather(trace)
     described = [in_two_languages(finding) for finding in findings]

@@ -238,7 +238,7 @@ class _Board:
             self.given[known["carried"][0]] = str(known["holder"])
         values = [known.get(key) for key in ("tensor", "kept", "gradient", "copy", "source", "carried", "leaf", "named")]
         labels = [label for value in values for label in (value if isinstance(value, tuple) else (value,)) if isinstance(label, str)]
-        if not labels and isinstance(known.get("node"), str):  # a node stands for its output
+        if not labels and isinstance(known.get("node"), str):  # a node represents its output
             labels = [label for label in [self.facts.output(str(known["node"]))] if label]
         found = [self.facts.tensor(label).get("storage") for label in labels]
         return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]

@@ -90,7 +90,7 @@ def claim(identifier: str, language: Language = "en") -> ClaimWidget:
 
 
 def content(box: ClaimBox) -> dict[str, Any]:
-    """Return everything the browser needs, as plain data in one language. The ledger is English, whatever the box speaks."""
+    """Return everything the browser needs, as plain data in one language. The ledger is English in every language of the box."""
     found, verdict = box.claim, VERDICTS[box.claim.verdict]
     return {
         "language": box.language,

@@ -60,7 +60,7 @@ class Explorer(anywidget.AnyWidget):
 
     Args:
         trace: What to show.
-        findings: What the rules found in it; their stories and fixes stand beside the views.
+        findings: What the rules found in it; their stories and fixes are shown beside the views.
         language: ``"en"`` or ``"zh"``; the reader can switch.
         lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"), and :meth:`try_fixes` works.
         step: Where to open; by default at the write that breaks something, else at the end. -1 is before the first event.

@@ -80,7 +80,7 @@ class Claim:
 
     @property
     def place(self) -> T:
-        """Where the claim stands in its source."""
+        """The place of the claim in its source."""
         title = ARTICLES[self.article]
         lines = f"line {self.lines}" if self.lines.isdigit() else f"lines {self.lines}"
         return T(
@@ -233,7 +233,7 @@ _WORDS = {
 
 
 def _html(box: ClaimBox) -> str:
-    """Return the box as one self-contained piece of HTML without scripts. The ledger is English, whatever the box speaks."""
+    """Return the box as one self-contained piece of HTML without scripts. The ledger is English in every language of the box."""
     word = {key: said.say(box.language) for key, said in _WORDS.items()}
     verdict = VERDICTS[box.claim.verdict]
     return boxes.box(

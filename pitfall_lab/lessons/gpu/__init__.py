@@ -2,7 +2,7 @@
 
 An experiment is one short program in ``programs/``, complete in itself; it prints what a reader wants to see and leaves its
 numbers in ``result``. ``python -m pitfall_lab.lessons.gpu.record`` runs them all and writes ``recorded.json``: device, driver,
-torch version and date stand beside the numbers, and every replay says so. A recording belongs to the text of its program: when that
+torch version and date are shown beside the numbers, and every replay says so. A recording belongs to the text of its program: when that
 has changed since, it is not shown. Programs run in a process of their own, live and recorded
 alike: a fresh CUDA context, so that what other cells have cached does not show in the counters.
 """
@@ -58,7 +58,7 @@ class ExperimentFailed(RuntimeError):
 
 
 class NotRecorded(ExperimentFailed):
-    """There is no device here, and nobody has recorded the experiment."""
+    """There is no device here, and no recording of the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +228,6 @@ def _read(file: Path) -> dict[str, Any]:
 def has_cuda() -> bool:
     """Whether torch sees a CUDA device: the torch that is imported already, else one in another process (this package imports none)."""
     if "torch" in sys.modules:
-        with warnings.catch_warnings(action="ignore"):  # an old driver is told to who asks torch
+        with warnings.catch_warnings(action="ignore"):  # torch warns about an old driver
             return bool(sys.modules["torch"].cuda.is_available())
     return processes.run(processes.code(_HAS_CUDA), capture_output=True).returncode == 0

@@ -56,7 +56,7 @@ def add(
 ) -> Op:
     """Register one operation under all its names.
 
-    A short name stands for the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
+    A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
     the method, ``F.relu`` is ``torch.nn.functional.relu``.
     """
     spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))

@@ -23,7 +23,7 @@ DRAWN = 500
 MOST = 4000
 """Above so many nodes only the ladder is drawn."""
 FEW = 4
-"""Up to so many numbers of a leaf stand on its card in full."""
+"""Up to so many numbers of a leaf are on its card in full."""
 FOLDED = 6
 """So many nodes a loop's later turns must have to be folded."""
 
@@ -52,7 +52,7 @@ class Notch(TypedDict):
 
 
 class Card(TypedDict):
-    """A leaf, a node, or a box that stands for several of them (``count``); ``x`` and ``y`` are its top left corner."""
+    """A leaf, a node, or a box that represents several of them (``count``); ``x`` and ``y`` are its top left corner."""
 
     id: str
     kind: Literal["leaf", "node", "fold", "skip", "module"]
@@ -162,7 +162,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
 
 
 def outline(trace: Trace, facts: Facts) -> GraphScene | None:
-    """What :func:`project` says of a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one."""
+    """What :func:`project` returns for a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one."""
     count = len(facts.nodes)
     large = count > CARDS or (count == 0 and len(trace.events) > CARDS)
     return {**_empty(count), "ladder": ladder(facts)} if large else None
@@ -238,7 +238,7 @@ def place_cards(
     *,
     dot: bool,
 ) -> Placed:
-    """Give every card its place and every edge its way. ``inner``: the edge between nodes that one between boxes stands for."""
+    """Give every card its place and every edge its route. ``inner``: for an edge between boxes, the edge between nodes in it."""
     inner = inner or {}
     place = {card["id"]: i for i, card in enumerate(cards)}
     sizes, edges = [(c["w"], c["h"]) for c in cards], [(place[a], place[b]) for a, b in pairs]
@@ -357,7 +357,7 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
     called = f"{cut(facts.called(output), 24)} " if tensor.get("name") else ""
     sub = "" if bare or not output else f"{called}{shape_text(facts.tensor(output, born).get('shape'))}"
     if not sub and not bare and record.get("gradient_shape") is not None:
-        sub = shape_text(record["gradient_shape"])  # nobody has its result by name; torch still knows its shape
+        sub = shape_text(record["gradient_shape"])  # no name refers to its result; torch still has its shape
     saved, across = _notches(facts, label, record)
     gradient = cells_text(record.get("gradient"), 4) if full and record.get("gradient") is not None else ""
     width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0, across, width_of(gradient, 11) + 40)

@@ -49,7 +49,7 @@ def ladder(facts: Facts) -> Ladder:
 
     A storage keeps its lane from birth to last use; then the lane is free for another, so a program of 5,000
     operations needs as many lanes as it has storages in use at once. Storages beyond ``LANES`` share the last one and
-    are counted in ``crowded``. Loops fold: a fold's rows stand for its first turn, ``times`` says how many turns.
+    are counted in ``crowded``. Loops fold: a fold's rows are those of its first turn, ``times`` says how many turns.
     """
     trace = facts.trace
     home = {label: [r.get("storage") for _, r in history if r] for label, history in facts.tensors.items()}

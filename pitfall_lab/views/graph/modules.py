@@ -139,7 +139,7 @@ def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Even
 
 
 def _goes_on(first: Span | None, second: Span | None) -> bool:
-    """Whether ``second`` is evaluated after ``first`` in one run through a function: it stands behind it or holds it."""
+    """Whether ``second`` is evaluated after ``first`` in one run through a function: it is behind it or contains it."""
     if first is None or second is None or first.source != second.source:
         return False
     start, end = (second.line, second.column), (second.end_line, second.end_column)
@@ -150,7 +150,7 @@ def _goes_on(first: Span | None, second: Span | None) -> bool:
 
 @dataclass(slots=True)
 class _Run:
-    """One call of a module that is going on: the parameters it has read, and the calls inside it."""
+    """One call of a module that has not returned yet: the parameters it has read, and the calls inside it."""
 
     name: str
     read: set[str] = field(default_factory=set)

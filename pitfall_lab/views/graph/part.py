@@ -1,4 +1,4 @@
-"""The part of the graph that a finding is about: its nodes, the root of its backward, and what lies between them as one card each."""
+"""The part of the graph that a finding is about: its nodes, the root of its backward, and what is between them as one card each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEWEST, MOST = 2, 16
 def part(facts: Facts, wanted: list[str]) -> Drawing | None:
     """The graph of the ``wanted`` nodes, drawn like the whole one; ``None`` where they do not make a picture.
 
-    What is between two of them is a card of kind ``"skip"`` that says how many nodes it stands for, so saver and writer are always side by
+    What is between two of them is a card of kind ``"skip"`` that says how many nodes it represents, so saver and writer are always side by
     side, however large the model is.
     """
     nodes = [node for node in dict.fromkeys(wanted) if node in facts.nodes][:MOST]
@@ -43,7 +43,7 @@ def _ends(pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def _reached(facts: Facts, start: str, goals: set[str]) -> dict[str, int]:
-    """The goals that the gradient reaches from ``start`` without passing another one, each with how many nodes lie between."""
+    """The goals that the gradient reaches from ``start`` without passing another one, each with the number of nodes in between."""
     found: dict[str, int] = {}
     todo, seen = deque([(start, 0)]), {start}
     while todo:

@@ -10,7 +10,7 @@ from pitfall_lab.views.graph.layout import GAP_Y, Edge, Layout, Point, Size
 
 SPREAD = 56.0
 STOPS = 60
-"""A label stands at one of so many places along its way."""
+"""A label is put at one of so many places along its edge."""
 BESIDE = 11.0
 """How far the gradient's way runs beside the forward edge, in px."""
 
@@ -50,7 +50,7 @@ def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
 
 
 def _direct(rows: Sequence[Row], route: list[Point]) -> list[Point] | None:
-    """One plain curve between the route's ends, when no box stands in between: a detour there would only be noise."""
+    """One plain curve between the route's ends, when no box is in between: a detour there would only be noise."""
     (x1, y1), (x2, y2) = route[0], route[-1]
     left, right = min(x1, x2) - 4, max(x1, x2) + BESIDE + 4
     for top, bottom, covered in rows:
@@ -84,7 +84,7 @@ def back(d: str) -> str:
 
 
 def label_place(route: Sequence[Point]) -> Point:
-    """Where the label stands: right of the gradient's arrow, just under the box that it arrives at."""
+    """The place of the label: right of the gradient's arrow, just under the box that it arrives at."""
     across, down = [x for x, _ in route], [y for _, y in route]
     height = route[0][1] + GAP_Y / 2
     below = bisect_left(range(STOPS + 1), height, hi=STOPS, key=lambda i: _along(down, i / STOPS))  # ways go down

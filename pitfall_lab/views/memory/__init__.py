@@ -13,7 +13,7 @@ BANDS = 60
 
 
 class Band(TypedDict):
-    """One storage, or all that have no band of their own (``id`` is empty then); ``base`` is where it lies, as (step, bytes)."""
+    """One storage, or all that have no band of their own (``id`` is empty then); ``base`` is its lower edge, as (step, bytes)."""
 
     id: str
     nbytes: int
@@ -42,8 +42,8 @@ class MemoryScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
     """Bands and totals as plain data.
 
-    ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band lies on the ones
-    before it: ``base`` are the steps from which on it stands at so many bytes; the band without an ``id`` stands for ``others`` storages.
+    ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is above the ones
+    before it: ``base`` are the steps from which on its lower edge is at so many bytes; the band without an ``id`` is of ``others`` storages.
     Counted are storages that the program's tensors have or the graph saved, by their size: not what torch's kernels borrow in between,
     nor what its allocator keeps in reserve. A storage ends at the step at which it was found to be gone.
     """
@@ -75,7 +75,7 @@ def _life(facts: Facts, label: str) -> Band:
 
 
 def _order(life: Band) -> tuple[Any, ...]:
-    """What lives longest lies lowest, so that bands seldom move."""
+    """The storages that live longest are lowest, so that bands seldom move."""
     return (life["died"] is not None, life["born"] if life["died"] is None else -life["died"] + life["born"], life["born"])
 
 

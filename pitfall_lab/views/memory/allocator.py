@@ -1,7 +1,7 @@
 """What PyTorch's caching allocator holds (reserved) against what tensors hold (allocated), point by point.
 
-The numbers come from ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``; what lies between the two curves is freed memory
-that the allocator keeps for the next tensor. Several runs stand side by side on one scale.
+The numbers come from ``torch.cuda.memory_allocated`` and ``torch.cuda.memory_reserved``; the area between the two curves is freed memory
+that the allocator keeps for the next tensor. Several runs are drawn side by side on one scale.
 """
 
 from __future__ import annotations

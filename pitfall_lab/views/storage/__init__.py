@@ -12,7 +12,7 @@ from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
 
 MAIN = 12
-"""So many storages are drawn at first; the rest stand behind "show all"."""
+"""So many storages are drawn at first; the rest are behind "show all"."""
 BRUSHES = 40
 """So many tensors over one storage are drawn; how many are left out is said."""
 SENT = 500
@@ -96,7 +96,7 @@ class StorageScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
     """The storages in order of birth, as plain data.
 
-    A storage has ``columns``: the flat indices that are drawn (a gap between two of them stands for the cells left out),
+    A storage has ``columns``: the flat indices that are drawn (a gap between two of them means cells left out),
     ``values``: its cells after each step that changed them (in the columns' order), ``writes``: which columns each
     step wrote, and ``brushes``: per tensor, what it covers from which step on.
     """
@@ -149,7 +149,7 @@ def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
 
 
 def _values(history: list[tuple[int, Any]], columns: list[int]) -> list[Values]:
-    """The drawn cells' values after each step that changed them; ``None`` for a cell nobody knows."""
+    """The drawn cells' values after each step that changed them; ``None`` for an unknown cell."""
     out: list[Values] = []
     for step, record in history[:HISTORY]:
         cells = (record or {}).get("cells")

@@ -95,7 +95,7 @@ def _brush(sheet: Axes, brush: Brush, entry: Stroke, facts: Facts, where: tuple[
         names = entry["cover"][i]
         text = " ".join(names) if len(names) < 3 and len(" ".join(names)) < 8 else cut(names[0], 6) + "…"
         draw = print_style.cell if brush["kind"] == "array" else print_style.pill
-        # The bar has the storage's fill, the index stands on white: both are readable on paper.
+        # The bar has the storage's fill, the index is on white: both are readable on paper.
         draw(sheet, (places[i] + 0.06, y + 0.54), (CELL - 0.12, 0.44), "", **look)
         print_style.write(
             sheet, places[i] + CELL / 2, y + 0.76, text, ha="center", bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8}

@@ -99,7 +99,7 @@ def _stack(pins: list[Pin], columns: list[int]) -> None:
 
 
 def pin_text(pin: Pin) -> str:
-    """What stands over a pin.
+    """The label over a pin.
 
     >>> pin_text({"node": "n2", "slot": "result", "version": 0})  # type: ignore[typeddict-item]
     'n2.result v0'
