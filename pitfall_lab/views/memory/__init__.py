@@ -43,7 +43,7 @@ def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
     """Bands and totals as plain data.
 
     ``total`` holds the live bytes after each step that changed them, ``peak`` the first step with the most. A band is above the ones
-    before it: ``base`` are the steps from which on its lower edge is at so many bytes; the band without an ``id`` is of ``others`` storages.
+    before it: ``base`` are the steps from which its lower edge is at so many bytes; the band without an ``id`` is of ``others`` storages.
     Counted are storages that the program's tensors have or the graph saved, by their size: not what torch's kernels borrow in between,
     nor what its allocator keeps in reserve. A storage ends at the step at which it was found to be gone.
     """
