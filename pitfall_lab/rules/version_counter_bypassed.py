@@ -35,6 +35,13 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, group)
 
 
+def _says(story: Story, span: Span | None, name: str, saved: Span | None) -> bool:
+    """Whether the statement at ``span`` says the name that the tensor has at ``saved``: a variable of another function is another one."""
+    said = name in re.findall(r"[\w.]+", statement_text(story, span, 500).replace(".data", " "))
+    functions = [story.program.function(node) if (node := story.program.at(place)) else None for place in (span, saved)]
+    return said and ("." in name or functions[0] is functions[1])
+
+
 def _first(cause: StaleRead) -> int | None:
     return cause.changed_at[0] if cause.changed_at else None
 
@@ -74,8 +81,11 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
         en=f"The gradient of {leaf.en} is wrong: {got} where {meant} was meant", zh=f"{leaf.zh} 的梯度是错的：得到 {got}，本应是 {meant}"
     )
     here = at_line(story, span)
-    named = what.en.strip("`") in re.findall(r"[\w.]+", statement_text(story, span, 500).replace(".data", " "))
-    written = what if named or "`" not in what.en else T(en=f"the memory of {what.en}", zh=f"{what.zh} 的内存")
+    saved = story.span(cause.saved_at)
+    named = _says(story, span, what.en.strip("`"), saved)
+    then = at_line(story, saved)
+    of = what if saved in (None, span) else T(en=f"{what.en} of {then.en}", zh=f"{then.zh}的 {what.zh}")
+    written = what if named or "`" not in what.en else T(en=f"the memory of {of.en}", zh=f"{of.zh} 的内存")
     return RULE.finding(
         span or story.span(backward),
         changed if changed is not None else harm.step,

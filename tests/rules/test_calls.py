@@ -57,3 +57,48 @@ def test_the_call_that_reached_the_saving_line_is_named(layout: str, shop: Works
     (finding,) = find(shop.trace(Subject(source, "program.py")))
     related = {role: [r.span.line for r in finding.related if r.role == role and r.span] for role in ("saved", "forward")}
     assert related == {"saved": [11], "forward": lines}
+
+
+BUFFER = """\
+import numpy as np
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.enter(x)
+
+
+class Reader:
+    def __init__(self):
+        self.pictures = np.zeros((2, 4), np.float32)
+        self.read_so_far = 0
+
+    def read(self):
+        for picture in self.pictures:
+            x = self.read_so_far
+            picture[0] = x
+            self.read_so_far += 1
+        return torch.from_numpy(self.pictures)
+
+
+reader = Reader()
+loss = Net()(reader.read()).square().mean()
+following = reader.read()
+loss.backward()
+"""
+
+
+def test_a_name_of_another_function_is_said_with_its_line_and_rows_of_an_array_are_not_copied(shop: Workshop) -> None:
+    (finding,) = find(shop.trace(Subject(BUFFER, "program.py")))
+    assert finding.rule == "PL301"
+    assert "line 23 changed the memory of `x` of line 12 without torch noticing" in finding.message.en
+    assert "第 23 行修改了 第 12 行的 `x` 的内存" in finding.message.zh
+    edits = [edit.text for fix in finding.fixes for edit in fix.edits]
+    assert any("from_numpy(self.pictures).clone()" in text or text == ".clone()" for text in edits)
+    assert not any("picture.clone()" in text or "picture.copy()" in text for text in edits)

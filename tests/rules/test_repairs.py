@@ -78,6 +78,7 @@ COPIES = {
         "h = h.clone()\nfor i in range(3):\n    h[i] = 0",
         "for i in range(3):\n    h = h.clone()\n    h[i] = 0",
     ],
+    "for k, h in rows:\n    h[0] = 1": ["for k, h in rows:\n    h = h.clone()\n    h[0] = 1"],  # before the loop there is no h
 }
 
 

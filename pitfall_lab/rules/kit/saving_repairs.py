@@ -8,7 +8,7 @@ from dataclasses import replace
 from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Clash, Story
-from pitfall_lab.rules.kit.syntax import called, is_name, operand, root, written_root
+from pitfall_lab.rules.kit.syntax import binds_name, called, is_name, operand, root, written_root
 from pitfall_lab.trace import Span, T
 
 
@@ -77,6 +77,8 @@ def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
     if statement is None or name is None:
         return []
     text = program.segment(name)
+    if any(binds_name(loop, text) for loop in program.ancestors(statement)):
+        return []  # a loop over an array's rows is there to fill the array: what is written into copies of them is lost
     return [
         Fix(
             T(en=f"Write into a copy of the array `{text}`", zh=f"写入数组 `{text}` 的副本"),

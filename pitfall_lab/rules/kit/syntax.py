@@ -171,6 +171,11 @@ def written_root(statement: ast.stmt) -> ast.expr | None:
     return name if name is not None and is_name(name) and not _is_constant_name(name) else None
 
 
+def binds_name(loop: ast.AST, name: str) -> bool:
+    """Whether ``name`` is what a ``for`` loop gives a value in each round."""
+    return isinstance(loop, ast.For) and any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(loop.target))
+
+
 def _is_constant_name(name: ast.expr) -> bool:
     return isinstance(name, ast.Name) and name.id in MODULES
 

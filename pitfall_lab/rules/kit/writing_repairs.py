@@ -12,6 +12,7 @@ from pitfall_lab.rules.kit.syntax import (
     METHOD_OPERATORS,
     ONLY_IN_PLACE,
     OPERATORS,
+    binds_name,
     called,
     is_bypass,
     is_name,
@@ -34,8 +35,10 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
     if node is None or statement is None:
         return []
     found: list[Fix | None] = [new_value(program, node, statement), returned(program, node, statement)]
-    found += flags(program, node, story.event(step))
-    found += copies_before(program, statement)
+    event = story.event(step)
+    found += flags(program, node, event)
+    if event is None or event.op != "numpy":  # an array has no clone()
+        found += copies_before(program, statement)
     return found
 
 
@@ -200,14 +203,10 @@ def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
         return []
     text = program.segment(name)
     bypassed = _without_data(program, statement, name)
-    places = [
-        statement,
-        *(
-            a
-            for a in program.ancestors(statement)
-            if isinstance(a, (ast.For, ast.While)) and program.function(a) is program.function(statement)
-        ),
-    ]
+    around = (a for a in program.ancestors(statement) if isinstance(a, (ast.For, ast.While)))
+    loops = [a for a in around if program.function(a) is program.function(statement)]
+    binds = next((at for at, loop in enumerate(loops) if binds_name(loop, text)), len(loops))  # before that loop, the name is another thing
+    places = [statement, *loops[:binds]]
     fixes = []
     for place in reversed(places):
         assert isinstance(place, ast.stmt)
