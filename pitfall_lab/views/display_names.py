@@ -39,7 +39,7 @@ def _tensors(facts: Facts) -> dict[str, str]:
     for label in facts.tensors:
         name = facts.tensor(label).get("name")
         if name:
-            out[label] = _bare(str(name))
+            out[label] = written(str(name))
     for label, history in facts.tensors.items():
         for grad in {record["grad"] for _, record in history if record and isinstance(record.get("grad"), str)}:
             out.setdefault(grad, f"{out.get(label, label)}.grad")
@@ -48,15 +48,15 @@ def _tensors(facts: Facts) -> dict[str, str]:
     used = used_names(facts.trace, facts.tensors.keys() - out.keys())
     for label, history in facts.tensors.items():
         if label in used:
-            out[label] = _bare(used[label])
+            out[label] = written(used[label])
         elif label not in out:
             out[label] = _made_by(facts, label, history[0][0]) or label
     return out
 
 
-def _bare(name: str) -> str:
-    """The name without ``self.``: ``head.weight`` for ``self.head.weight``."""
-    return name.removeprefix("self.")
+def written(name: str) -> str:
+    """A name as the program would write it, without ``self.``: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name.removeprefix("self."))
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypedDict
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.trace.state_types import Cells, Text
 from pitfall_lab.trace.text import cells_text, source_lines
-from pitfall_lab.views.display_names import PLAIN
+from pitfall_lab.views.display_names import PLAIN, written
 from pitfall_lab.views.label_history import Facts
 
 MOMENTS = 4
@@ -297,9 +297,11 @@ class _Board:
 
     def _names_of(self, labels: list[str], step: int) -> list[str]:
         """The program's names for a storage; the expression that made it only if it has no name."""
-        named = [n for t in labels for n in ([self.given[t]] if t in self.given else self.facts.tensor(t, step).get("names") or ())]
-        found = [str(name).removeprefix("self.") for name in named] or [self.names[t] for t in self._plain(labels) if t in self.names]
-        return list(dict.fromkeys(map(_written, found)))
+        named = [
+            n for t in labels for n in ([self.given[t]] if t in self.given else map(written, self.facts.tensor(t, step).get("names") or ()))
+        ]
+        found = named or [self.names[t] for t in self._plain(labels) if t in self.names]
+        return list(dict.fromkeys(found))
 
     def _plain(self, labels: list[str]) -> list[str]:
         """Of tensors that no variable held, the oldest one that is used under a name, else the oldest."""
@@ -409,7 +411,7 @@ class _Board:
             "skipped": skipped,
             "cut": {"step": cut.step, "line": self.facts.line(cut.step), "code": self.facts.code(cut.step)},
             "behind": self.names.get(behind or "", ""),
-            "lost": [_written(self.names.get(label, label)) for label in lost[:4]],
+            "lost": [self.names.get(label, label) for label in lost[:4]],
             "more": max(0, len(lost) - 4),
             "moments": [],
             "about": [s for s in (self.facts.tensor(t).get("storage") for t in [behind, *cut.results, *lost[:4]]) if s],
@@ -545,11 +547,6 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
         return None
     numbers = [v for v in cells if isinstance(v, (int, float))]
     return numbers if len(numbers) == len(cells) else None
-
-
-def _written(name: str) -> str:
-    """A name as the program would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
 
 
 def _few(beats: list[Beat]) -> list[Beat]:

@@ -101,7 +101,7 @@ function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: Ex
   if (keeper.freed !== null && at > keeper.freed) part.classList.add("pl-gone");
   if (at === keeper.to) {
     part.classList.add("pl-needs");
-    part.append(h("span", {}, moment.role === "raised" ? mark("raised") : mark("wrong"), node, " ", needs(keeper, model)));
+    part.append(h("span", {}, moment.role === "raised" ? mark("raised") : mark("wrong"), " ", node, " ", needs(keeper, model)));
   }
   return part;
 }

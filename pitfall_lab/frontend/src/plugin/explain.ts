@@ -16,7 +16,11 @@ const lastRun = new WeakMap<object, Cell>();
 
 export function rememberRuns(): void {
   NotebookActions.executed.connect((_, { notebook, cell }) => {
-    if (cell.model.type === "code") lastRun.set(notebook, cell);
+    if (cell.model.type !== "code") return;
+    lastRun.set(notebook, cell);
+    // Run again by Shift+Enter, the page is still where the old output ended. Whoever types in a cell meanwhile is left alone.
+    if (sourceOf(cell).trimStart().startsWith(MAGIC) && notebook.mode === "command")
+      void bringIntoSight(cell as CodeCell, () => false, true);
   });
 }
 
@@ -74,12 +78,14 @@ async function run(cell: CodeCell, code: string, context: ISessionContext): Prom
 }
 
 /** A traceback may stand above the Explorer: whoever asked for an explanation should not have to look for it, nor click before its keys work. */
-async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean): Promise<void> {
+async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean, onlyIfAbove = false): Promise<void> {
   for (let tries = 0; tries < 40 && !cell.isDisposed; tries += 1) {
     const explorer = cell.outputArea.node.querySelector("[data-lm-suppress-shortcuts]");
     if (explorer) {
       if (stillWaiting()) explorer.shadowRoot?.querySelector<HTMLElement>("[data-home]")?.focus({ preventScroll: true });
-      return explorer.scrollIntoView({ block: "start" });
+      const edge = explorer.closest(".jp-WindowedPanel-outer")?.getBoundingClientRect().top ?? 0;
+      if (!onlyIfAbove || explorer.getBoundingClientRect().top < edge) explorer.scrollIntoView({ block: "start" });
+      return;
     }
     await new Promise((resolve) => window.setTimeout(resolve, 100));
   }
