@@ -165,7 +165,7 @@ KNOWN = (
     ),
 )
 _OTHER = T(en="this error comes from inside torch.", zh="这个错误来自 torch 内部。")
-_MORE = T(en=" More: !pitfall-lab explain {rule}", zh=" 详见：!pitfall-lab explain {rule}")
+_MORE = T(en=" More: %pitfall explain {rule}", zh=" 详见：%pitfall explain {rule}")
 _AGAIN = T(
     en="To see where it came from, put %%pitfall on the first line and run the cell again; {how}.",
     zh="想看它从哪里来，请在单元格第一行加上 %%pitfall 再运行一次；{how}。",

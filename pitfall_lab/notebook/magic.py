@@ -30,11 +30,20 @@ if TYPE_CHECKING:
     from pitfall_lab.verify import Session
 
 MAGIC = "%%pitfall"
+HELP = ("-h", "--help", "help", "?")
 HINT = "application/vnd.pitfall-lab.hint+json"
 """A hint as the JupyterLab extension draws it; elsewhere its plain text is shown."""
 _SWITCH = T(
-    en="pitfall_lab did not understand this: {reason}. Usage: %pitfall on|off [--language en|zh]",
-    zh="pitfall_lab 看不懂：{reason}。用法：%pitfall on|off [--language en|zh]",
+    en="pitfall_lab did not understand this: {reason}. Usage: %pitfall on|off [--language en|zh], %pitfall explain RULE",
+    zh="pitfall_lab 看不懂：{reason}。用法：%pitfall on|off [--language en|zh]，%pitfall explain RULE",
+)
+_HELP = T(
+    en="%%pitfall on the first line of a cell runs the cell, watched, and shows below it what happened to its tensors.\n"
+    "%pitfall on does so with every cell that uses torch, until %pitfall off. %pitfall explain PL101 prints the page of a rule.\n"
+    "Both take --language en|zh.",
+    zh="单元格第一行写 %%pitfall：在观察下运行此单元格，并在下面显示张量发生了什么。\n"
+    "%pitfall on 对每个使用 torch 的单元格都这样做，直到 %pitfall off。%pitfall explain PL101 显示一条规则的说明。\n"
+    "两者都可加 --language en|zh。",
 )
 _ON = T(
     en="pitfall_lab records every cell that uses torch from now on; %pitfall off ends it.",
@@ -105,6 +114,21 @@ def switched(line: str) -> argparse.Namespace:
         return parser.parse_args(shlex.split(line))
     except ValueError as error:
         raise _Usage(str(error)) from error
+
+
+def explain(line: str) -> None:
+    """``%pitfall explain PL101``: print the page of a rule, in whatever environment the kernel is."""
+    from pitfall_lab.cli import Refusal
+    from pitfall_lab.commands import explain as command
+
+    parser = _Parser(prog="%pitfall explain", add_help=False)
+    command.add_arguments(parser)
+    try:
+        command.run(parser.parse_args(shlex.split(line)))
+    except ValueError as error:
+        raise _Usage(str(error)) from error
+    except Refusal as refusal:
+        print(refusal)
 
 
 def without_magic(lines: list[str]) -> list[str]:
@@ -178,8 +202,18 @@ class Watcher:
         self._shell.run_cell(f"{MAGIC} {line}\n{cell}")
 
     def _switch(self, line: str) -> None:
-        """``%pitfall on`` records every cell that uses torch, as ``%%pitfall`` does one; ``%pitfall off`` ends it."""
+        """``%pitfall on`` records every cell that uses torch, as ``%%pitfall`` does one; ``%pitfall off`` ends it.
+
+        ``%pitfall explain PL101`` prints the page of a rule, and ``%pitfall --help`` what there is.
+        """
+        first, _, rest = line.strip().partition(" ")
+        if first in HELP:
+            print(_HELP.say(self._language))
+            return
         try:
+            if first == "explain":
+                explain(rest)
+                return
             wanted = switched(line)
         except _Usage as problem:
             self._say(_SWITCH, str(problem), "en")
@@ -200,8 +234,12 @@ class Watcher:
         if self._session is not None or not (is_magic or self._is_recorded(raw, info)):
             return
         self._wanted, self._automatic = True, not is_magic
+        words = first[len(MAGIC) :] if is_magic else f"--language {self._language}"
+        if words.strip() in HELP:
+            print(_HELP.say(self._language))
+            return
         try:
-            wanted = options(first[len(MAGIC) :] if is_magic else f"--language {self._language}")
+            wanted = options(words)
         except _Usage as problem:
             self._say(_UNREADABLE, str(problem), "en")
             return

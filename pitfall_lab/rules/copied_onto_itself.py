@@ -72,8 +72,8 @@ def _finding(story: Story, copy: Event, update: int) -> Finding:
     return RULE.finding(
         place, update,
         T(
-            en=f"{capital(here.en)} copies {what.en} onto itself: the two models are one, so what was to lag behind always moves along.",
-            zh=f"{here.zh}把 {what.zh} 复制到它自己身上：两个模型其实是一个，本应滞后的那个总是跟着一起动。",
+            en=f"{capital(here.en)} copies {what.en} onto itself: both are one memory, so what was to stay or lag behind moves along.",
+            zh=f"{here.zh}把 {what.zh} 复制到它自己身上：两者其实是同一块内存，本应不变或滞后的总是跟着一起动。",
         ),
         T(
             en=f"Source and target of `{code}` are the same memory.{twice.en} Each update changes both, and copying changes nothing.",

@@ -17,6 +17,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
 LOSSES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
@@ -30,6 +31,8 @@ UNCOUNTED = {"float", "double", "half", "long", "int", "to", "type", "logical_no
 COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
 POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
+LONGEST = 48
+"""So many letters of a call stand for its result."""
 FURTHER = 60
 """So many calls after a product are looked at."""
 OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
@@ -183,7 +186,7 @@ def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
 
 
 def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
-    names = _operand_name(story, column, event.step), _operand_name(story, row, event.step)
+    names = _operand_name(story, event, column), _operand_name(story, event, row)
     shapes = story.shape(column, event.step) or (), story.shape(row, event.step) or ()
     count = _size(shapes[1])
     related = tuple(
@@ -193,6 +196,7 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     )
     values = _values(story, event, column, row)
     facts = [Fact("column", column, story.by(event.step)), Fact("row", row, story.by(event.step)), Fact("pairs", count * count, "modelled")]
+    facts.append(Fact("operands", tuple(name.en.removeprefix("the result of ").strip("`") for name in names), "modelled"))
     facts += [Fact("loss", values[0], story.by(event.step)), Fact("meant", values[1], "modelled")] if values else []
     return RULE.finding(
         event.span,
@@ -205,9 +209,20 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     )
 
 
-def _operand_name(story: Story, label: str, step: int) -> T:
-    """The operand's name, or the expression that made it."""
-    return called(story, label, None, step, (story.tensor(label, step) or {}).get("born"))
+def _operand_name(story: Story, event: Event, label: str) -> T:
+    """The operand's name, or the expression that made it; of what another function made, the call of it: ``model(x)``."""
+    born = (story.tensor(label, event.step) or {}).get("born")
+    given = written_as(story, event, label)
+    if isinstance(given, ast.Call) and story.name(label, event.step) is None:
+        text = " ".join(story.program.segment(given).split())
+        if len(text) <= LONGEST and _function(story, born) is not _function(story, event.step):
+            return T(en=f"the result of `{text}`", zh=f"`{text}` 的结果")
+    return called(story, label, None, event.step, born)
+
+
+def _function(story: Story, step: int | None) -> ast.AST | None:
+    node = story.program.at(story.span(step))
+    return story.program.function(node) if node is not None else None
 
 
 def _shown(shape: tuple[int, ...]) -> str:

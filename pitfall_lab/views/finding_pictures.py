@@ -474,7 +474,8 @@ class _Board:
             return None
         step = finding.get("step")
         event = self._event(step)
-        one, other = (self._operand(str(label), step) for label in pair)
+        called = known.get("operands") or tuple(self.names.get(str(label), str(label)) for label in pair)
+        one, other = (self._operand(str(label), step, str(name)) for label, name in zip(pair, called, strict=True))
         if event is None or not one["shape"] or not other["shape"]:
             return None
         count = other["shape"][-1]
@@ -496,11 +497,11 @@ class _Board:
             "about": [s for s in (one["storage"], other["storage"]) if s],
         }
 
-    def _operand(self, label: str, step: int | None) -> TableSide:
+    def _operand(self, label: str, step: int | None, name: str) -> TableSide:
         tensor = self.facts.tensor(label, step)
         storage = tensor.get("storage")
         cells = self._cells(storage, step) if step is not None else None
-        return {"name": self.names.get(label, label), "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
+        return {"name": name, "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
         """The number that the line computes, and the intended one where it can be computed from the differences."""
@@ -552,11 +553,19 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
 def _few(beats: list[Beat]) -> list[Beat]:
     """At most ``MOMENTS`` of the moments: of many changes only the first and the last."""
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
+    placed = [beat for beat, after in zip(placed, [*placed[1:], None], strict=True) if after is None or not _goes_on(beat, after)]
     if len(placed) <= MOMENTS:
         return placed
     chosen = [beat for beat in placed if beat["role"] != "other"] or placed
     middle = chosen[1:-1]
     return [chosen[0], *middle[: MOMENTS - 2], chosen[-1]] if len(chosen) > MOMENTS else chosen
+
+
+def _goes_on(beat: Beat, after: Beat) -> bool:
+    """Whether one statement writes again at once: ``h.mul_(2).add_(1)`` is one change."""
+    if beat["step"] is None or after["step"] is None or beat["role"] != "changed" or after["role"] != "changed":
+        return False
+    return (beat["source"], beat["line"]) == (after["source"], after["line"]) and after["step"] - beat["step"] <= 2
 
 
 def _mark_changes(columns: list[Moment]) -> None:

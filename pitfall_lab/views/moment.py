@@ -170,6 +170,7 @@ def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
         "step": 0,
         "steps": [],
         "op": "",
+        "sign": "∘",
         "node": None,
         "line": None,
         "code": " ∘ ".join(str(facts.tensor(t).get("name") or t) for t in tensors),

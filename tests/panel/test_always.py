@@ -43,3 +43,15 @@ def test_what_is_not_understood_changes_nothing_and_gets_one_sentence(shown, cap
     assert "Usage: %pitfall on|off" in capsys.readouterr().out
     notebook.run("import torch\ntorch.ones(3)")
     assert below == []
+
+
+def test_the_page_of_a_rule_and_help_come_without_any_command_on_the_path(shown, capsys):
+    notebook, below = shown
+    notebook.run("%pitfall explain PL101")
+    assert capsys.readouterr().out.startswith("# PL101 saved-tensor-overwritten")
+    notebook.run("%pitfall explain PL1O1")
+    assert "Did you mean PL101?" in capsys.readouterr().out
+    notebook.run("%%pitfall --help\n1")
+    notebook.run("%pitfall --help")
+    assert capsys.readouterr().out.count("runs the cell, watched") == 2
+    assert below == []

@@ -199,3 +199,15 @@ def test_a_place_counts_code_points_for_people_and_utf16_for_browsers() -> None:
     assert (place.column, place.end_column) == (9, 17)
     assert place.utf16 == (10, 18)
     assert program.segment(program.tree.body[1]) == "h = f(名)"  # type: ignore[union-attr]
+
+
+def test_of_a_chain_of_writes_the_whole_becomes_a_new_value() -> None:
+    program = Program("import torch\nh.mul_(2).add_(x)\n")
+    assert program.tree
+    statement = program.tree.body[1]
+    assert isinstance(statement, ast.Expr)
+    assert isinstance(statement.value, ast.Call)
+    assert isinstance(statement.value.func, ast.Attribute)
+    fix = new_value(program, statement.value.func.value, statement)
+    assert fix is not None
+    assert apply(program.text, fix.edits) == "import torch\nh = h.mul(2).add(x)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Edit, Fix
 from pitfall_lab.rules.kit.source import Program, merge
@@ -49,10 +50,18 @@ def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | Non
     call = _written_call(node, statement)
     if call is None:
         return None
-    if isinstance(statement, ast.Expr) and statement.value is call:
-        return _statement_call(program, statement, call)
+    if isinstance(statement, ast.Expr) and isinstance(whole := statement.value, ast.Call) and call in _chain(whole):
+        return _statement_call(program, statement, whole)  # of h.mul_(2).add_(1) only the whole is worth a name
     changes = _plain_names(program, call)
     return _out_of_place(program.splice(*changes), program.segment(receiver(call) or call)) if changes else None
+
+
+def _chain(call: ast.Call) -> Iterator[ast.AST]:
+    """A call, and the calls of in-place methods that it is made on: ``h.mul_(2).add_(1)``, ``h.mul_(2)``."""
+    node: ast.AST | None = call
+    while isinstance(node, ast.Call) and writes(node):
+        yield node
+        node = node.func.value if isinstance(node.func, ast.Attribute) else None
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:

@@ -38,11 +38,12 @@ class BroadcastResult(TypedDict):
 
 
 class BroadcastCase(TypedDict):
-    """One expression whose operands have different shapes. ``clash`` are the dimensions in which they do not fit."""
+    """One expression whose operands have different shapes; ``sign`` stands between them, ``clash`` are the dimensions that do not fit."""
 
     step: int
     steps: list[int]
     op: str
+    sign: str
     line: int | None
     code: str
     result: BroadcastResult
@@ -171,6 +172,13 @@ def base_name(event: Event) -> str:
     return event.name.strip("_")
 
 
+SIGNS = {
+    "add": "+", "sub": "−", "subtract": "−", "mul": "×", "multiply": "×", "div": "÷", "divide": "÷", "true_divide": "÷",
+    "eq": "=", "ne": "≠", "lt": "<", "le": "≤", "gt": ">", "ge": "≥", "and": "∧", "or": "∨", "xor": "⊻",
+}  # fmt: skip
+"""How an operation is written between its operands; all others stand under one sign."""
+
+
 def _case(event: Event, facts: Facts) -> BroadcastCase | None:
     name = base_name(event)
     tensors = [o.label for o in event.operands if o.label in facts.tensors]
@@ -186,6 +194,7 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
         "step": event.step,
         "steps": [],
         "op": event.name,
+        "sign": "∘" if "alpha" in facts.code(event.step) else SIGNS.get(name, "∘"),
         "line": event.span.line if event.span else None,
         "code": facts.code(event.step),
         "result": {

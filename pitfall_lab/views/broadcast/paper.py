@@ -98,7 +98,7 @@ def _tables(sheet: Axes, case: BroadcastCase, y: float) -> None:
     middle, x = y + rows * (TALL + 0.06) / 2, 0.3
     for number, operand in enumerate(case["operands"]):
         if number:
-            print_style.write(sheet, x - 0.3, middle, "∘", ha="center", size=print_style.TEXT)
+            print_style.write(sheet, x - 0.3, middle, case["sign"], ha="center", size=print_style.TEXT)
         own = ([1, 1, *operand["shape"]])[-2:]
         for r, c in product(range(rows), range(columns)):
             index = min(r, own[0] - 1) * own[1] + min(c, own[1] - 1)

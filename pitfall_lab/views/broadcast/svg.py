@@ -100,7 +100,7 @@ def _grids(canvas: Canvas, case: BroadcastCase, facts: Facts, y: float) -> tuple
     x = 24.0
     for number, operand in enumerate(case["operands"]):
         if number:
-            canvas.text(x - 14, y + rows * 11 + 4, "∘", "t b", "middle")
+            canvas.text(x - 14, y + rows * 11 + 4, case["sign"], "t b", "middle")
         _grid(canvas, operand, facts, (x, y), (rows, columns))
         x += columns * 36 + 30
     cells = case["result"]["cells"]

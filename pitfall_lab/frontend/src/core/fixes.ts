@@ -95,7 +95,7 @@ export class Fixes {
           "p",
           { class: "pl-nothing" },
           model.t(
-            "No single edit that was tried repairs this. What the picture shows says where to change it.",
+            "No single edit was found that repairs this. What the picture shows says where to change it.",
             "没有找到一处能修好它的改动；上面的图说明了应在哪里修改。",
           ),
         ),

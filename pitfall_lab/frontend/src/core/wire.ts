@@ -443,11 +443,12 @@ export interface ComparedSide {
   stopped: Text | null;
 }
 
-/** One expression whose operands have different shapes. `clash` are the dimensions in which they do not fit. */
+/** One expression whose operands have different shapes; `sign` stands between them. `clash` are the dimensions in which they do not fit. */
 export interface BroadcastCase {
   step: number;
   steps: number[];
   op: string;
+  sign: string;
   line: number | null;
   code: string;
   result: BroadcastResult;

@@ -138,7 +138,7 @@ function grids(one: Case, model: Model): HTMLElement {
   const marks: HTMLElement[][] = [];
   const line = h("div", { class: "v-row" });
   one.operands.forEach((side, index) => {
-    if (index) line.append(h("span", { "aria-hidden": "true" }, "∘"));
+    if (index) line.append(h("span", { "aria-hidden": "true" }, one.sign));
     const [cells, grid] = mini(rows, columns, side, model);
     marks.push(cells);
     line.append(grid);
@@ -229,6 +229,7 @@ export function meet(shapes: number[][]): Case {
     step: 0,
     steps: [],
     op: "",
+    sign: "∘",
     line: null,
     code: shapes.map(shape).join(" ∘ "),
     result: { label: null, shape: common, reduced: false, cells },
