@@ -72,7 +72,7 @@ function mountModules(root: HTMLElement, model: Model, scene: GraphScene): Mount
       .map((one) =>
         h(
           "button",
-          { class: "v-link", "aria-current": one === key ? "location" : "false", click: () => open(one) },
+          { class: "v-link", "aria-current": one === key && "location", click: () => open(one) },
           one.replaceAll("/", ".") || model.t("model", "模型"),
         ),
       );
