@@ -35,11 +35,15 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, group)
 
 
-def _says(story: Story, span: Span | None, name: str, saved: Span | None) -> bool:
-    """Whether the statement at ``span`` says the name that the tensor has at ``saved``: a variable of another function is another one."""
-    said = name in re.findall(r"[\w.]+", statement_text(story, span, 500).replace(".data", " "))
+def _names_it(story: Story, span: Span | None, name: str, saved: Span | None) -> bool:
+    """Whether the statement at ``span`` has this name of the tensor, and not a variable of another function that is called so too."""
     functions = [story.program.function(node) if (node := story.program.at(place)) else None for place in (span, saved)]
-    return said and ("." in name or functions[0] is functions[1])
+    is_its_own = "." in name or functions[0] is functions[1] or not _has(story, saved, name)
+    return is_its_own and _has(story, span, name)
+
+
+def _has(story: Story, span: Span | None, name: str) -> bool:
+    return name in re.findall(r"[\w.]+", statement_text(story, span, 500).replace(".data", " "))
 
 
 def _first(cause: StaleRead) -> int | None:
@@ -82,9 +86,10 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     )
     here = at_line(story, span)
     saved = story.span(cause.saved_at)
-    named = _says(story, span, what.en.strip("`"), saved)
+    name = what.en.strip("`")
+    named = _names_it(story, span, name, saved)
     then = at_line(story, saved)
-    of = what if saved in (None, span) else T(en=f"{what.en} of {then.en}", zh=f"{then.zh}的 {what.zh}")
+    of = what if saved in (None, span) or not _has(story, saved, name) else T(en=f"{what.en} of {then.en}", zh=f"{then.zh}的 {what.zh}")
     written = what if named or "`" not in what.en else T(en=f"the memory of {of.en}", zh=f"{of.zh} 的内存")
     return RULE.finding(
         span or story.span(backward),

@@ -420,7 +420,7 @@ export interface Fold {
   times: number;
 }
 
-/** A change of the program that can be tried: the `id` by which the browser asks for it, and its title. */
+/** A change of the program that can be tried: the `id` by which the browser requests it, and its title. */
 export interface Offered {
   id: string;
   title: Text;
@@ -443,7 +443,7 @@ export interface ComparedSide {
   stopped: Text | null;
 }
 
-/** One expression whose operands have different shapes; `sign` stands between them. `clash` are the dimensions in which they do not fit. */
+/** One expression whose operands have different shapes; `sign` stands between them, `clash` are the dimensions that do not fit. */
 export interface BroadcastCase {
   step: number;
   steps: number[];
@@ -474,7 +474,7 @@ export interface CodeMark {
   text: Text;
 }
 
-/** A leaf, a node, or a box that stands for several of them (`count`); `x` and `y` are its top left corner. */
+/** A leaf, a node, or a box that represents several of them (`count`); `x` and `y` are its top left corner. */
 export interface Card {
   id: string;
   kind: "leaf" | "node" | "fold" | "skip" | "module";
@@ -533,7 +533,7 @@ export interface Peak {
   bytes: number;
 }
 
-/** One storage, or all that have no band of their own (`id` is empty then); `base` is where it lies, as (step, bytes). */
+/** One storage, or all that have no band of their own (`id` is empty then); `base` is its lower edge, as (step, bytes). */
 export interface Band {
   id: string;
   nbytes: number;
