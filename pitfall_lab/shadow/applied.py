@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -36,6 +37,11 @@ class Harm:
     torch: np.ndarray | None
     meant: np.ndarray | None
     causes: tuple[tuple[Node, Saved], ...]
+
+
+type_of_harmed = 0
+Harmed = WeakKeyDictionary[ShadowTensor, tuple[np.ndarray | None, np.ndarray | None]]
+"""For each leaf whose gradient was silently wrong: the gradient that torch accumulated up to then, and the one that was meant."""
 
 
 class Applied(NamedTuple):

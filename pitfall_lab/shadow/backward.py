@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pitfall_lab.shadow import errors
-from pitfall_lab.shadow.applied import Harm, NodeRun
+from pitfall_lab.shadow.applied import Harm, Harmed, NodeRun
 from pitfall_lab.shadow.dtypes import FLOAT32 as _FLOAT
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
@@ -529,8 +529,13 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
     return found
 
 
-def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]]) -> list[Harm]:
-    """For each tensor filled so far: torch's gradient and the one with unchanged saved values, where they differ."""
+def compare(
+    before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
+) -> list[Harm]:
+    """For each tensor filled so far: torch's gradient and the one with unchanged saved values, where they differ.
+
+    What was meant for a gradient that an earlier backward had harmed counts from what was meant then.
+    """
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None
@@ -538,6 +543,11 @@ def compare(before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, c
             continue
         start = before.get(key)
         torch = gradient.array if start is None else plus(start, gradient.array)
+        was, then = harmed.get(leaf, (None, None))
+        if start is not None and was is not None and np.array_equal(start, was, equal_nan=True):
+            start = then
         wanted = meant if start is None else plus(start, meant)
+        if torch is not None:
+            harmed[leaf] = torch.copy(), wanted  # .grad may be this very array, which the next backward writes
         harms.append(Harm(leaf, torch, wanted, tuple(causes)))
     return harms

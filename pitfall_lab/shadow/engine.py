@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
-from pitfall_lab.shadow.applied import Applied, Arrived, Harm, NodeRun, Record
+from pitfall_lab.shadow.applied import Applied, Arrived, Harm, Harmed, NodeRun, Record
 from pitfall_lab.shadow.dtypes import FLOAT32, Device, DType, set_default_float
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled
 from pitfall_lab.shadow.graph import Edge, Graph, Node, Saved
@@ -92,6 +92,7 @@ class Engine:
         self.ran: list[NodeRun] = []
         self.passed: list[Node] = []
         self.harms: list[Harm] = []
+        self.harmed: Harmed = WeakKeyDictionary()
         self.warnings: list[str] = []
         self.arrived: list[Arrived] = []
         self.pauses_for_user_code = False

@@ -286,6 +286,17 @@ def without_imaginary(array: Any, dtype: Any) -> Any:
     return array.real if array.dtype.kind == "c" and np.dtype(dtype).kind in "fiu" else array
 
 
+def average(array: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """NumPy's mean; NaN without numbers, of which NumPy warns, and that warning would reach the learner's program.
+
+    >>> float(average(np.ones((0, 2))))
+    nan
+    """
+    if array.size:
+        return array.mean(axis=axis, keepdims=keepdims)
+    return np.full_like(np.sum(array, axis=axis, keepdims=keepdims), np.nan)
+
+
 def zeros_like(array: Any) -> Any:
     """Zeros with the shape and strides of the array."""
     return laid_like(np.zeros_like(array), array)

@@ -707,7 +707,7 @@ OPTIMIZERS = ("SGD({p}, lr=0.1)", "SGD({p}, lr=0.1, momentum=0.9)", "Adam({p}, l
 SETTLED = """def settled(net):
     with torch.no_grad():
         for p in net.parameters():
-            p.copy_(torch.linspace(-0.9, 0.7, p.numel()).view(p.shape))
+            p.copy_(torch.linspace(-0.93, 0.71, p.numel()).view(p.shape))
     return net"""
 
 

@@ -404,3 +404,15 @@ gc.enable()
     namespace: dict[str, object] = {}
     trace_program(source, namespace=namespace)
     assert namespace["dead"]
+
+
+def test_what_was_meant_counts_from_what_was_meant_before():
+    trace = trace_program(
+        "import torch\nw = torch.tensor([1.5, 2.0], requires_grad=True)\ny = w * w\nw.detach().numpy()[:1] = 2\n"
+        "for _ in range(3):\n    y.sum().backward(retain_graph=True)\n"
+    )
+    assert [(harm.torch, harm.meant) for harm in trace.harms] == [
+        ([4.0, 4.0], [3.0, 4.0]),
+        ([8.0, 8.0], [6.0, 8.0]),
+        ([12.0, 12.0], [9.0, 12.0]),
+    ]

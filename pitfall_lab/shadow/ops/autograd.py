@@ -193,7 +193,7 @@ def backward_all(e: Engine, tensors: Any, grad_tensors: Any = None, retain_graph
 
     def judge() -> None:
         if rehearsal is not None and not the_pass.altered:
-            e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1])
+            e.harms += compare(before, rehearsal[0], the_pass, rehearsal[1], e.harmed)
 
     return execute(the_pass, judge, judge)
 

@@ -14,6 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import DType
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
+from pitfall_lab.shadow.gradient import average
 from pitfall_lab.shadow.graph import Refusal, Written
 from pitfall_lab.shadow.ops import matmul, pointwise, views
 from pitfall_lab.shadow.ops import reduce as reductions
@@ -66,7 +67,7 @@ def _reduce(values: Any, reduction: str) -> Any:
     if reduction == "none":
         return values
     wide = np.asarray(values, np.float64)
-    return wide.mean() if reduction == "mean" else wide.sum()
+    return average(wide) if reduction == "mean" else wide.sum()
 
 
 def reduced(e: Engine, values: ShadowTensor, reduction: str) -> ShadowTensor:

@@ -13,6 +13,7 @@ import numpy as np
 
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, no_kernel, runtime
+from pitfall_lab.shadow.gradient import average
 from pitfall_lab.shadow.graph import Saved
 from pitfall_lab.shadow.ops import mutate, pointwise, reduce, views
 from pitfall_lab.shadow.ops.building import (
@@ -41,8 +42,8 @@ from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarray, np.ndarray]:
     """The mean and 1 / sqrt(variance + eps), with the reduced dimensions kept."""
     wide = x.astype(np.float64)
-    mean = wide.mean(axis=axes, keepdims=True)
-    return mean, 1 / np.sqrt(((wide - mean) ** 2).mean(axis=axes, keepdims=True) + eps)
+    middle = average(wide, axes, keepdims=True)
+    return middle, 1 / np.sqrt(average((wide - middle) ** 2, axes, keepdims=True) + eps)
 
 
 CONDITION = {np.dtype(np.float64): 4096.0}
@@ -64,7 +65,7 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     """The gradient through mean and variance that were computed from the input itself."""
     if any(np.isinf(x).any() for x in (g, rstd, normal)):
         raise Unmodelled("inf in the gradient of a normalisation: whether it cancels depends on the kernel")
-    return rstd * (g - g.mean(axis=axes, keepdims=True) - normal * (g * normal).mean(axis=axes, keepdims=True))
+    return rstd * (g - average(g, axes, keepdims=True) - normal * average(g * normal, axes, keepdims=True))
 
 
 @op(
@@ -285,7 +286,7 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     ),
 )
 def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
-    """``input / sqrt(mean(input ** 2) + eps)``, composed of other operations."""
+    """``input / sqrt(average(input ** 2) + eps)``, composed of other operations."""
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)
     if (

@@ -15,7 +15,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import FLOAT32, INT64, DType, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import ShadowError, Unmodelled, runtime
-from pitfall_lab.shadow.gradient import dense_array, in_memory_order, laid_like, unsqueezed
+from pitfall_lab.shadow.gradient import average, dense_array, in_memory_order, laid_like, unsqueezed
 from pitfall_lab.shadow.graph import Saved, Written
 from pitfall_lab.shadow.ops.building import (
     Keep,
@@ -313,12 +313,13 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
     count = max(math.prod(before[d] for d in dims) - correction, 0)
 
     def forward(x: np.ndarray) -> np.ndarray:
-        centred = x.astype(np.float64) - np.mean(x, axis=dims, keepdims=True, dtype=np.float64)
+        wide = x.astype(np.float64)
+        centred = wide - average(wide, dims, keepdims=True)
         result = np.sum(centred * centred, axis=dims, keepdims=keepdim) / count
         return np.sqrt(result) if root else result
 
     def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
-        centred = s.self - np.mean(s.self, axis=dims, keepdims=True)
+        centred = s.self - average(s.self, dims, keepdims=True)
         if root:
             g = np.where(s.result == 0, 0, g / (2 * np.where(s.result == 0, 1, s.result)))
         # in this order: the result has the strides of the input
