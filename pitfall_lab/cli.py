@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "lab": ("pitfall_lab.commands.lab", "open JupyterLab on the start notebook"),
     "check": ("pitfall_lab.check.command", "run programs and notebooks and say where they bite, with fixes that were tried"),
-    "explain": ("pitfall_lab.commands.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
+    "explain": ("pitfall_lab.check.explain", "print the page of a rule: what it finds, why torch works like this, and what to do"),
     "saves": ("pitfall_lab.commands.saves", "print what an operation saves for backward, and which later write breaks it"),
     "claims": ("pitfall_lab.commands.claims", "run the programs that decide the chapters' claims on the installed torch"),
     "book": ("pitfall_lab.commands.book", "write the chapters as HTML pages that need no kernel and no network"),

@@ -118,8 +118,8 @@ def switched(line: str) -> argparse.Namespace:
 
 def explain(line: str) -> None:
     """``%pitfall explain PL101``: print the page of a rule, in whatever environment the kernel is."""
+    from pitfall_lab.check import explain as command
     from pitfall_lab.cli import Refusal
-    from pitfall_lab.commands import explain as command
 
     parser = _Parser(prog="%pitfall explain", add_help=False)
     command.add_arguments(parser)

@@ -11,7 +11,7 @@ from pitfall_lab.observe import argument_values, tensor_facts
 from pitfall_lab.observe.recorder import Call, Lane, Recorder, Verdict
 from pitfall_lab.observe.regions import Region
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Span
+from pitfall_lab.trace import Span, T
 
 
 class OtherThreads:
@@ -119,6 +119,13 @@ class _ThreadListener:
     def passed_over(self, region: Region, span: Span | None, _scope: tuple[str, ...]) -> None:
         self._note(region.name, span)
         self._other_threads.happened = True
+
+    def paused(self, _reason: T, _span: Span | None) -> None:
+        """Nothing to do: these calls are not recorded."""
+
+    def goes_on(self, _span: Span | None) -> bool:
+        """A recording without a limit never pauses."""
+        return True
 
     def missed(self, _span: Span | None) -> None:
         """After the observation of this thread has failed, it still uses torch."""

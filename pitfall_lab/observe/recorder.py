@@ -149,8 +149,14 @@ class Listener(Protocol):
     def stopped(self, cause: Cause, reason: T, span: Span | None) -> None:
         """Called when the recording ends early, at ``span`` if known; the program continues. Must not raise."""
 
+    def paused(self, reason: T, span: Span | None) -> None:
+        """Called when the recording pauses at a limit. Must not raise."""
+
+    def goes_on(self, span: Span | None) -> bool:
+        """Called while the recording pauses, before a call from ``span``: whether recording goes on with it."""
+
     def missed(self, span: Span | None) -> None:
-        """Called for a call that the program makes after the recording has ended."""
+        """Called for a call that the program makes after the recording has ended, or while it pauses."""
 
 
 class Recorder(TorchFunctionMode):
@@ -160,8 +166,8 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self._listener = listener
         self._sources = sources
-        self._stopped = self._is_aside = self._is_on = False
-        """``_is_aside``: no call may take the fast path, because the recording has ended or torch is inside a region or a backward."""
+        self._stopped = self._is_paused = self._is_aside = self._is_on = False
+        """``_is_aside``: no call may take the fast path: the recording has ended or pauses, or torch is inside a region or a backward."""
         self._names: dict[Any, tuple[str, bool]] = {}
         self._lane = listener.lane
         self._sites: dict[tuple[int, int], Site] = {}
@@ -225,7 +231,7 @@ class Recorder(TorchFunctionMode):
                     BaseException.with_traceback(error, clean_traceback(error.__traceback__))
                     raise
                 try:
-                    if not self._stopped:
+                    if not (self._stopped or self._is_paused):
                         lane.after(ahead, result)
                 except Exception as error:
                     self.stop(error, site.span)
@@ -300,7 +306,11 @@ class Recorder(TorchFunctionMode):
             push_mode(mode)
 
     def stop(self, error: Exception, span: Span | None = None) -> None:
-        """End the recording because of an error in this package or a limit; the program continues."""
+        """End the recording because of an error in this package, or pause it at a limit; the program continues."""
+        if isinstance(error, Enough) and error.only_pauses and not self._stopped:
+            self._is_paused = self._is_aside = True
+            self._listener.paused(error.why, span)
+            return
         self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
 
     def decline(self, reason: T) -> None:
@@ -323,7 +333,7 @@ class Recorder(TorchFunctionMode):
     def _begin(
         self, func: Callable[..., Any], kinds: Any, args: tuple[Any, ...], kwargs: dict[str, Any], caller: FrameType
     ) -> tuple[Call | None, Verdict]:
-        if self._stopped:
+        if self._stopped or (self._is_paused and not self._goes_on(func, caller)):
             self._miss(func, caller)
             return None, Verdict.RUN
         span = None
@@ -359,6 +369,19 @@ class Recorder(TorchFunctionMode):
             self.stop(error, span)
             self._miss(func, caller)
             return None, Verdict.RUN
+
+    def _goes_on(self, func: Any, caller: FrameType) -> bool:
+        """Whether the paused recording goes on with this call, which the program makes at a line that is new."""
+        if self._backward_frame is not None or self._opened or regions.possible():
+            return False
+        try:
+            with unseen():
+                frame = None if is_quiet(name_of(func)) else self._sources.user_frame(caller)
+                self._is_paused = frame is None or not self._listener.goes_on(self._sources.span(frame))
+        except Exception as error:
+            self._end("failure", reason_of(error))
+        self._look_aside()
+        return not (self._is_paused or self._stopped)
 
     def _given(self, caller: FrameType, parameter: Any) -> None:
         """Notify the listener if ``parameter`` is read because an optimizer receives it."""
@@ -413,10 +436,10 @@ class Recorder(TorchFunctionMode):
             self._look_aside()
 
     def _look_aside(self) -> None:
-        self._is_aside = self._stopped or self._in_region or self._backward_frame is not None
+        self._is_aside = self._stopped or self._is_paused or self._in_region or self._backward_frame is not None
 
     def _guarded(self, tell: Callable[..., None], *args: Any, span: Span | None) -> None:
-        if self._stopped:
+        if self._stopped or self._is_paused:
             return
         try:
             tell(*args)
@@ -563,6 +586,9 @@ def _never(*_: Any) -> bool:
 
 class Enough(Exception):
     """Raised by a listener to end the recording; ``why`` gives the reason, in words for the learner."""
+
+    only_pauses = False
+    """Whether the recording may go on later."""
 
     def __init__(self, why: T) -> None:
         super().__init__(why.en)

@@ -42,9 +42,9 @@ def nothing_found(trace: Trace) -> T:
     said = seen(trace)
     if not trace.calls:
         return T(en="no call to torch was seen", zh="没有看到对 torch 的调用")
-    if trace.stopped is not None:
+    if trace.stopped is not None and not _went_on(trace):
         return T(en=f"nothing found in what was seen before that: {said.en}", zh=f"在此之前看到的部分没有发现问题：{said.zh}")
-    if trace.unseen:
+    if trace.unseen or trace.stopped is not None:
         return T(en=f"nothing found in what was seen: {said.en}", zh=f"在看到的部分没有发现问题：{said.zh}")
     comma, verb = ("," if trace.reach.lines else ""), "was" if trace.calls == 1 else "were"
     return T(en=f"nothing found: {said.en}{comma} {verb} seen", zh=f"没有发现问题：看到了 {said.zh}")
@@ -65,7 +65,8 @@ def stop(trace: Trace, place: Place = str) -> T | None:
     if note is None:
         return None
     said, reach = seen(trace), trace.reach
-    en, zh = f"{note.en} Seen before that: {said.en}.", f"{note.zh}此前看到：{said.zh}。"
+    before = T(en="Seen in all", zh="一共看到") if _went_on(trace) else T(en="Seen before that", zh="此前看到")
+    en, zh = f"{note.en} {before.en}: {said.en}.", f"{note.zh}{before.zh}：{said.zh}。"
     if reach.missed:
         en += f" At least {_counted(reach.missed, 'more call')} came after it"
         zh += f"此后至少还有 {reach.missed} 次调用"
@@ -77,6 +78,12 @@ def stop(trace: Trace, place: Place = str) -> T | None:
         else:
             en, zh = f"{en}, all from lines that were seen before.", f"{zh}，都来自已经看到过的行。"
     return T(en, zh)
+
+
+def _went_on(trace: Trace) -> bool:
+    """Whether the recording went on at new lines after it had reached its limit."""
+    note = trace.stopped
+    return note is not None and note.cause == "limit" and note.step is not None and len(trace.events) > note.step + 1
 
 
 def stopped_at(trace: Trace, place: Place = str) -> T | None:

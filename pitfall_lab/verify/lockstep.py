@@ -94,6 +94,7 @@ class Lockstep:
         self._looks_at_gradients = looks_at_gradients
         self._inside: list[Listening] = []
         self._parents: list[int] = []
+        self._is_paused = False
         self._pending: list[Effect] = []
         # The lane identifies a node by its sequence number.
         has_lane = private.has_sequence and private.next_sequence is not None
@@ -119,6 +120,8 @@ class Lockstep:
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
         """Called after a line of the learner's program has run, with what it returned, if it did."""
+        if self._is_paused:
+            return
         if self.lane is not None:
             self.lane.kinds.epoch += 1
         self._unseen.line_done(frame, span, returned)
@@ -127,7 +130,7 @@ class Lockstep:
 
     def before(self, call: Call) -> Verdict:
         """Run the call in the shadow before torch runs it, and return how the recorder is to run it in torch."""
-        if self._writer.full:
+        if self._writer.full and not self._parents:  # a backward is recorded to its end
             raise TooLong(self._writer.limit)
         lane = self.lane
         if lane is not None:
@@ -323,8 +326,21 @@ class Lockstep:
             for listening in self._inside:
                 listening.finish(failed=True)
 
+    def paused(self, reason: T, span: Span | None) -> None:
+        """Record that the limit is reached; the recording goes on at a line that is new."""
+        self._is_paused = True
+        self._extent.pause(reason, span)
+
+    def goes_on(self, span: Span | None) -> bool:
+        """The program calls torch at ``span``, unobserved: if the line is new, record it, and read first what may have changed."""
+        if not self._extent.goes_on(span):
+            return False
+        self._is_paused = False
+        self._world.writes_unseen = self.other_threads.happened = True
+        return True
+
     def missed(self, span: Span | None) -> None:
-        """The program made a call after the recording had ended."""
+        """The program made a call after the recording had ended, or while it paused."""
         self._extent.missed(span)
 
     def stepping(self, optimizer: Any, pace: Pace, frame: FrameType | None) -> None:

@@ -7,6 +7,11 @@ import contextlib
 from pitfall_lab.trace import Cause, Note, Reach, Span, T
 from pitfall_lab.verify.writer import Writer
 
+FURTHER = 0.1
+"""How many more steps are recorded from a new line on, as a part of the limit."""
+MOST_TIMES = 2
+"""How many times as long as its limit a trace may become by that."""
+
 
 class Extent:
     """Notes where observation ended and counts the calls after it."""
@@ -14,7 +19,7 @@ class Extent:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._known: set[tuple[int, int]] = set()
-        self._missed = 0
+        self._missed = self._most = 0
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
@@ -26,10 +31,30 @@ class Extent:
         with contextlib.suppress(Exception):  # the failure that stopped the recording may have left an unreadable row
             span = span or writer.last_span()
             self._known = writer.lines()
-        writer.notes.append(Note("stopped", en, zh, max(len(writer.events) - 1, 0), span, cause))
+        if not self._is_stopped():
+            writer.notes.append(Note("stopped", en, zh, max(len(writer.events) - 1, 0), span, cause))
+
+    def pause(self, reason: T, span: Span | None) -> None:
+        """Observation pauses here, for the first time or again."""
+        if self._is_stopped():
+            self._known |= self._writer.lines()
+        else:
+            self.stop("limit", reason, span)
+            self._most = MOST_TIMES * len(self._writer.events)
+
+    def _is_stopped(self) -> bool:
+        return any(note.kind == "stopped" for note in self._writer.notes)
+
+    def goes_on(self, span: Span | None) -> bool:
+        """Whether a call comes from a line that is new, and there is room for more events; the room is made then."""
+        if span is None or (span.source, span.line) in self._known or len(self._writer.events) >= self._most:
+            return False
+        self._known.add((span.source, span.line))
+        self._writer.limit = min(len(self._writer.events) + max(1, int(FURTHER * self._most / MOST_TIMES)), self._most)
+        return True
 
     def missed(self, span: Span | None) -> None:
-        """The program called torch after observation had stopped."""
+        """The program called torch after observation had stopped, or while it paused."""
         self._missed += 1
         if span is not None and span.source == 0 and (0, span.line) not in self._known:
             self._later[span.line] = None

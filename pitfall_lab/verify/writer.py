@@ -265,6 +265,8 @@ def _written_out(event: Event | int | Ran | None, step: int, rows: Rows) -> Even
 class TooLong(Enough):
     """The trace has reached its size limit."""
 
+    only_pauses = True
+
     def __init__(self, limit: int) -> None:
-        en = f"the trace has reached its limit of {limit:,} steps; what the program did after that is not shown"
-        super().__init__(T(en=en, zh=f"记录已达到 {limit:,} 步的上限；此后程序所做的不再显示"))
+        en = f"the trace has reached its limit of {limit:,} steps; after that only lines that had not called torch before are recorded"
+        super().__init__(T(en=en, zh=f"记录已达到 {limit:,} 步的上限；此后只记录此前没有调用过 torch 的行"))

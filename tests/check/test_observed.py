@@ -27,6 +27,8 @@ from pitfall_lab.check.trials import is_better
 from pitfall_lab.cli import main
 from pitfall_lab.rules import find
 from pitfall_lab.trace import Note
+from pitfall_lab.trace.extent import nothing_found
+from pitfall_lab.verify import trace_program
 from tests.check.test_formats import LOG
 
 BREAK = """\
@@ -98,7 +100,7 @@ BLIND = {
     "a name that this torch lacks": Blind(BREAK + LACKS, "failure", 10, 1),
     "the mode is taken away": Blind(REMOVED, "removed", 2, 1),
     "all modes are taken away": Blind(EMPTIED, "removed", 2, 1),
-    "a limit": Blind(LONG, "limit", 4, 20_000),
+    "a limit": Blind(LONG, "limit", 4, 20_001),
 }
 
 
@@ -141,10 +143,10 @@ def test_where_observation_stops_it_is_said_first_and_everywhere(name: str, shop
         check(program)
 
 
-def test_what_came_after_a_stop_is_counted_with_the_lines_that_were_never_seen(shop: Workshop, tmp_path: Path) -> None:
+def test_after_its_limit_a_recording_goes_on_at_lines_that_are_new(shop: Workshop, tmp_path: Path) -> None:
     stopped = document(checked(shop, tmp_path, LONG))["observation"]["stopped"]
-    assert stopped["calls_after"] == 21_000 + 2 - 20_000
-    assert stopped["lines_after"] == [{"line": 5}]
+    assert stopped["calls_after"] == 21_000 + 1 - 20_000
+    assert stopped["lines_after"] == []
     loop = LONG.replace("print(x.sum())\n", "")
     assert document(checked(shop, tmp_path, loop))["observation"]["stopped"]["lines_after"] == []
 
@@ -282,3 +284,35 @@ def test_more_steps_are_looked_at_where_that_is_wanted(tmp_path: Path, shop: Wor
     (tmp_path / "pyproject.toml").write_text("[tool.pitfall-lab]\nsteps = 20\n", encoding="utf-8")
     assert main(["check", str(path), "--no-fixes"]) == 2
     assert main(["check", str(path), "--no-fixes", "--steps", "60"]) == 0
+
+
+PAST = """\
+import torch
+from torch import nn
+torch.manual_seed(0)
+rows = torch.stack([torch.ones(4) * n for n in range(60)])
+net = nn.Linear(4, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.001)
+for step in range(30):
+    loss = ((net(rows) - torch.ones(60)) ** 2).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    if step == 20:
+        held = torch.sigmoid(net(rows))
+        held.mul_(2)
+        held.sum().backward()
+"""
+
+
+def test_what_is_wrong_behind_the_limit_is_found_on_its_own_lines() -> None:
+    trace = trace_program(PAST, limit=150)
+    assert trace.disagreements == ()
+    assert {finding.rule: finding.span.line for finding in find(trace) if finding.span} == {"PL401": 8, "PL101": 14}
+    assert len(trace.events) <= 2 * 150
+    assert trace.reach.later == ()
+    assert trace.reach.missed > 0
+    assert nothing_found(trace).en.startswith("nothing found in what was seen: ")
+    whole = trace_program(PAST)
+    assert whole.outcome == replace(trace.outcome, failure=whole.outcome.failure)
+    assert {finding.rule for finding in find(whole)} == {"PL401", "PL101"}

@@ -425,7 +425,7 @@ def test_the_headline_says_that_observation_stopped(stage: Stage):
     assert "pl-bad" in root.locator(".pl-outcome").get_attribute("class")
     why = root.locator(".pl-stopped").inner_text()
     assert why.startswith("Observation stopped here, because the trace has reached its limit of 5 steps")
-    assert why.endswith("also from lines that had made none before: 5.")
+    assert why.endswith("all from lines that were seen before.")
     root.locator("[data-key=language]").click()
     assert root.locator(".pl-outcome").inner_text() == "■ 观察在第 4 行中止"
     assert root.locator(".pl-stopped").inner_text().startswith("从这里起停止观察")

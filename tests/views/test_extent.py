@@ -22,7 +22,7 @@ PARTLY = replace(WHOLE, notes=(Note("unseen", "A thread ran unseen.", "有一个
 
 def test_a_stop_is_counted_and_has_its_place():
     assert SHORT.stopped is not None
-    assert (SHORT.stopped.cause, SHORT.stopped.span.line, SHORT.calls, SHORT.reach) == ("limit", 4, 5, Reach(2, 15, (5,)))
+    assert (SHORT.stopped.cause, SHORT.stopped.span.line, SHORT.calls, SHORT.reach) == ("limit", 4, 6, Reach(3, 14))
     assert (WHOLE.stopped, WHOLE.unseen, WHOLE.calls, WHOLE.reach) == (None, (), 20, Reach(3))
     assert Trace.from_json(SHORT.to_json()) == SHORT
 
