@@ -191,7 +191,7 @@ def test_a_stop_ends_the_run_that_is_going_on(shell, monkeypatch):
     monkeypatch.setattr(Explorer, "_behind", staticmethod(lambda work: None))
     shell.run_cell(f"%%pitfall\n{FAILS}", cell_id="seven")
     explorer = explorers(shell)[0]
-    threading.Timer(0.5, lambda: explorer._hear(explorer, {"stop": True}, [])).start()
+    threading.Timer(0.5, lambda: explorer._received(explorer, {"stop": True}, [])).start()
     with pytest.raises(fix_runs.Stopped):
         explorer._lab.rerun("while True: pass")
     monkeypatch.undo()

@@ -77,7 +77,7 @@ def live(stage, picture, **more):
 
     def kernel(content):
         before = {name: getattr(look, name) for name in names}
-        look._hear(look, content, [])
+        look._received(look, content, [])
         messages, sent[:] = list(sent), []
         changed = {name: base64.b64encode(getattr(look, name)).decode() for name in names if getattr(look, name) != before[name]}
         return messages, changed
@@ -183,7 +183,7 @@ def test_a_message_that_is_no_write_changes_nothing(content):
     t = torch.zeros(2)
     look = show_storage(t).live()
     look.send = lambda *_: None
-    look._hear(look, content, [])
+    look._received(look, content, [])
     assert (t.tolist(), t._version, look.step) == ([0, 0], 0, 0)
 
 

@@ -150,13 +150,11 @@ FAMILIES = (
             ),
         ),
         (
-            "import torch\n\n\nclass Stack(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.layers = [torch.nn.Linear(2, 2)]\n\n\nmodel = Stack()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-            "print(len(optimizer.param_groups))\n"
+            "import torch\n\nmodel = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.ReLU())\n"
+            "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nprint(len(optimizer.param_groups))\n"
         ),
         (
-            "import torch\n\n\nclass Stack(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-            "        self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2)])\n\n\nmodel = Stack()\n"
+            "import torch\n\nmodel = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2), torch.nn.ReLU())\n"
             "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nprint(len(optimizer.param_groups))\n"
         ),
     ),
