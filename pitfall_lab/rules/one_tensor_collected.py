@@ -35,7 +35,9 @@ class Repeated:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each tensor that is several times in a stacked or joined list, after a loop had overwritten it."""
     reported = set()
-    reported_elsewhere = {label for event in story.calls("grad", "detach", "data", "numpy") for label in event.results}  # by other rules
+    reported_elsewhere = {
+        label for event in story.calls("grad", "detach", "data", "numpy", "from_numpy") for label in event.results
+    }  # by other rules
     for event in story.calls(*JOINING):
         pieces: dict[object, list[str]] = defaultdict(list)
         for label in (o.label for o in event.operands if o.label is not None):
