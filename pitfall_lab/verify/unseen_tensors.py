@@ -87,7 +87,7 @@ class Unseen:
         for _, text, op in self._expected:
             for name, where in self._world.sources.targets_on(span, text):
                 self._made(frame, name, _variable(frame, name), where, op)
-            answer = self._world.sources.returned_on(span, text) if tensor_facts.is_tensor(returned) else None
+            answer = self._world.sources.returned_on(span, text) if returned is not None else None
             if answer is not None:
                 self._made(frame, "", returned, answer, op)
 
