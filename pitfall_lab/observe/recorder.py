@@ -372,7 +372,7 @@ class Recorder(TorchFunctionMode):
 
     def _goes_on(self, func: Any, caller: FrameType) -> bool:
         """Whether the paused recording goes on with this call, which the program makes at a line that is new."""
-        if self._backward_frame is not None or self._opened or regions.possible():
+        if self._backward_frame is not None or self._opened or regions.tracing():
             return False
         try:
             with unseen():
