@@ -37,7 +37,7 @@ class Watching:
     def after(self, call, result):
         pass
 
-    def asked(self, real):
+    def grad_fn_read(self, real):
         pass
 
     def given(self, optimizer, parameter, span):
