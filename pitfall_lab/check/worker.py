@@ -27,7 +27,7 @@ from typing import Any, NoReturn, cast
 
 from pitfall_lab.check.module_path import as_for_python
 from pitfall_lab.check.scripts import forgiving
-from pitfall_lab.check.workshop import NEVER, THIS, VALUE_LIMIT
+from pitfall_lab.check.workshop import AGAIN, NEVER, THIS, VALUE_LIMIT
 from pitfall_lab.trace import Trace
 
 Job = dict[str, Any]
@@ -401,13 +401,13 @@ def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> a
 
     namespace[BIND] = bind
     lines = job["source"].split("\n")
-    if THIS not in lines:
+    line = next((number for number, text in enumerate(lines, 1) if text == THIS or text.startswith(AGAIN)), None)
+    if line is None:
         bind()
         return tree
     tree = tree or ast.parse(job["source"])
-    first = next((n for n, statement in enumerate(tree.body) if statement.lineno > lines.index(THIS)), len(tree.body))
+    first = next((n for n, statement in enumerate(tree.body) if statement.lineno >= line), len(tree.body))
     call = ast.Expr(ast.Call(ast.Name(BIND, ast.Load()), [], []))
-    line = lines.index(THIS) + 1
     for node in ast.walk(call):
         node.lineno = node.end_lineno = line  # type: ignore[attr-defined]
         node.col_offset = node.end_col_offset = 0  # type: ignore[attr-defined]

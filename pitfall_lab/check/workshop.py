@@ -26,7 +26,9 @@ EVENT_LIMIT = 20_000
 """The default limit of recorded events; later calls are counted but not observed."""
 START_SECONDS = 120.0
 THIS = "# ── this cell ──"
-"""The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has moved it."""
+AGAIN = "# ── again: "
+"""The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has moved it.
+``AGAIN`` begins the line above an earlier cell that is run again before it."""
 NEVER = "\0never\n"
 """The beginning of a result that says why nothing can be observed."""
 _WORKER = processes.ours("pitfall_lab.check.worker")

@@ -11,10 +11,10 @@ import inspect
 import linecache
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pitfall_lab.check.workshop import THIS
+from pitfall_lab.check.workshop import AGAIN, THIS
 from pitfall_lab.notebook.taken_names import taken
 from pitfall_lab.trace import Part
 
@@ -37,6 +37,7 @@ class Program:
     ``text`` are the definitions and the cell; ``parts`` say which lines are which cell's, ``places`` where the lines of Python's files
     are in it: ``(file, first line there, last line, first line here)``. ``imports`` is run before it, ``values`` is what the cell uses
     besides (:mod:`pitfall_lab.observe.carry`), bound before the cell's own first line; ``left`` are names that could not be carried.
+    ``begins`` is the line of ``text`` at which the text that is run in the notebook begins.
     """
 
     text: str
@@ -45,10 +46,35 @@ class Program:
     imports: str = ""
     values: bytes = b""
     left: tuple[str, ...] = ()
+    begins: int = 1
 
 
-def program(cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Part | None], cell_id: str = "") -> Program:
-    """Join ``cell`` with what it uses of earlier cells. ``name_of`` says which cell a file of Python's is, ``None`` for other files."""
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Earlier cells that are run again in front of a cell: their ``lines``, each cell under a line that names it, and where they are."""
+
+    lines: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+def again(cells: Iterable[tuple[str, str, str]]) -> Again:
+    """Cells to be run again, each with its name, its text and the notebook's id for it."""
+    lines: list[str] = []
+    parts: list[Part] = []
+    for name, text, cell_id in cells:
+        lines.append(f"{AGAIN}{name} ──")
+        parts.append(Part(name, len(lines) + 1, 1, cell_id))
+        lines += text.rstrip("\n").split("\n")
+    return Again((*lines, THIS) if lines else (), tuple(parts))
+
+
+def program(
+    cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Part | None], cell_id: str = "", before: Again | None = None
+) -> Program:
+    """Join ``cell`` with what it uses of earlier cells. ``name_of`` says which cell a file of Python's is, ``None`` for other files.
+
+    ``before`` are earlier cells that ``cell`` begins with.
+    """
     from pitfall_lab.check import prelude
     from pitfall_lab.observe.carry import Carried, pack
 
@@ -56,7 +82,7 @@ def program(cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Pa
     found: list[Definition] = []
     carried = Carried()
     for _ in range(MOST_ROUNDS):
-        text, parts, places = _joined(found, cell, name_of, cell_id)
+        text, parts, places, begins = _joined(found, cell, name_of, cell_id, before or Again())
         names = taken(text) & known.keys()
         imports = prelude("\n".join(names), known)
         carried = pack({name: known[name] for name in names - taken_by(imports)})
@@ -65,7 +91,7 @@ def program(cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Pa
         if not new:
             break
         found = sorted([*found, *new], key=lambda one: (_number(name_of(one.filename)), one.first))
-    return Program(text, parts, places, imports, carried.data, carried.left)
+    return Program(text, parts, places, imports, carried.data, carried.left, begins)
 
 
 def taken_by(imports: str) -> set[str]:
@@ -121,9 +147,9 @@ def _number(part: Part | None) -> int:
 
 
 def _joined(
-    ordered: list[Definition], cell: str, name_of: Callable[[str], Part | None], cell_id: str
-) -> tuple[str, tuple[Part, ...], tuple[tuple[str, int, int, int], ...]]:
-    """The definitions under a line that names their cell, and the cell under one of its own."""
+    ordered: list[Definition], cell: str, name_of: Callable[[str], Part | None], cell_id: str, before: Again
+) -> tuple[str, tuple[Part, ...], tuple[tuple[str, int, int, int], ...], int]:
+    """The definitions under a line that names their cell, and the cell under one of its own; and the line at which the cell begins."""
     lines: list[str] = []
     parts: list[Part] = []
     places: list[tuple[str, int, int, int]] = []
@@ -134,11 +160,12 @@ def _joined(
         parts.append(Part(part.name, len(lines) + 1, one.first, part.cell))
         places.append((one.filename, one.first, one.last, len(lines) + 1))
         lines += _text(one).rstrip("\n").split("\n")
-    if not ordered:
-        return cell, (Part("", 1, 1, cell_id),), ()
-    lines.append(THIS)
-    parts.append(Part("", len(lines) + 1, 1, cell_id))
-    return "\n".join(lines) + "\n" + cell, tuple(parts), tuple(places)
+    if ordered and not before.lines:
+        lines.append(THIS)
+    begins = len(lines) + 1
+    parts += (replace(part, line=part.line + begins - 1) for part in before.parts)
+    parts.append(Part("", begins + len(before.lines), 1, cell_id))
+    return "\n".join([*lines, cell]), tuple(parts), tuple(places), begins
 
 
 def heading(name: str) -> str:

@@ -13,12 +13,12 @@ import ast
 import re
 import symtable
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from pitfall_lab.panel.written_names import written_into
+from pitfall_lab.panel.written_names import changed
 from pitfall_lab.trace import LANGUAGES, Language, T
 
 if TYPE_CHECKING:
@@ -265,42 +265,3 @@ def _how(cell: str, language: Language) -> str:
     if not names:
         return _AS_IT_IS.say(language)
     return _AFTER.say(language).format(names=", ".join(f"`{name}`" for name in names))
-
-
-def changed(cell: str) -> list[str]:
-    r"""The names that ``cell`` takes from earlier cells and changes: run again, it would start from something else.
-
-    >>> changed("h.mul_(2)\ny = h + w\\nw -= 1\\nopt.step()")
-    ['h', 'opt', 'w']
-    >>> changed("h = torch.ones(2)\\nh.mul_(2)")
-    []
-    """
-    try:
-        tree = ast.parse(cell)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    made: set[str] = set()
-    found: set[str] = set()
-    for statement in _in_order(tree.body):
-        reads = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        found |= (written_into(statement) | (reads & written)) - made
-        made |= written
-    return sorted(found)
-
-
-def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
-    """The simple statements and the headers of blocks, in the order of the text; what a function does is left to its calls."""
-    for statement in body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        if not hasattr(statement, "body"):
-            yield statement
-            continue
-        if isinstance(statement, (ast.For, ast.AsyncFor)):
-            yield statement.target
-        elif isinstance(statement, (ast.With, ast.AsyncWith)):
-            yield from (item.optional_vars for item in statement.items if item.optional_vars is not None)
-        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
-        for block in [*blocks, *(handler.body for handler in getattr(statement, "handlers", ()))]:
-            yield from _in_order(block)

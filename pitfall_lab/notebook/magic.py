@@ -13,7 +13,7 @@ import contextlib
 import gc
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,12 +21,14 @@ from pitfall_lab.notebook.fix_runs import Lab, bench
 from pitfall_lab.notebook.practice import Practice
 from pitfall_lab.notebook.program_cells import Programs
 from pitfall_lab.panel import Offer
-from pitfall_lab.trace import Language, Part, T, Trace
+from pitfall_lab.trace import LANGUAGES, Language, Part, T, Trace
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from pitfall_lab.notebook.cell_program import Program
+    from pitfall_lab.notebook.cell_program import Again, Program
+    from pitfall_lab.notebook.hint import Hint
+    from pitfall_lab.panel.cells_behind import Behind
     from pitfall_lab.verify import Session
 
 MAGIC = "%%pitfall"
@@ -39,9 +41,11 @@ _SWITCH = T(
 )
 _HELP = T(
     en="%%pitfall on the first line of a cell runs the cell, watched, and shows below it what happened to its tensors.\n"
+    "%%pitfall --with 2,3 runs In [2] and In [3] again before it, and shows them with it.\n"
     "%pitfall on does so with every cell that uses torch, until %pitfall off. %pitfall explain PL101 prints the page of a rule.\n"
     "Both take --language en|zh.",
     zh="单元格第一行写 %%pitfall：在观察下运行此单元格，并在下面显示张量发生了什么。\n"
+    "%%pitfall --with 2,3 先重新运行 In [2] 和 In [3]，并一起显示。\n"
     "%pitfall on 对每个使用 torch 的单元格都这样做，直到 %pitfall off。%pitfall explain PL101 显示一条规则的说明。\n"
     "两者都可加 --language en|zh。",
 )
@@ -50,6 +54,11 @@ _ON = T(
     zh="pitfall_lab 从现在起记录每个使用 torch 的单元格；用 %pitfall off 结束。",
 )
 _OFF = T(en="pitfall_lab records only cells that begin with %%pitfall.", zh="pitfall_lab 只记录写有 %%pitfall 的单元格。")
+_BEGAN = T(
+    en="pitfall_lab: what this cell uses was computed in {names}, which this recording does not contain.",
+    zh="pitfall_lab：此单元格使用的内容在 {names} 中算出，这次记录不包含它们。",
+)
+_WITH = T(en="{said} %%pitfall --with {counts} records them with it.", zh="{said}用 %%pitfall --with {counts} 一起记录。")
 #: Where a shell keeps the one watcher that it has.
 _PLACE = "_pitfall_lab"
 _FAILED = T(
@@ -57,8 +66,8 @@ _FAILED = T(
     zh="pitfall_lab 无法展示此单元格:{reason}。单元格本身的运行不受影响。",
 )
 _UNREADABLE = T(
-    en="pitfall_lab did not watch this cell: {reason}. Usage: %%pitfall [--language en|zh]",
-    zh="pitfall_lab 没有观察此单元格:{reason}。用法:%%pitfall [--language en|zh]",
+    en="pitfall_lab did not watch this cell: {reason}. Usage: %%pitfall [--language en|zh] [--with 2,3]",
+    zh="pitfall_lab 没有观察此单元格:{reason}。用法:%%pitfall [--language en|zh] [--with 2,3]",
 )
 
 
@@ -95,10 +104,20 @@ def options(line: str) -> argparse.Namespace:
     """
     parser = _Parser(prog=MAGIC, add_help=False)
     parser.add_argument("--language", "-l", choices=("en", "zh"), default="en")
+    parser.add_argument("--with", dest="earlier", metavar="2,3", type=_counts, default=())
     try:
         return parser.parse_args(shlex.split(line))
     except ValueError as error:
         raise _Usage(str(error)) from error
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    """The numbers of earlier cells.
+
+    >>> _counts("2,3")
+    (2, 3)
+    """
+    return tuple(int(each) for each in text.split(","))
 
 
 def switched(line: str) -> argparse.Namespace:
@@ -129,11 +148,6 @@ def explain(line: str) -> None:
         raise _Usage(str(error)) from error
     except Refusal as refusal:
         print(refusal)
-
-
-def without_magic(lines: list[str]) -> list[str]:
-    """IPython input transformer: take the magic line off a cell that begins with it."""
-    return lines[1:] if lines and _is_magic(lines[0]) else lines
 
 
 def _is_magic(line: str) -> bool:
@@ -176,7 +190,7 @@ class Watcher:
 
     def install(self) -> None:
         """Hook into the kernel: one text transformer, two events, and three magics."""
-        self._shell.input_transformers_cleanup.insert(0, without_magic)
+        self._shell.input_transformers_cleanup.insert(0, self._without_magic)
         self._shell.events.register("pre_run_cell", self.before)
         self._shell.events.register("post_run_cell", self.after)
         self._shell.register_magic_function(self._as_magic, "cell", "pitfall")  # type: ignore[arg-type]
@@ -188,7 +202,7 @@ class Watcher:
     def remove(self) -> None:
         """Take all hooks away again."""
         with contextlib.suppress(ValueError):
-            self._shell.input_transformers_cleanup.remove(without_magic)
+            self._shell.input_transformers_cleanup.remove(self._without_magic)
         self._shell.events.unregister("pre_run_cell", self.before)
         self._shell.events.unregister("post_run_cell", self.after)
         for name in ("pitfall", "exercise", "check"):
@@ -196,6 +210,25 @@ class Watcher:
         self._shell.magics_manager.magics["line"].pop("pitfall", None)
         self._panel.remove()
         self._bench.close()
+
+    def _without_magic(self, lines: list[str]) -> list[str]:
+        """IPython input transformer: put the earlier cells that a cell's magic line names in that line's place."""
+        if not lines or not _is_magic(lines[0]):
+            return lines
+        earlier: Sequence[str] = ()
+        with contextlib.suppress(_Usage):
+            earlier = self._earlier(options(lines[0][len(MAGIC) :]).earlier).lines
+        return [*(f"{line}\n" for line in earlier), *lines[1:]]
+
+    def _earlier(self, counts: Sequence[int]) -> Again:
+        """The earlier cells with these numbers, as they were run; raises :class:`_Usage` if one has not been."""
+        from pitfall_lab.notebook.cell_program import again
+
+        texts: Sequence[str] = self._shell.history_manager.input_hist_parsed if self._shell.history_manager is not None else ()
+        for count in counts:
+            if not (0 < count < len(texts) and texts[count]):
+                raise _Usage(f"there is no In [{count}]")
+        return again((f"In [{count}]", texts[count], self._ids.get(count, "")) for count in counts)
 
     def _as_magic(self, line: str, cell: str) -> None:
         """Run this cell watched, and show below it what it did to storages, versions and the graph."""
@@ -240,16 +273,17 @@ class Watcher:
             return
         try:
             wanted = options(words)
+            earlier = self._earlier(wanted.earlier)
         except _Usage as problem:
             self._say(_UNREADABLE, str(problem), "en")
             return
         try:
-            self._begin(raw, wanted.language, getattr(info, "cell_id", None) or "")
+            self._begin(raw, wanted.language, getattr(info, "cell_id", None) or "", earlier)
         except Exception as error:  # the learner's cell runs whatever happens to us
             self._session = None
             self._say(_FAILED, f"{type(error).__name__}: {error}", wanted.language)
 
-    def _begin(self, raw: str, language: Language, cell: str) -> None:
+    def _begin(self, raw: str, language: Language, cell: str, earlier: Again) -> None:
         from pitfall_lab.notebook import cell_program
         from pitfall_lab.verify import Session
 
@@ -259,9 +293,9 @@ class Watcher:
         count = self._shell.execution_count
         names = tuple(compiler.get_code_name(raw, text, number) for number in (count, count - 1))
         self._language = language
-        program = cell_program.program(text, self._shell.user_ns, self._part, cell)
+        program = cell_program.program(text, self._shell.user_ns, self._part, cell, earlier)
         self._cell = (program, language)
-        session = Session(names, "cell", program.text, parts=program.parts, places=program.places)
+        session = Session(names, "cell", program.text, parts=program.parts, places=program.places, begins=program.begins)
         session.__enter__()
         self._session = session
         self._shell.set_custom_exc((BaseException,), self._show_error)
@@ -311,6 +345,8 @@ class Watcher:
             self._show(recorded, program, language, result)
             if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
                 self._hint(result)
+            elif error is not None:
+                self._offer(error, result)
         except Exception as error:  # as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 
@@ -333,10 +369,31 @@ class Watcher:
             elsewhere = self._practice.elsewhere(error)
             found = Hint(elsewhere) if elsewhere is not None else hint(error, cell, self._panel.cause(error, cell))
             if found is not None:
-                beside, cell_id = found.beside or found.text, getattr(result.info, "cell_id", None) or ""
-                text = {"en": beside.en, "zh": beside.zh}
-                under = {"version": 1, "text": text, "rule": found.rule, "cell": cell_id}
-                self._shell.display_pub.publish({"text/plain": found.text.say(self._language), HINT: under})
+                self._below(found, result, self._panel.behind(error, cell) if found.rule else None)
+
+    def _offer(self, error: BaseException, result: Any) -> None:
+        """Below the Explorer of a cell that torch refused: the earlier cells in which that began, to be recorded with it."""
+        from pitfall_lab.notebook.hint import Hint, hint
+        from pitfall_lab.panel.cells_run import is_whole
+
+        raw = result.info.raw_cell or ""
+        cell = self._shell.transform_cell(raw)
+        known = hint(error, cell) if is_whole(raw) else None
+        behind = self._panel.behind(error, cell) if known is not None and known.rule else None
+        if behind is not None:
+            names, counts = (", ".join(form.format(each.count) for each in behind.cells) for form in ("In [{}]", "{}"))
+            said = T(*(_BEGAN.say(each).format(names=names) for each in LANGUAGES))
+            plain = T(*(_WITH.say(each).format(said=said.say(each), counts=counts.replace(" ", "")) for each in LANGUAGES))
+            self._below(Hint(plain, beside=said), result, behind)
+
+    def _below(self, hint: Hint, result: Any, behind: Behind | None) -> None:
+        """Put a hint below the cell; where earlier cells matter, with the offer to record them together with this one."""
+        beside, cell = hint.beside or hint.text, getattr(result.info, "cell_id", None) or ""
+        under = {"version": 1, "text": {"en": beside.en, "zh": beside.zh}, "rule": hint.rule, "cell": cell, "again": None}
+        if behind is not None:
+            cells = [{"count": each.count, "id": each.id} for each in behind.cells]
+            under["again"] = {"cells": cells, "effects": {"en": behind.effects.en, "zh": behind.effects.zh}}
+        self._shell.display_pub.publish({"text/plain": hint.text.say(self._language), HINT: under})
 
     def _show(self, recorded: Trace, program: Program, language: Language, result: Any) -> None:
         """Draw at once what was seen; the fixes are tried when it is there.

@@ -53,7 +53,7 @@ class SourceMap:
     functions of earlier cells) are added when a call first comes from them.
 
     If the text is made of several cells, ``parts`` describes them, and ``places`` says which lines of other files the text contains, as
-    ``(file, first line there, last line there, first line here)``. ``main`` is the last part.
+    ``(file, first line there, last line there, first line here)``. ``main`` begins at the line ``begins``.
     """
 
     def __init__(
@@ -63,12 +63,14 @@ class SourceMap:
         text: str,
         parts: tuple[Part, ...] = (),
         places: Sequence[tuple[str, int, int, int]] = (),
+        *,
+        begins: int = 1,
     ) -> None:
         names = (main,) if isinstance(main, str) else main
         self._sources = [Source(name, text, parts)]
         self._index: dict[str, int] = dict.fromkeys(names, 0)
         self._main = frozenset(names)
-        self._shift = parts[-1].line - parts[-1].own if parts else 0
+        self._shift = begins - 1
         self._places: dict[str, list[tuple[int, int, int]]] = {}
         for file, first, last, here in places:
             self._places.setdefault(file, []).append((first, last, here - first))

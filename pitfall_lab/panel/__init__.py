@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from pitfall_lab.panel.cause import Cause
+    from pitfall_lab.panel.cells_behind import Behind
     from pitfall_lab.panel.connection import Beside
 
 TARGET = "pitfall-lab.live"
@@ -28,6 +29,10 @@ class Offer:
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
         """What a cell failed at, where the panel knew it before."""
         return self.beside.cause(error, text) if self.beside is not None else None
+
+    def behind(self, error: BaseException | None, text: str) -> Behind | None:
+        """The earlier cells in which a cell's failure began, where the panel knows them."""
+        return self.beside.behind(error, text) if self.beside is not None else None
 
     @property
     def _comms(self) -> Any:

@@ -40,6 +40,11 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used]
     return None
 
 
+def runs_of(what: Broken | Used) -> tuple[int | None, ...]:
+    """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved."""
+    return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
+
+
 def _root(what: Broken | Used) -> str:
     return (what.root_path if isinstance(what, Broken) else what.path)[0]
 

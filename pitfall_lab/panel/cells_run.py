@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,15 +11,18 @@ from functools import cached_property
 from pitfall_lab.panel.written_names import written_into
 
 MOST = 1000
+_WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a cell."""
+    """One run of a cell. ``whole``: its text is the cell's; else earlier cells stand before it, and lines are not the cell's lines."""
 
     count: int
     id: str
     text: str
+    succeeded: bool = True
+    whole: bool = True
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -36,6 +40,8 @@ class Cell:
     def line(self, name: str = "") -> int | None:
         """The cell's only statement, or its only one that writes into ``name``, as a line number; ``None`` if there is not exactly one."""
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
+        if not self.whole:
+            return None
         if len(statements) != 1:
             statements = [each for each in statements if name and name in written_into(each)]
         return statements[0].lineno if len(statements) == 1 else None
@@ -44,8 +50,13 @@ class Cell:
         """The line of the only statement that writes into ``name``, where it is a line of its own; else ``None``."""
         found = [each for each in simple(self.tree.body) if name in written_into(each)]
         lines = self.text.split("\n")
-        own = len(found) == 1 and name.isidentifier() and not lines[found[0].lineno - 1][: found[0].col_offset].strip()
+        own = self.whole and len(found) == 1 and name.isidentifier() and not lines[found[0].lineno - 1][: found[0].col_offset].strip()
         return found[0].lineno if own else None
+
+
+def is_whole(raw: str) -> bool:
+    """Whether a cell as it was typed is run alone, and not with the texts of earlier cells before it (``%%pitfall --with 2,3``)."""
+    return _WITH.match(raw) is None
 
 
 def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -81,12 +92,11 @@ class Ran:
     def __init__(self) -> None:
         self._cells: dict[int, Cell] = {}
 
-    def add(self, count: int, cell: str, text: str) -> Cell:
+    def add(self, cell: Cell) -> None:
         """Add a run."""
-        made = self._cells[count] = Cell(count, cell, text)
+        self._cells[cell.count] = cell
         if len(self._cells) > MOST:
             del self._cells[next(iter(self._cells))]
-        return made
 
     def get(self, count: int | None) -> Cell | None:
         """The run with this number, or None."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel import protocol
-from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.cells_run import Cell, Ran, is_whole
 from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
 from pitfall_lab.panel.stale_names import Order, OutOfOrder
 from pitfall_lab.panel.statements import Statements
@@ -28,13 +28,16 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.session import Live, Look
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.panel.cause import Cause
+    from pitfall_lab.panel.cells_behind import Behind
 
 PAGE = 500
+EVERY = 20_000
+"""How many rows are sent when every one is wanted, to be sorted or searched."""
 CELLS, BYTES = 50, 2_000_000
 """How many past cells' rows are kept, and how many bytes in all."""
 SECONDS, PART, LONGEST = 0.02, 0.01, 0.2
 """Processor time after a cell: SECONDS, or the fraction PART of the cell's run time if that is more, but at most LONGEST."""
-ASKED_SECONDS = 0.5
+ASKED_SECONDS, EVERY_SECONDS = 0.5, 1.5
 _RUNNING = T("A cell is running: this can be looked at when it has ended.", "有单元格正在运行：结束之后才能查看。")
 _GONE = T("This is no longer there.", "它已经不存在了。")
 _NOT_KEPT = T("The rows after that cell have not been kept.", "那个单元格之后的状态没有保留。")
@@ -127,7 +130,8 @@ class Beside:
             return {**self._rows, "cells": self._cells()} if isinstance(ask, Rows) and self._rows is not None else refused(_RUNNING)
         with self._lock:
             if isinstance(ask, Rows):
-                return self._look(ASKED_SECONDS, rows=(ask.first, PAGE), stale=False)[0]
+                seconds, most = (EVERY_SECONDS, EVERY) if ask.every else (ASKED_SECONDS, PAGE)
+                return self._look(seconds, rows=(ask.first, most), stale=False)[0]
             return self._unfolded(ask) if isinstance(ask, Unfold) else self._pictured(ask, self._languages.get(comm, "en"))
 
     def _unfolded(self, ask: Unfold) -> dict[str, Any]:
@@ -178,13 +182,28 @@ class Beside:
 
         return cause(error, text, self._known, self._ran)
 
+    def behind(self, error: BaseException | None, text: str) -> Behind | None:
+        """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are none."""
+        if error is None or "torch" not in sys.modules:
+            return None
+        from pitfall_lab.observe.live.object_kinds import Kinds
+        from pitfall_lab.panel.cause import runs_of
+        from pitfall_lab.panel.cells_behind import behind
+
+        found, kinds, names = self.cause(error, text), Kinds(), self._shell.user_ns
+        last = self._ran.last
+        failed = Cell(last.count + 1 if last is not None else 1, "", text)
+        return behind(failed, self._ran, lambda name: kinds.of(names.get(name)), runs_of(found.what) if found is not None else ())
+
     def _after(self, result: Any, took: float) -> None:
         if not result.execution_count:
             return
         text = self._shell.transform_cell(getattr(result.info, "raw_cell", "") or "")
         found = self.cause(result.error_in_exec, text)
-        cell = self._ran.add(result.execution_count, getattr(result.info, "cell_id", None) or "", text)
-        self._stale = self._order.ran(cell, self._shell.user_ns, succeeded=bool(result.success))
+        succeeded, whole = bool(result.success), is_whole(getattr(result.info, "raw_cell", "") or "")
+        cell = Cell(result.execution_count, getattr(result.info, "cell_id", None) or "", text, succeeded, whole)
+        self._ran.add(cell)
+        self._stale = self._order.ran(cell, self._shell.user_ns, succeeded=succeeded and whole)
         visible = any(watch.visible for watch in self._comms.values())
         live = self._watching() if self._comms else None
         if live is None:
@@ -243,11 +262,13 @@ class Beside:
         return [each for each in said if each is not None]
 
     def _message(self, rows: list[Any], more: int, first: int, note: T | None, seconds: float) -> dict[str, Any]:
-        self._rows = message(
+        made = message(
             "rows", cell=self._cells_now(), past=False, ms=round(seconds * 1000, 2), **{"from": first}, rows=rows, more=more,
             cells=self._cells(), note=text(note) if note is not None else None,
         )  # fmt: skip
-        return self._rows
+        if first == 0:
+            self._rows = made
+        return made
 
     def _cells_now(self) -> dict[str, Any]:
         last = self._ran.last

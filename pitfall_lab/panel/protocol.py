@@ -27,9 +27,10 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Send the rows from number ``first`` on."""
+    """Send the rows from number ``first`` on, a page of them or ``every`` one: to be sorted and searched."""
 
     first: int = 0
+    every: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def read(data: Any) -> Ask:
     if not fits or not all((needed | optional)[key](value) for key, value in fields.items()):
         en = f"The request “{ask}” lacks a field, or has one that does not belong to it."
         raise Refused(T(en, f"请求“{ask}”缺少字段，或含有不该有的字段。"))
-    request: Ask = made(*(fields[key] for key in (*needed, *optional) if key in fields))
+    request: Ask = made(**{_ATTRIBUTES.get(key, key): value for key, value in fields.items()})
     return request
 
 
@@ -115,11 +116,12 @@ def _is_view(value: Any) -> bool:
 
 _FIELDS: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "watch": (Watch, {"visible": _is_truth, "stale": _is_truth}, {}),
-    "rows": (Rows, {}, {"from": _is_number}),
+    "rows": (Rows, {}, {"from": _is_number, "all": _is_truth}),
     "unfold": (Unfold, {"id": _is_id}, {}),
     "picture": (Picture, {"id": _is_id, "view": _is_view}, {}),
     "past": (Past, {"cell": _is_number}, {}),
 }
+_ATTRIBUTES = {"from": "first", "all": "every"}
 
 
 def text(said: T) -> dict[str, str]:

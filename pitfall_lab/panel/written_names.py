@@ -1,8 +1,9 @@
-"""Finds, from the text of a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``, ``h.mul_()``."""
+"""Finds, from the text of a cell or a statement, the names whose objects it changes: ``w -= …``, ``h[0] = …``, ``h.mul_()``."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 
 def written_into(statement: ast.AST) -> set[str]:
@@ -31,3 +32,42 @@ def _root(node: ast.expr) -> str:
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def changed(cell: str) -> list[str]:
+    r"""The names that ``cell`` takes from earlier cells and changes: run again, it would start from something else.
+
+    >>> changed("h.mul_(2)\ny = h + w\\nw -= 1\\nopt.step()")
+    ['h', 'opt', 'w']
+    >>> changed("h = torch.ones(2)\\nh.mul_(2)")
+    []
+    """
+    try:
+        tree = ast.parse(cell)
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    made: set[str] = set()
+    found: set[str] = set()
+    for statement in _in_order(tree.body):
+        reads = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        written = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        found |= (written_into(statement) | (reads & written)) - made
+        made |= written
+    return sorted(found)
+
+
+def _in_order(body: list[ast.stmt]) -> Iterator[ast.stmt | ast.expr]:
+    """The simple statements and the headers of blocks, in the order of the text; what a function does is left to its calls."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        if not hasattr(statement, "body"):
+            yield statement
+            continue
+        if isinstance(statement, (ast.For, ast.AsyncFor)):
+            yield statement.target
+        elif isinstance(statement, (ast.With, ast.AsyncWith)):
+            yield from (item.optional_vars for item in statement.items if item.optional_vars is not None)
+        blocks = [getattr(statement, name, []) for name in ("body", "orelse", "finalbody")]
+        for block in [*blocks, *(handler.body for handler in getattr(statement, "handlers", ()))]:
+            yield from _in_order(block)

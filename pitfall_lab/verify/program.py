@@ -42,15 +42,16 @@ class Session:
     its source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled
     at all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
     ``limit`` is the number of events after which the recording ends. With ``gradients``, torch's gradients are checked after each
-    backward, and the first one that is NaN or infinite adds a note. ``parts`` and ``places`` are for a text that is made of several
-    cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
+    backward, and the first one that is NaN or infinite adds a note. ``parts``, ``places`` and ``begins`` are for a text that is made of
+    several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
         self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True,
         limit: int | None = None, gradients: bool = False, parts: tuple[Part, ...] = (), places: Sequence[tuple[str, int, int, int]] = (),
+        begins: int = 1,
     ) -> None:  # fmt: skip
-        self.sources = SourceMap(filename, name, text, parts, places)
+        self.sources = SourceMap(filename, name, text, parts, places, begins=begins)
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
         self._recorder = Recorder(self._lockstep, self.sources)
         self._steps = StepWatch(self._stepping, self.sources)

@@ -1,6 +1,7 @@
-"""What the live panel costs a cell: ``python -m tests.bench.live`` prints the table, with ``--short`` that of up to 200 tensors.
+"""What the live panel costs: ``python -m tests.bench.live`` prints the table of a cell's cost and that of the start of JupyterLab.
 
-Processor time, and each figure is the median of several cells. "hidden" is the check for stale graphs alone, "shown" has the rows too.
+With ``--short`` only the first, up to 200 tensors. Processor time, and each figure is the median of several cells. "hidden" is the check
+for stale graphs alone, "shown" has the rows too.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def loading(starts: int) -> tuple[float, bool]:
 
 
 def main() -> int:
-    """Print the table; 1 where a budget is exceeded: 20 ms for 200 tensors, 2 % of a training cell, 50 ms for loading."""
+    """Print the tables; 1 where a budget is exceeded: 20 ms for 200 tensors, 2 % of a training cell, loading 50 ms, the start 100 ms."""
     torch.set_num_threads(1)
     over = 0
     print(f"{'after a cell':<45}{'hidden':>10}{'shown':>10}{'the cell':>12}{'part':>8}")
@@ -116,6 +117,11 @@ def main() -> int:
     took, heavy = loading(1 if short else 3)
     print(f"{'%load_ext pitfall_lab':<45}{took:>17.1f} ms   {'imports torch or NumPy' if heavy else 'imports neither torch nor NumPy'}")
     print(f"(load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
+    if not short:
+        from tests.bench import startup  # needs a browser
+
+        print("\nstart of JupyterLab")
+        over |= startup.main(7)
     if over or took > 50:
         print("over budget")
     return int(over or heavy or took > 50)

@@ -22,12 +22,18 @@ def test_the_panel_lists_the_chapters_by_their_headings_and_opens_them(lab):
     names = sorted(path.name for path in (lab.server.folder / "notebooks").glob("[0-9][0-9]-*.ipynb"))
     assert [item.split("/")[-1] for item in items.evaluate_all("all => all.map(one => one.dataset.path)")] == names
     assert lab.page.locator('.pl-chapters-item[aria-current="page"]').get_attribute("data-path") == "notebooks/00-start-here.ipynb"
-    assert lab.page.locator(".pl-chapters-solved").all_inner_texts() == ["✓ 2"]
+    # Progress, times, and the first unsolved exercise of the chapter that was worked on last.
+    assert lab.page.locator(".pl-chapters-solved").all_inner_texts() == ["✓ 2/4"]
+    assert lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-time').inner_text() == "85 min"
     assert lab.page.locator('.pl-chapters-item[data-path$="05-copies-and-views.ipynb"] .pl-chapters-solved').count() == 1
     assert violations(lab.page, ".pl-chapters") == []
     lab.picture("panel")
     items.nth(1).click()
     lab.page.wait_for_function("name => window.jupyterapp.shell.currentWidget?.title?.label === name", arg=names[1])
+    lab.page.get_by_role("button", name="Next exercise: 5.3").click()
+    lab.page.wait_for_function(
+        "window.jupyterapp.shell.currentWidget?.content?.activeCell?.model.sharedModel.getSource().startsWith('%%exercise 5.3')"
+    )
 
 
 def test_explain_shows_the_explorer_below_the_cell_and_leaves_its_source_alone(lab):

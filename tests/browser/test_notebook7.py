@@ -1,4 +1,4 @@
-"""Notebook 7: the Explorer, a picture that is written to, a question and the chapters' panel work there as in JupyterLab."""
+"""Notebook 7: the Explorer, a picture that is written to, a question, the chapters and the live panel work there as in JupyterLab."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from playwright.sync_api import expect
 
 from tests.browser.conftest import serve, visit
+from tests.browser.test_live import row
 
 CELLS = (
     "%load_ext pitfall_lab",
@@ -14,6 +15,8 @@ CELLS = (
     "import torch, pitfall_lab\nt = torch.arange(6.0)\neven = t[::2]\npitfall_lab.show_storage(t, even)",
     "print(even, t._version)",
     'pitfall_lab.question("import torch\\nt = torch.zeros(3)\\nv = t[1:]\\nv[0] = 5", ask="t")',
+    "s = torch.ones(3, requires_grad=True).sigmoid()\ntotal = s.sum()",
+    "s.mul_(2)",
 )
 # Warnings about its own menus, and a listener of its own (every frame of the stack is in notebook_core) that is sometimes called too early.
 ITS_OWN = ("warning: ", "uncaught: Cannot read properties of undefined (reading 'schema')")
@@ -53,6 +56,13 @@ def test_everything_works_in_notebook_7(browser, tmp_path):
         question.get_by_role("radio").first.check()
         question.get_by_role("button", name="Skip").click()
         expect(question.get_by_text("Skipped. The answer is marked above.")).to_be_visible()
+
+        for number in (5, 6):
+            lab.run_cell(number)
+        expect(lab.cell(6).locator(".pl-live-notice")).to_contain_text("total.backward() will fail")
+        lab.cell(6).get_by_role("button", name="Show in the panel").click()
+        expect(row(lab, "s")).to_have_class("pl-live-row pl-live-selected pl-live-error")
+        lab.picture("notebook7-live")
 
         lab.command("pitfall-lab:open-panel")
         lab.page.locator(".pl-chapters").wait_for()

@@ -8,13 +8,14 @@ from pitfall_lab.panel import protocol
 from tests.panel.notebook import FrontEnd, validator
 
 GOOD = [
-    {"ask": "watch", "visible": True, "stale": False}, {"ask": "rows"}, {"ask": "rows", "from": 500}, {"ask": "unfold", "id": "net"},
-    {"ask": "picture", "id": "x", "view": "graph"}, {"ask": "past", "cell": 3},
+    {"ask": "watch", "visible": True, "stale": False}, {"ask": "rows"}, {"ask": "rows", "from": 500}, {"ask": "rows", "all": True},
+    {"ask": "unfold", "id": "net"}, {"ask": "picture", "id": "x", "view": "graph"}, {"ask": "past", "cell": 3},
 ]  # fmt: skip
 BAD = [
     None, 7, [], "rows", {}, {"ask": "rows"}, {"version": 2, "ask": "rows"}, {"version": True, "ask": "rows"}, {"version": 1, "ask": "run"},
     {"version": 1, "ask": ["rows"]}, {"version": 1, "ask": "rows", "from": -1}, {"version": 1, "ask": "rows", "from": 10**30},
-    {"version": 1, "ask": "rows", "more": 1}, {"version": 1, "ask": "watch", "visible": 1, "stale": True}, {"version": 1, "ask": "unfold"},
+    {"version": 1, "ask": "rows", "more": 1},
+    {"version": 1, "ask": "rows", "all": 1}, {"version": 1, "ask": "watch", "visible": 1, "stale": True}, {"version": 1, "ask": "unfold"},
     {"version": 1, "ask": "unfold", "id": "x" * 5000}, {"version": 1, "ask": "unfold", "id": 3}, {"version": 1, "ask": "past", "cell": "3"},
     {"version": 1, "ask": "picture", "id": "x", "view": "<script>"}, {"version": 1, "ask": "past", "cell": True},
 ]  # fmt: skip

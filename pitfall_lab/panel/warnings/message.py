@@ -47,7 +47,9 @@ def warning(
 def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | None = None) -> list[dict[str, Any]]:
     """A cell that a warning points to, with the line if known, in a list; an empty list if the cell is unknown."""
     run = ran.get(count)
-    return [{"count": run.count, "id": run.id, "line": line or run.line(name), "role": role}] if run is not None else []
+    if run is None:
+        return []
+    return [{"count": run.count, "id": run.id, "line": line if line and run.whole else run.line(name), "role": role}]
 
 
 def called(count: int | None) -> str:

@@ -6,16 +6,30 @@ export interface Chapter {
   path: string;
   number: string;
   title: string;
-  /** How many of its exercises are solved, as the file beside the notebooks says. */
-  solved: number;
+  /** How long it takes, as its introduction says; 0 where it does not. */
+  minutes: number;
+  /** Its exercises (`5.3`), in order, and those that are solved, as the file beside the notebooks says. */
+  exercises: string[];
+  solved: Set<string>;
+}
+
+export interface Course {
+  chapters: Chapter[];
+  /** The first unsolved exercise of the chapter that was worked on last, or of one after it. */
+  next: { chapter: Chapter; exercise: string } | null;
 }
 
 const NAME = /^(\d\d)-(.+)\.ipynb$/;
 const DEPTH = 20;
 const PROGRESS = "pitfall-lab-progress.jsonl";
 
-/** Titles are read once per version of a file: a listing of many notebooks stays cheap. */
-const titles = new Map<string, string>();
+/** What a notebook says of itself, read once per version of the file: a listing of many notebooks stays cheap. */
+interface About {
+  title: string;
+  minutes: number;
+  exercises: string[];
+}
+const known = new Map<string, About>();
 
 async function filesIn(contents: Contents.IManager, folder: string): Promise<Contents.IModel[]> {
   try {
@@ -38,47 +52,57 @@ async function foldersToSearch(contents: Contents.IManager, wanted: string): Pro
   }
 }
 
-/** The first Markdown heading, without its hashes and emphasis. */
-export function headingOf(notebook: unknown): string {
-  const cells = (notebook as { cells?: { cell_type?: string; source?: string | string[] }[] } | null)?.cells ?? [];
-  for (const cell of cells.slice(0, DEPTH)) {
-    if (cell.cell_type !== "markdown") continue;
-    const source = Array.isArray(cell.source) ? cell.source.join("") : (cell.source ?? "");
-    const heading = /^#{1,2}[ \t]+(.+?)[ \t]*#*[ \t]*$/m.exec(source);
-    if (heading) return (heading[1] as string).replace(/[*`]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu, "");
-  }
-  return "";
+interface Content {
+  cells?: { cell_type?: string; source?: string | string[] }[];
 }
 
-async function titleOf(contents: Contents.IManager, item: Contents.IModel): Promise<string> {
+/** The first Markdown heading, without its hashes and emphasis; how long it takes; and the exercises in it. */
+export function aboutOf(notebook: unknown): About {
+  const about: About = { title: "", minutes: 0, exercises: [] };
+  for (const [place, cell] of ((notebook as Content | null)?.cells ?? []).entries()) {
+    const source = Array.isArray(cell.source) ? cell.source.join("") : (cell.source ?? "");
+    const exercise = /^%%exercise (\d+\.\d+)/.exec(source)?.[1];
+    if (exercise) about.exercises.push(exercise);
+    if (cell.cell_type !== "markdown" || place >= DEPTH) continue;
+    const heading = /^#{1,2}[ \t]+(.+?)[ \t]*#*[ \t]*$/m.exec(source)?.[1] ?? "";
+    about.title ||= heading.replace(/[*`]|(?<![\p{L}\p{N}])_|_(?![\p{L}\p{N}])/gu, "");
+    about.minutes ||= Number(/\babout (\d{1,3}) minutes\b/.exec(source)?.[1] ?? 0);
+  }
+  return about;
+}
+
+async function read(contents: Contents.IManager, item: Contents.IModel): Promise<About> {
   const key = `${item.path} ${item.last_modified}`;
-  const known = titles.get(key);
-  if (known !== undefined) return known;
-  let title = "";
+  const before = known.get(key);
+  if (before !== undefined) return before;
+  let about: About = { title: "", minutes: 0, exercises: [] };
   try {
-    title = headingOf((await contents.get(item.path, { content: true })).content);
+    about = aboutOf((await contents.get(item.path, { content: true })).content);
   } catch {
     // An unreadable notebook is still listed, by its file name.
   }
-  titles.set(key, title);
-  return title;
+  known.set(key, about);
+  return about;
 }
 
-/** The numbers of solved exercises by chapter. Lines that are not readable are passed over, as Python does. */
-export function solvedIn(text: string): Map<string, number> {
-  const solved = new Map<string, Set<unknown>>();
+/** The solved exercises by chapter, the chapter of the last answer last. Lines that are not readable are passed over, as Python does. */
+export function solvedIn(text: string): Map<string, Set<string>> {
+  const solved = new Map<string, Set<string>>();
   for (const line of text.split("\n")) {
     try {
       const { chapter, item, kind, held, total } = JSON.parse(line);
-      if (kind === "exercise" && held === total && total > 0) solved.set(chapter, (solved.get(chapter) ?? new Set()).add(item));
+      if (typeof chapter !== "string" || typeof item !== "string" || kind !== "exercise") continue;
+      const items = solved.get(chapter) ?? new Set<string>();
+      solved.delete(chapter);
+      solved.set(chapter, held === total && total > 0 ? items.add(item) : items);
     } catch {
       // Torn by a crash, or empty.
     }
   }
-  return new Map([...solved].map(([chapter, items]) => [chapter, items.size]));
+  return solved;
 }
 
-async function progressOf(contents: Contents.IManager, files: Contents.IModel[]): Promise<Map<string, number>> {
+async function progressOf(contents: Contents.IManager, files: Contents.IModel[]): Promise<Map<string, Set<string>>> {
   const file = files.find((item) => item.name === PROGRESS);
   if (!file) return new Map();
   try {
@@ -88,20 +112,34 @@ async function progressOf(contents: Contents.IManager, files: Contents.IModel[])
   }
 }
 
-export async function findChapters(contents: Contents.IManager, folder: string): Promise<Chapter[]> {
+export async function findCourse(contents: Contents.IManager, folder: string): Promise<Course> {
   for (const place of await foldersToSearch(contents, folder)) {
     const files = await filesIn(contents, place);
     const items = files.filter((item) => item.type === "notebook" && NAME.test(item.name));
     if (items.length === 0) continue;
     const solved = await progressOf(contents, files);
     items.sort((a, b) => a.name.localeCompare(b.name));
-    return Promise.all(
-      items.map(async (item) => {
+    const chapters = await Promise.all(
+      items.map(async (item): Promise<Chapter> => {
         const [, number = "", slug = ""] = NAME.exec(item.name) ?? [];
-        const title = (await titleOf(contents, item)) || slug.replace(/-/g, " ");
-        return { path: item.path, number, title: title.replace(/^\d+\s*[.·:–—-]*\s*/, ""), solved: solved.get(number) ?? 0 };
+        const { title, ...about } = await read(contents, item);
+        const name = (title || slug.replace(/-/g, " ")).replace(/^\d+\s*[.·:–—-]*\s*/, "");
+        return { path: item.path, number, title: name, solved: solved.get(number) ?? new Set(), ...about };
       }),
     );
+    return { chapters, next: nextOf(chapters, [...solved.keys()].at(-1)) };
   }
-  return [];
+  return { chapters: [], next: null };
+}
+
+function nextOf(chapters: Chapter[], last: string | undefined): Course["next"] {
+  const from = Math.max(
+    0,
+    chapters.findIndex(({ number }) => number === last),
+  );
+  for (const chapter of [...chapters.slice(from), ...chapters.slice(0, from)]) {
+    const exercise = chapter.exercises.find((one) => !chapter.solved.has(one));
+    if (exercise) return { chapter, exercise };
+  }
+  return null;
 }

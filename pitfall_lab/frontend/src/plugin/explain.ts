@@ -91,7 +91,7 @@ async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean, onlyI
   }
 }
 
-export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToExplain(panel)): Promise<void> {
+export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToExplain(panel), earlier: number[] = []): Promise<void> {
   if (!cell) {
     Notification.info(say("There is no code cell to explain yet.", "还没有可以解释的代码单元格。"), { autoClose: 6000 });
     return;
@@ -114,7 +114,9 @@ export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToE
     );
     return;
   }
-  const magic = languageOf(say) === "zh" ? `${MAGIC} --language zh` : MAGIC;
-  await run(cell, source.trimStart().startsWith(MAGIC) ? source.trimStart() : `${magic}\n${source}`, panel.sessionContext);
+  const words = [MAGIC, ...(languageOf(say) === "zh" ? ["--language zh"] : []), ...(earlier.length ? [`--with ${earlier.join(",")}`] : [])];
+  const has = source.trimStart().startsWith(MAGIC);
+  const own = has && earlier.length ? source.trimStart().split("\n").slice(1).join("\n") : source;
+  await run(cell, has && !earlier.length ? source.trimStart() : `${words.join(" ")}\n${own}`, panel.sessionContext);
   await bringIntoSight(cell, () => panel.isVisible && panel.content.activeCell === asked);
 }

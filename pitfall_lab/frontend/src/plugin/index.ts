@@ -1,16 +1,16 @@
 /** The JupyterLab extension: the chapters on the left, live tensors on the right, and "Explain this cell" for any notebook. */
 
 import { ILabShell, type JupyterFrontEnd, type JupyterFrontEndPlugin } from "@jupyterlab/application";
-import { ICommandPalette } from "@jupyterlab/apputils";
+import { CommandToolbarButton, ICommandPalette, IToolbarWidgetRegistry } from "@jupyterlab/apputils";
 import type { CodeCell } from "@jupyterlab/cells";
 import { IEditorExtensionRegistry } from "@jupyterlab/codemirror";
 import { ILauncher } from "@jupyterlab/launcher";
-import { INotebookTracker } from "@jupyterlab/notebook";
+import { INotebookTracker, type NotebookPanel } from "@jupyterlab/notebook";
 import { IRenderMimeRegistry } from "@jupyterlab/rendermime";
 import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { ITranslator } from "@jupyterlab/translation";
 import { answerPictures } from "./cell";
-import { findChapters } from "./chapters";
+import { findCourse } from "./chapters";
 import { explainCell, rememberRuns } from "./explain";
 import { icon } from "./icon";
 import { addLivePanel, OPEN_LIVE } from "./live";
@@ -19,6 +19,7 @@ import { addMarks } from "./marks";
 import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
 import { addRecording, RECORD } from "./record";
+import { Settings } from "./settings";
 import { showStored } from "./stored";
 import { type Say, sayIn } from "./words";
 
@@ -30,8 +31,20 @@ const OPEN_FILE = "docmanager:open";
 /** Before JupyterLab's own way to show an error (110), which shows its parts. */
 const BEFORE_ERRORS = 105;
 
+/** Opens a chapter; `exercise` is brought into sight. */
+async function openChapter(app: JupyterFrontEnd, path: string, exercise = ""): Promise<void> {
+  const opened = (await app.commands.execute(OPEN_FILE, { path })) as NotebookPanel | undefined;
+  if (!exercise || !opened?.context) return;
+  await opened.context.ready;
+  const { content } = opened;
+  const place = content.widgets.findIndex((cell) => new RegExp(`^%%exercise ${exercise}\\b`).test(cell.model.sharedModel.getSource()));
+  if (place < 0) return;
+  content.activeCellIndex = place;
+  await content.scrollToItem(place, "smart");
+}
+
 function addPanel(app: JupyterFrontEnd, shell: ILabShell | null, say: Say): ChaptersPanel {
-  const open = (path: string): void => void app.commands.execute(OPEN_FILE, { path });
+  const open = (path: string, exercise?: string): void => void openChapter(app, path, exercise);
   const panel = new ChaptersPanel(app.serviceManager.contents, open, say);
   app.shell.add(panel, "left", { rank: 150 });
   if (shell) shell.currentPathChanged.connect((_, change) => panel.mark(change.newValue));
@@ -72,7 +85,7 @@ function addCard(app: JupyterFrontEnd, launcher: ILauncher | null, panel: Chapte
     icon,
     describedBy: { args: { type: "object", properties: {} } },
     execute: async () => {
-      const [first] = await findChapters(app.serviceManager.contents, settings.folder);
+      const [first] = (await findCourse(app.serviceManager.contents, settings.folder)).chapters;
       if (first) await app.commands.execute(OPEN_FILE, { path: first.path });
       else app.shell.activateById(panel.id);
     },
@@ -80,33 +93,20 @@ function addCard(app: JupyterFrontEnd, launcher: ILauncher | null, panel: Chapte
   launcher?.add({ command: START, category: "Other", rank: 9 });
 }
 
-/** Explains the cell in whose output something was clicked. */
-function explainAround(place: Node, tracker: INotebookTracker | null, say: Say): void {
+/** Explains the cell in whose output something was clicked, together with runs of `earlier` cells. */
+function explainAround(place: Node, earlier: number[], tracker: INotebookTracker | null, say: Say): void {
   tracker?.forEach((panel) => {
     const cell = panel.content.widgets.find((one) => one.node.contains(place));
-    if (cell?.model.type === "code") void explainCell(panel, say, cell as CodeCell);
+    if (cell?.model.type === "code") void explainCell(panel, say, cell as CodeCell, earlier);
   });
 }
 
-class Settings {
-  folder = "";
-  live = true;
-  stale = true;
-  fold = true;
-
-  async follow(registry: ISettingRegistry | null, changed: () => void): Promise<void> {
-    const settings = await registry?.load(PLUGIN).catch(() => null);
-    const read = (): void => {
-      const get = (name: string): unknown => settings?.get(name).composite;
-      this.folder = String(get("folder") ?? "");
-      this.live = get("live") !== false;
-      this.stale = get("stale") !== false;
-      this.fold = get("fold") !== false;
-      changed();
-    };
-    settings?.changed.connect(read);
-    read();
-  }
+/** The button in a notebook's toolbar with its word beside the icon: it is where most people meet it first. */
+function addButton(app: JupyterFrontEnd, toolbars: IToolbarWidgetRegistry | null, say: Say): void {
+  toolbars?.addFactory<NotebookPanel>("Notebook", "pitfall-lab-explain", ({ toolbar }) => {
+    const { noFocusOnClick } = toolbar as { noFocusOnClick?: boolean };
+    return new CommandToolbarButton({ commands: app.commands, id: EXPLAIN, label: say("Explain", "解释"), noFocusOnClick });
+  });
 }
 
 const plugin: JupyterFrontEndPlugin<void> = {
@@ -122,6 +122,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     IRenderMimeRegistry,
     ILauncher,
     IEditorExtensionRegistry,
+    IToolbarWidgetRegistry,
   ],
   activate: (
     app: JupyterFrontEnd,
@@ -133,6 +134,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     rendermime: IRenderMimeRegistry | null,
     launcher: ILauncher | null,
     editors: IEditorExtensionRegistry | null,
+    toolbars: IToolbarWidgetRegistry | null,
   ) => {
     const say = sayIn(translator);
     const settings = new Settings();
@@ -144,9 +146,10 @@ const plugin: JupyterFrontEndPlugin<void> = {
     answerPictures(tracker);
     showStored(tracker);
     addCommands(app, tracker, panel, say);
+    addButton(app, toolbars, say);
     addCard(app, launcher, panel, settings, say);
     rendermime?.addFactory(
-      hintFactory((place) => explainAround(place, tracker, say), say),
+      hintFactory((place, earlier) => explainAround(place, earlier, tracker, say), say),
       0,
     );
     rendermime?.addFactory(
@@ -159,7 +162,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       void panel.refresh(settings.folder);
       notebooks?.configure(settings.live, settings.stale);
     };
-    void app.restored.then(() => settings.follow(registry, changed));
+    void app.restored.then(() => settings.follow(registry, changed, say));
   },
 };
 

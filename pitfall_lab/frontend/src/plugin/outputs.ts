@@ -8,7 +8,7 @@ import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Panel, Widget } from "@lumino/widgets";
 import { h } from "../core/dom";
 import { prose } from "../core/prose";
-import { readHint } from "./live/protocol";
+import { type Hint, readHint } from "./live/protocol";
 import { languageOf, type Say } from "./words";
 
 const HINT = "application/vnd.pitfall-lab.hint+json";
@@ -18,7 +18,7 @@ const FEW = 1;
 
 class HintLine extends Widget implements IRenderMime.IRenderer {
   constructor(
-    private readonly explain: (place: Node) => void,
+    private readonly explain: (place: Node, earlier: number[]) => void,
     private readonly say: Say,
   ) {
     super();
@@ -34,14 +34,31 @@ class HintLine extends Widget implements IRenderMime.IRenderer {
       "Run this cell again, watched, and show what happened to its tensors",
       "在观察下重新运行这个单元格，并显示张量发生了什么",
     );
-    const click = (): void => this.explain(this.node);
+    const click = (): void => this.explain(this.node, []);
     const rule = hint.rule ? h("span", { class: "pl-live-rule" }, hint.rule) : null;
     const button = h("button", { type: "button", class: "pl-live-explain", title, click }, say("Explain", "解释"));
     this.node.append(h("p", {}, ...prose(hint.text[languageOf(say)]), rule), button);
+    if (hint.again) this.node.append(this.together(hint.again));
+  }
+
+  /** Where forward and backward are in different cells: all of them in one recording, and what that changes besides. */
+  private together(again: NonNullable<Hint["again"]>): HTMLElement {
+    const { say } = this;
+    const names = again.cells.map(({ count }) => `In [${count}]`).join(", ");
+    const click = (): void =>
+      this.explain(
+        this.node,
+        again.cells.map(({ count }) => count),
+      );
+    const words = say(`Explain together with ${names}`, `与 ${names} 一起解释`);
+    const title = say(`Run ${names} and this cell again, recorded as one program`, `重新运行 ${names} 和此单元格，作为一个程序记录`);
+    const button = h("button", { type: "button", class: "pl-live-explain", title, click }, words);
+    const effects = say(`Runs them again. ${again.effects.en}`, `会重新运行它们。${again.effects.zh}`);
+    return h("div", { class: "pl-live-together" }, button, h("span", {}, ...prose(effects)));
   }
 }
 
-export function hintFactory(explain: (place: Node) => void, say: Say): IRenderMime.IRendererFactory {
+export function hintFactory(explain: (place: Node, earlier: number[]) => void, say: Say): IRenderMime.IRendererFactory {
   return { safe: true, mimeTypes: [HINT], createRenderer: () => new HintLine(explain, say) };
 }
 

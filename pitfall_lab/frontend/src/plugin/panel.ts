@@ -2,20 +2,22 @@
 
 import type { Contents } from "@jupyterlab/services";
 import { Widget } from "@lumino/widgets";
-import { type Chapter, findChapters } from "./chapters";
+import { h } from "../core/dom";
+import { type Chapter, type Course, findCourse } from "./chapters";
 import { icon } from "./icon";
 import type { Say } from "./words";
 
 export class ChaptersPanel extends Widget {
   private readonly list = document.createElement("ol");
   private readonly hint = document.createElement("p");
+  private readonly next = h("p", { class: "pl-chapters-next" });
   private open = "";
   private folder = "";
   private asked = 0;
 
   constructor(
     private readonly contents: Contents.IManager,
-    private readonly openPath: (path: string) => void,
+    private readonly openPath: (path: string, exercise?: string) => void,
     private readonly say: Say,
   ) {
     super();
@@ -30,14 +32,15 @@ export class ChaptersPanel extends Widget {
     title.textContent = "Pitfall Lab";
     this.hint.className = "pl-chapters-hint";
     this.list.className = "pl-chapters-list";
-    this.node.append(title, this.hint, this.list);
+    this.node.append(title, this.hint, this.next, this.list);
   }
 
   /** Reads the list again: the learner may have added or renamed notebooks. */
   async refresh(folder = this.folder): Promise<void> {
     this.folder = folder;
     const asked = (this.asked += 1);
-    const chapters = await findChapters(this.contents, folder);
+    const course = await findCourse(this.contents, folder);
+    const { chapters } = course;
     if (asked !== this.asked || this.isDisposed) return;
     this.list.replaceChildren(...chapters.map((chapter) => this.item(chapter)));
     this.hint.textContent = chapters.length
@@ -46,7 +49,17 @@ export class ChaptersPanel extends Widget {
           "No chapters here. They are notebooks named like 05-copies-and-views.ipynb.",
           "这里没有章节。章节是形如 05-copies-and-views.ipynb 的 notebook。",
         );
+    this.showNext(course);
     this.mark(this.open);
+  }
+
+  private showNext({ next }: Course): void {
+    this.next.hidden = !next;
+    if (!next) return;
+    const { chapter, exercise } = next;
+    const click = (): void => this.openPath(chapter.path, exercise);
+    const words = this.say(`Next exercise: ${exercise}`, `下一个练习：${exercise}`);
+    this.next.replaceChildren(h("button", { type: "button", title: chapter.title, click }, words));
   }
 
   /** Shows which chapter is in front. */
@@ -70,13 +83,18 @@ export class ChaptersPanel extends Widget {
     const title = document.createElement("span");
     title.textContent = chapter.title;
     button.append(number, title);
-    if (chapter.solved > 0) {
-      const solved = document.createElement("span");
-      solved.className = "pl-chapters-solved";
-      solved.textContent = `✓ ${chapter.solved}`;
-      solved.title = this.say("exercises solved", "已解练习");
-      button.append(solved);
+    const { say } = this;
+    const { solved, exercises, minutes } = chapter;
+    const about = h("span", { class: "pl-chapters-about" });
+    if (solved.size > 0) {
+      const all = exercises.length ? `/${exercises.length}` : "";
+      about.append(h("span", { class: "pl-chapters-solved", title: say("exercises solved", "已解练习") }, `✓ ${solved.size}${all}`));
     }
+    if (minutes) {
+      const title = say(`takes about ${minutes} minutes`, `大约需要 ${minutes} 分钟`);
+      about.append(h("span", { class: "pl-chapters-time", title }, say(`${minutes} min`, `${minutes} 分钟`)));
+    }
+    if (about.childElementCount) button.append(about);
     button.addEventListener("click", () => this.openPath(chapter.path));
     const item = document.createElement("li");
     item.append(button);

@@ -34,6 +34,8 @@ export class Live {
   private comm: Kernel.IComm | null = null;
   private attempt = 0;
   private lost = false;
+  /** After which cell every row has been asked for. */
+  private whole = -1;
   private wishes: Wishes = { visible: false, stale: true };
 
   constructor(
@@ -78,6 +80,14 @@ export class Live {
     } catch {
       this.drop(); // The connection ended between two messages; the next kernel begins anew.
     }
+  }
+
+  /** Every row, to be sorted and searched: once after each cell. */
+  every(): void {
+    const { now } = this;
+    if (!now || now.more === 0 || now.cell.count === this.whole) return;
+    this.whole = now.cell.count;
+    this.send({ ask: "rows", all: true });
   }
 
   /** Shows the rows as they are again. */
@@ -188,6 +198,7 @@ export class Live {
     this.comm = null;
     this.now = this.past = this.picture = null;
     this.children.clear();
+    this.whole = -1;
     this.warned = { cell: { count: 0, id: "" }, warnings: [] };
     this.become(state);
     this.changed.emit("warnings");

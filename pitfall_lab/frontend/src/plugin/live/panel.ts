@@ -63,7 +63,8 @@ export class LivePanel extends Widget {
     };
     const look = (row: Row): void => this.look(row);
     const select = (row: Row): void => this.select(row);
-    this.table = new Table({ sort, look, select, fold: (row, open) => this.fold(row, open) }, say);
+    const end = (): void => this.live?.every();
+    this.table = new Table({ sort, look, select, end, fold: (row, open) => this.fold(row, open) }, say);
     this.details = new Details(
       (row, view) => this.ask(row, view),
       (picture, row) => this.enlarge(picture, row),
@@ -160,6 +161,8 @@ export class LivePanel extends Widget {
     this.says.replaceChildren(...prose(said));
     for (const part of [this.tools, this.table.node, this.foot])
       part.hidden = !shown || (shown.rows.length === 0 && shown.cells.length < 2);
+    const { column, down, only, search } = this.wanted;
+    if (column !== "name" || down || only !== "all" || search.trim()) live?.every();
     const inside = shown?.past ? new Map<string, Row[]>() : (live?.children ?? new Map<string, Row[]>());
     const lines = arrange(
       shown?.rows ?? [],

@@ -14,6 +14,7 @@ const NAME = 200;
 /** The way from a name to what is inside it. */
 const ID = 2_000;
 const PICTURE = 8_000_000;
+const EARLIER = 20;
 
 const KINDS = ["tensor", "array", "module", "optimizer", "group"] as const;
 const GRADS = ["leaf", "graph", "none", ""] as const;
@@ -108,7 +109,7 @@ export type Message =
 
 export type Ask =
   | { ask: "watch"; visible: boolean; stale: boolean }
-  | { ask: "rows"; from?: number }
+  | { ask: "rows"; from?: number; all?: boolean }
   | { ask: "unfold"; id: string }
   | { ask: "picture"; id: string; view: View }
   | { ask: "past"; cell: number };
@@ -259,9 +260,19 @@ export interface Hint {
   text: Text;
   rule: string;
   cell: string;
+  /** The earlier cells in which the failure began, and what running them again changes besides. */
+  again: { cells: CellRef[]; effects: Text } | null;
 }
 
 export function readHint(raw: unknown): Hint | null {
   const given = object(raw);
-  return given.version === VERSION ? { text: both(given.text), rule: text(given.rule, 20), cell: text(given.cell) } : null;
+  if (given.version !== VERSION) return null;
+  const { cells, effects } = object(given.again);
+  const earlier = list(cells, cell, EARLIER).filter(({ count }) => count > 0);
+  return {
+    text: both(given.text),
+    rule: text(given.rule, 20),
+    cell: text(given.cell),
+    again: earlier.length ? { cells: earlier, effects: both(effects) } : null,
+  };
 }

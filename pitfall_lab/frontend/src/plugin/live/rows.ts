@@ -107,6 +107,19 @@ function kept(row: Row, wanted: Wanted, warned: ReadonlyMap<string, Level>): boo
   );
 }
 
+/** Of each message's rows the last order that was wanted: thousands are sorted once, and not with each key that is pressed. */
+const orders = new WeakMap<readonly Row[], { by: string; rows: Row[] }>();
+
+function sorted(rows: readonly Row[], { column, down }: Wanted): Row[] {
+  const by = `${column} ${down}`;
+  const known = orders.get(rows);
+  if (known?.by === by) return known.rows;
+  const order = ORDERS[column];
+  const made = [...rows].sort((a, b) => (down ? -1 : 1) * order(a, b) || names.compare(a.name, b.name));
+  orders.set(rows, { by, rows: made });
+  return made;
+}
+
 /** The lines of the list. What is inside a row follows it, in the kernel's own order; filters are for the rows of the namespace. */
 export function arrange(
   rows: readonly Row[],
@@ -115,10 +128,7 @@ export function arrange(
   warned: ReadonlyMap<string, Level>,
   wanted: Wanted,
 ): Line[] {
-  const order = ORDERS[wanted.column];
-  const sorted = rows
-    .filter((row) => kept(row, wanted, warned))
-    .sort((a, b) => (wanted.down ? -1 : 1) * order(a, b) || names.compare(a.name, b.name));
+  const shown = sorted(rows, wanted).filter((row) => kept(row, wanted, warned));
   const lines: Line[] = [];
   const seen = new Set<string>();
   const put = (row: Row, depth: number, begin = 0): void => {
@@ -130,6 +140,6 @@ export function arrange(
     const same = common(children, row.name);
     for (const child of children) put(child, depth + 1, same);
   };
-  for (const row of sorted) put(row, 0);
+  for (const row of shown) put(row, 0);
   return lines;
 }

@@ -15,6 +15,8 @@ export interface Acts {
   select: (row: Row) => void;
   /** Asked for by a click or Enter: the row's picture. */
   look: (row: Row) => void;
+  /** The last of the lines is in sight. */
+  end: () => void;
 }
 
 export class Table {
@@ -101,6 +103,7 @@ export class Table {
     const key = `${first} ${last} ${this.selected}`;
     if (key === this.drawn) return;
     this.drawn = key;
+    if (last === this.lines.length && last > 0 && scrollTop > 0) this.acts.end();
     this.space.replaceChildren(...this.lines.slice(first, last).map((line, index) => this.line(line, first + index)));
     const selected = this.at();
     if (selected >= first && selected < last) this.node.setAttribute("aria-activedescendant", rowId(selected));

@@ -31,7 +31,7 @@
 .pl-chapters-item {
   display: grid;
   grid-template-columns: 2.4em minmax(0, 1fr);
-  gap: 8px;
+  gap: 0 8px;
   width: 100%;
   min-height: 32px;
   padding: 6px 16px;
@@ -68,13 +68,37 @@
   color: inherit;
 }
 
-.pl-chapters-item:has(.pl-chapters-solved) {
-  grid-template-columns: 2.4em minmax(0, 1fr) max-content;
-}
-
-.pl-chapters-solved {
+.pl-chapters-about {
+  display: flex;
+  gap: 12px;
+  grid-column: 2;
   color: var(--jp-ui-font-color2);
   font-variant-numeric: tabular-nums;
+}
+
+.pl-chapters-next {
+  margin: 0;
+  padding: 0 16px 12px;
+}
+
+.pl-chapters-next button {
+  min-height: 28px;
+  padding: 0 12px;
+  border: 1px solid var(--jp-border-color1);
+  border-radius: 3px;
+  background: none;
+  color: inherit;
+  font: inherit;
+  cursor: pointer;
+}
+
+.pl-chapters-next button:hover {
+  background: var(--jp-layout-color2);
+}
+
+.pl-chapters-next button:focus-visible {
+  outline: 2px solid var(--jp-brand-color1);
+  outline-offset: 1px;
 }
 
 /* Menus and bars take a part of the window: with so much room for the code, the Explorer's sentence, picture and fix are on one screen. */
@@ -651,6 +675,19 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
   background: var(--jp-layout-color2);
 }
 
+.pl-live-together {
+  display: flex;
+  flex: 1 0 100%;
+  flex-wrap: wrap;
+  gap: 4px 12px;
+  align-items: center;
+  color: var(--jp-ui-font-color2);
+}
+
+.pl-live-together span {
+  flex: 1 1 24em;
+}
+
 .pl-live-here {
   animation: pl-live-here 1.2s ease-out;
 }
@@ -791,4 +828,4 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
 .pl-card-answer {
   color: var(--jp-ui-font-color2);
 }
-`,""]),l.d(r,{},{A:t})},314(e){e.exports=function(e){var r=[];return r.toString=function(){return this.map(function(r){var l="",o=void 0!==r[5];return r[4]&&(l+="@supports (".concat(r[4],") {")),r[2]&&(l+="@media ".concat(r[2]," {")),o&&(l+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),l+=e(r),o&&(l+="}"),r[2]&&(l+="}"),r[4]&&(l+="}"),l}).join("")},r.i=function(e,l,o,i,n){"string"==typeof e&&(e=[[null,e,void 0]]);var t={};if(o)for(var a=0;a<this.length;a++){var p=this[a][0];null!=p&&(t[p]=!0)}for(var c=0;c<e.length;c++){var d=[].concat(e[c]);o&&t[d[0]]||(void 0!==n&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=n),l&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=l),i&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=i):d[4]="".concat(i)),r.push(d))}},r}},601(e){e.exports=function(e){return e[1]}},72(e){var r=[];function l(e){for(var l=-1,o=0;o<r.length;o++)if(r[o].identifier===e){l=o;break}return l}function o(e,o){for(var i={},n=[],t=0;t<e.length;t++){var a=e[t],p=o.base?a[0]+o.base:a[0],c=i[p]||0,d="".concat(p," ").concat(c);i[p]=c+1;var s=l(d),v={css:a[1],media:a[2],sourceMap:a[3],supports:a[4],layer:a[5]};if(-1!==s)r[s].references++,r[s].updater(v);else{var u=function(e,r){var l=r.domAPI(r);return l.update(e),function(r){r?(r.css!==e.css||r.media!==e.media||r.sourceMap!==e.sourceMap||r.supports!==e.supports||r.layer!==e.layer)&&l.update(e=r):l.remove()}}(v,o);o.byIndex=t,r.splice(t,0,{identifier:d,updater:u,references:1})}n.push(d)}return n}e.exports=function(e,i){var n=o(e=e||[],i=i||{});return function(e){e=e||[];for(var t=0;t<n.length;t++){var a=l(n[t]);r[a].references--}for(var p=o(e,i),c=0;c<n.length;c++){var d=l(n[c]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}n=p}}},659(e){var r={};e.exports=function(e,l){var o=function(e){if(void 0===r[e]){var l=document.querySelector(e);if(window.HTMLIFrameElement&&l instanceof window.HTMLIFrameElement)try{l=l.contentDocument.head}catch(e){l=null}r[e]=l}return r[e]}(e);if(!o)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");o.appendChild(l)}},540(e){e.exports=function(e){var r=document.createElement("style");return e.setAttributes(r,e.attributes),e.insert(r,e.options),r}},56(e,r,l){e.exports=function(e){var r=l.nc;r&&e.setAttribute("nonce",r)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=e.insertStyleElement(e);return{update:function(l){var o,i,n;o="",l.supports&&(o+="@supports (".concat(l.supports,") {")),l.media&&(o+="@media ".concat(l.media," {")),(i=void 0!==l.layer)&&(o+="@layer".concat(l.layer.length>0?" ".concat(l.layer):""," {")),o+=l.css,i&&(o+="}"),l.media&&(o+="}"),l.supports&&(o+="}"),(n=l.sourceMap)&&"u">typeof btoa&&(o+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(o,r,e.options)},remove:function(){var e;null===(e=r).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,r){if(r.styleSheet)r.styleSheet.cssText=e;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(e))}}},954(e,r,l){var o=l(72),i=l.n(o),n=l(825),t=l.n(n),a=l(659),p=l.n(a),c=l(56),d=l.n(c),s=l(540),v=l.n(s),u=l(113),f=l.n(u),m=l(646),h={};h.styleTagTransform=f(),h.setAttributes=d(),h.insert=p().bind(null,"head"),h.domAPI=t(),h.insertStyleElement=v(),i()(m.A,h),m.A&&m.A.locals&&m.A.locals;var x=l(794),g={};g.styleTagTransform=f(),g.setAttributes=d(),g.insert=p().bind(null,"head"),g.domAPI=t(),g.insertStyleElement=v(),i()(x.A,g),x.A&&x.A.locals&&x.A.locals;var b=l(472),w={};w.styleTagTransform=f(),w.setAttributes=d(),w.insert=p().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=v(),i()(b.A,w),b.A&&b.A.locals&&b.A.locals}}]);
+`,""]),l.d(r,{},{A:t})},314(e){e.exports=function(e){var r=[];return r.toString=function(){return this.map(function(r){var l="",o=void 0!==r[5];return r[4]&&(l+="@supports (".concat(r[4],") {")),r[2]&&(l+="@media ".concat(r[2]," {")),o&&(l+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),l+=e(r),o&&(l+="}"),r[2]&&(l+="}"),r[4]&&(l+="}"),l}).join("")},r.i=function(e,l,o,i,n){"string"==typeof e&&(e=[[null,e,void 0]]);var t={};if(o)for(var a=0;a<this.length;a++){var p=this[a][0];null!=p&&(t[p]=!0)}for(var c=0;c<e.length;c++){var d=[].concat(e[c]);o&&t[d[0]]||(void 0!==n&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=n),l&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=l),i&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=i):d[4]="".concat(i)),r.push(d))}},r}},601(e){e.exports=function(e){return e[1]}},72(e){var r=[];function l(e){for(var l=-1,o=0;o<r.length;o++)if(r[o].identifier===e){l=o;break}return l}function o(e,o){for(var i={},n=[],t=0;t<e.length;t++){var a=e[t],p=o.base?a[0]+o.base:a[0],c=i[p]||0,d="".concat(p," ").concat(c);i[p]=c+1;var s=l(d),v={css:a[1],media:a[2],sourceMap:a[3],supports:a[4],layer:a[5]};if(-1!==s)r[s].references++,r[s].updater(v);else{var u=function(e,r){var l=r.domAPI(r);return l.update(e),function(r){r?(r.css!==e.css||r.media!==e.media||r.sourceMap!==e.sourceMap||r.supports!==e.supports||r.layer!==e.layer)&&l.update(e=r):l.remove()}}(v,o);o.byIndex=t,r.splice(t,0,{identifier:d,updater:u,references:1})}n.push(d)}return n}e.exports=function(e,i){var n=o(e=e||[],i=i||{});return function(e){e=e||[];for(var t=0;t<n.length;t++){var a=l(n[t]);r[a].references--}for(var p=o(e,i),c=0;c<n.length;c++){var d=l(n[c]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}n=p}}},659(e){var r={};e.exports=function(e,l){var o=function(e){if(void 0===r[e]){var l=document.querySelector(e);if(window.HTMLIFrameElement&&l instanceof window.HTMLIFrameElement)try{l=l.contentDocument.head}catch(e){l=null}r[e]=l}return r[e]}(e);if(!o)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");o.appendChild(l)}},540(e){e.exports=function(e){var r=document.createElement("style");return e.setAttributes(r,e.attributes),e.insert(r,e.options),r}},56(e,r,l){e.exports=function(e){var r=l.nc;r&&e.setAttribute("nonce",r)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=e.insertStyleElement(e);return{update:function(l){var o,i,n;o="",l.supports&&(o+="@supports (".concat(l.supports,") {")),l.media&&(o+="@media ".concat(l.media," {")),(i=void 0!==l.layer)&&(o+="@layer".concat(l.layer.length>0?" ".concat(l.layer):""," {")),o+=l.css,i&&(o+="}"),l.media&&(o+="}"),l.supports&&(o+="}"),(n=l.sourceMap)&&"u">typeof btoa&&(o+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(o,r,e.options)},remove:function(){var e;null===(e=r).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,r){if(r.styleSheet)r.styleSheet.cssText=e;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(e))}}},954(e,r,l){var o=l(72),i=l.n(o),n=l(825),t=l.n(n),a=l(659),p=l.n(a),c=l(56),d=l.n(c),s=l(540),v=l.n(s),u=l(113),f=l.n(u),x=l(646),m={};m.styleTagTransform=f(),m.setAttributes=d(),m.insert=p().bind(null,"head"),m.domAPI=t(),m.insertStyleElement=v(),i()(x.A,m),x.A&&x.A.locals&&x.A.locals;var h=l(794),g={};g.styleTagTransform=f(),g.setAttributes=d(),g.insert=p().bind(null,"head"),g.domAPI=t(),g.insertStyleElement=v(),i()(h.A,g),h.A&&h.A.locals&&h.A.locals;var b=l(472),w={};w.styleTagTransform=f(),w.setAttributes=d(),w.insert=p().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=v(),i()(b.A,w),b.A&&b.A.locals&&b.A.locals}}]);

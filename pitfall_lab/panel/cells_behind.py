@@ -1,0 +1,75 @@
+"""Finds the earlier cells that computed what a failed cell uses: recorded together with it, they show where the failure began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.side_effects import side_effects
+from pitfall_lab.panel.stale_names import flow
+from pitfall_lab.panel.written_names import changed, written_into
+from pitfall_lab.trace import T
+
+MOST = 8
+"""So many cells are offered at most: more are a notebook, which is better run from its top."""
+Kind = Callable[[str], str]
+"""The kind of the object that a name has now: ``tensor``, ``module``, …; empty for what is of no interest."""
+
+
+class Behind(NamedTuple):
+    """Runs of earlier cells, first one first, and what running them and the failed cell again changes."""
+
+    cells: tuple[Cell, ...]
+    effects: T
+
+
+def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ()) -> Behind | None:
+    """The runs to be repeated before ``failed``; ``None`` if there are none, or too many.
+
+    ``known`` are the runs that are known to matter: the one that made a graph, and the one that changed what it had saved.
+    """
+    runs = [each for each in ran.since(0) if each.count != failed.count and each.whole]
+    sure = {count for count in known if count is not None and count != failed.count}
+    chosen = _back(failed, runs, sure, kind)
+    if chosen and not {each.count for each in chosen} >= sure:
+        return None
+    text = "\n".join(each.text for each in (*chosen, failed))
+    chosen = [*_restoring(changed(text), chosen, runs, kind), *chosen] if chosen else []
+    if not chosen or len(chosen) > MOST:
+        return None
+    return Behind(tuple(chosen), side_effects("\n".join(each.text for each in (*chosen, failed))))
+
+
+def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Cell]:
+    """The runs that the failed cell's names were computed in, followed backwards; down to the first ``sure`` one if there is one."""
+    wanted, chosen = flow(failed.tree)[0], list[Cell]()
+    for run in reversed(runs):
+        if sure and run.count < min(sure):
+            break
+        reads = flow(run.tree)[0]
+        makes = wanted & (run.bound | _written(run))
+        between = bool(sure) and run.succeeded and (bool(makes) or ".backward(" in run.text)
+        computes = run.succeeded and any(kind(name) == "tensor" for name in makes) and any(kind(name) in _USED for name in reads)
+        if run.count in sure or between or computes:
+            chosen.insert(0, run)
+            wanted = (wanted - run.bound) | reads
+    return chosen
+
+
+_USED = ("tensor", "module")
+
+
+def _written(run: Cell) -> set[str]:
+    return {name for statement in run.tree.body for name in written_into(statement)}
+
+
+def _restoring(names: list[str], chosen: list[Cell], runs: list[Cell], kind: Kind) -> list[Cell]:
+    """The runs that bound what the chosen ones change: from there on everything is as it was. Models and optimizers are not made anew."""
+    earlier = [run for run in runs if run.count < chosen[0].count and run.succeeded]
+    found = {}
+    for name in names:
+        run = next((each for each in reversed(earlier) if name in each.bound), None)
+        if run is not None and kind(name) in ("tensor", "") and not any(kind(each) in ("module", "optimizer") for each in run.bound):
+            found[run.count] = run
+    return [found[count] for count in sorted(found)]
