@@ -43,6 +43,13 @@ def test_a_row_that_is_not_there_is_refused(notebook):
     assert notebook.page.ask("past", cell=99)[0]["kind"] == "refused"
 
 
+def test_a_row_without_memory_of_its_own_says_so(notebook):
+    notebook.run("net = nn.Sequential(nn.Linear(2, 2))\nopt = torch.optim.SGD(net.parameters())")
+    for row in ("net", "net\x1f0", "opt"):
+        [answer] = notebook.page.ask("picture", id=row, view="storage")
+        assert "no memory of its own" in answer["text"]["en"]
+
+
 @pytest.mark.parametrize("opening", [{"version": 2}, {}, None, {"version": "1"}])
 def test_another_version_is_refused_and_the_connection_closed(notebook, opening):
     page = FrontEnd(notebook.comms, opening)

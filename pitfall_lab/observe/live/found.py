@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.budget import Budget
@@ -52,8 +52,8 @@ def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> 
     search = _Search(budget)
     looked: set[str] = set()
     urgent = [each for each in first if each in namespace] if len(namespace) > MANY else []
-    for name in [*urgent, *(name for name in list(namespace) if type(name) is str)]:
-        if name in looked:
+    for name in chain(urgent, list(namespace)):
+        if type(name) is not str or name in looked:
             continue
         if not budget.goes_on():
             search.found.more = max(len(namespace) - len(looked), 0)
@@ -115,7 +115,7 @@ class _Search:
                 self.found.hidden = True
                 return
             parameters, buffers, children = tables(module.value)
-            beside = list(islice(list(inside(module.value, "module").items()), ELEMENTS))
+            beside = list(islice(inside(module.value, "module").items(), ELEMENTS))
             for name, value in (*parameters.items(), *buffers.items(), *children.items()):
                 kind = self._kinds.of(value) if type(name) is str and id(value) not in self._seen else ""
                 part = Thing((*module.path, name), f"{module.text}.{name}", kind, value)
@@ -131,13 +131,13 @@ def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
     """The objects of interest in a list, a dict, or the attributes of an object of the notebook's own classes."""
     value, path, text = thing.value, thing.path, thing.text
     if type(value) is dict:
-        items = [(key, each) for key, each in islice(list(value.items()), ELEMENTS)]
+        items = list(islice(value.items(), ELEMENTS))  # of a vocabulary of a million words no more than that is copied
         named = [(_key(key, at), f"{text}[{_key(key, at)}]", each) for at, (key, each) in enumerate(items)]
     elif type(value) is list or type(value) is tuple:
         named = [(str(at), f"{text}[{at}]", each) for at, each in enumerate(value[:ELEMENTS])]
     else:
         table = inside(value, thing.kind)
-        named = [(key, f"{text}.{key}", each) for key, each in islice(list(table.items()), ELEMENTS) if type(key) is str]
+        named = [(key, f"{text}.{key}", each) for key, each in list(islice(table.items(), ELEMENTS)) if type(key) is str]
     for key, shown, each in named:
         kind = kinds.of(each)
         if kind:

@@ -61,7 +61,7 @@ export class Details {
     const add = (name: string, ...values: Child[]): void => {
       if (values.some(Boolean)) list.append(h("dt", {}, name), h("dd", {}, ...values));
     };
-    add(say("Shape", "形状"), [shapeText(row), row.dtype, row.device].filter(Boolean).join(" "));
+    if (row.shape) add(say("Shape", "形状"), [shapeText(row), row.dtype, row.device].filter(Boolean).join(" "));
     add(say("Size", "大小"), bytesText(row.bytes));
     add(say("Version", "版本"), versionText(row));
     add(say("Gradient", "梯度"), gradText(row, say));

@@ -681,11 +681,15 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
   flex-wrap: wrap;
   gap: 4px 12px;
   align-items: center;
-  color: var(--jp-ui-font-color2);
 }
 
 .pl-live-together span {
   flex: 1 1 24em;
+  color: var(--jp-ui-font-color2);
+}
+
+[data-command="pitfall-lab:explain-cell"] .jp-ToolbarButtonComponent-label {
+  margin-inline-start: 4px;
 }
 
 .pl-live-here {
