@@ -52,6 +52,7 @@ def find(namespace: Mapping[str, Any], first: Iterable[str], budget: Budget) -> 
     search = _Search(budget)
     looked: set[str] = set()
     urgent = [each for each in first if each in namespace] if len(namespace) > MANY else []
+    urgent.sort(key=lambda name: search.is_deep(namespace[name]))  # one list with much in it must not take the others' time
     for name in chain(urgent, list(namespace)):
         if type(name) is not str or name in looked:
             continue
@@ -75,6 +76,10 @@ class _Search:
     def __init__(self, budget: Budget) -> None:
         self.found = Found()
         self._budget, self._kinds, self._seen = budget, Kinds(), dict[int, bool]()
+
+    def is_deep(self, value: Any) -> bool:
+        """Whether there may be much inside an object."""
+        return self._kinds.of(value) in ("group", "object")
 
     def name(self, name: str, value: Any) -> None:
         """Search the value of a name, and add it to the rows if it is, or contains, something that is shown."""
