@@ -77,6 +77,14 @@ def test_cells_without_the_magic_are_left_alone(shell):
     assert explorers(shell) == []
 
 
+def test_a_training_cell_that_was_run_before_is_judged_as_the_first_time(shell):
+    shell.run_cell("w = torch.ones(3, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)")
+    loop = "for _ in range(3):\n    loss = (w * w).sum()\n    loss.backward()\n    opt.step()"
+    for cell in (loop, f"%%pitfall\n{loop}"):
+        assert shell.run_cell(cell).success
+    assert [f.rule for f in explorers(shell)[0].findings] == ["PL601"]
+
+
 def test_magics_inside_the_cell_work(shell):
     assert shell.run_cell("%%pitfall\n%time y = x + 1").success
     assert explorers(shell)

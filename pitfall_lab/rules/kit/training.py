@@ -112,14 +112,20 @@ class _Reader:
         if storage is not None and record.get("is_leaf"):
             self.leaves[label].storage = storage
             self.on[storage].add(label)
+        if record.get("grad") is not None:  # from before the recording: the cell was run once already
+            self._holds(label, record["grad"])
+
+    def _holds(self, label: str, grad: str) -> None:
+        self.leaves[label].grad = grad
+        self.of[grad] = label
+        if storage := self.leaves[grad].storage or (self.story.tensor(grad) or {}).get("storage"):
+            self.owner[storage] = label
 
     def _grad(self, label: str, grad: str | None, event: Event, backward: Event | None) -> None:
         leaf = self.leaves[label]
         fresh, leaf.grad = leaf.grad is None, grad
         if grad is not None:
-            self.of[grad] = label
-            if storage := self.leaves[grad].storage or (self.story.tensor(grad) or {}).get("storage"):
-                self.owner[storage] = label
+            self._holds(label, grad)
         if backward is not None:
             self._added(label, backward, fresh=fresh)
         else:
