@@ -22,7 +22,7 @@ const OUT = join(HERE, "../labextension");
 const COMMON = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"];
 const SOURCES = {
   widget: ["src/core", "src/views", "src/widget.ts"],
-  extension: ["src/plugin", "src/core/dom.ts", "src/core/palette.ts", "src/core/prose.ts", "style", "schema"],
+  extension: ["src/plugin", "src/core/dom.ts", "src/core/palette.ts", "src/core/prose.ts", "src/core/wrap.ts", "style", "schema"],
 };
 
 const STYLES = ["src/core/style.css", "src/views/style.css"];

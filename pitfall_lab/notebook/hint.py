@@ -1,6 +1,6 @@
 """A line or two under the traceback of a cell that torch refused: what this class of error means, and how to see where it came from.
 
-A name that no cell has made yet gets its line as well: after a restart of the kernel that is the error that everybody meets.
+A name that no cell has made yet gets its line as well: after a restart of the kernel that is the most usual error.
 
 The error is named from its type and from the fixed part of torch's text, never from guesses about the program. What a rule is about has its
 line here; what is not in :data:`KNOWN` gets the first sentence of its family in the catalogue of refusals; what does not come from torch

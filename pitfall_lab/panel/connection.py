@@ -257,8 +257,8 @@ class Beside:
         said += [left_out(each, self._ran) for each in look.left_out]
         said += [growing(each, self._ran) for each in look.growing]
         said += [used(each, self._ran, failed=each in self._failed) for each in look.used]
-        told = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
-        said += [out_of_order(each, self._ran) for each in self._stale if each.name not in told]
+        named = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
+        said += [out_of_order(each, self._ran) for each in self._stale if each.name not in named]
         return [each for each in said if each is not None]
 
     def _message(self, rows: list[Any], more: int, first: int, note: T | None, seconds: float) -> dict[str, Any]:

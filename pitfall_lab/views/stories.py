@@ -167,8 +167,8 @@ def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
 
 def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
     was = related.get("role", "")
-    role = _role(was, raised=trace.outcome.kind == "raised")
     step = related.get("step")
+    role = _role(was, raised=_raised(trace, step))
     if step is None:
         step = _step_on(trace, related.get("line"), role)
     place = {"line": related.get("line"), "source": related.get("source")}
@@ -234,6 +234,14 @@ def _role(role: str, *, raised: bool) -> BeatRole:
     if role in {"backward", "raised"}:
         return "raised" if raised else "wrong"
     return "other"
+
+
+def _raised(trace: Trace, step: int | None) -> bool:
+    """Whether a step raised; for a place without a step, whether the program did."""
+    event, failure = _event(trace, step), trace.outcome.failure
+    if event is None:
+        return trace.outcome.kind == "raised"
+    return event.error is not None or (failure is not None and failure.step == step)
 
 
 def _step_on(trace: Trace, line: int | None, role: str) -> int | None:

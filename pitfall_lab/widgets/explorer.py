@@ -187,7 +187,7 @@ class Explorer(anywidget.AnyWidget):
             from pitfall_lab.views.compare import compare
 
             after = self._lab.rerun(apply(self.trace.sources[0].text, change.edits))
-            answer = {"what_if": change.id, "told": compare(self.trace, after)}
+            answer = {"what_if": change.id, "compared": compare(self.trace, after)}
             self.send(answer, buffers=[deflated(after.to_json()), packed(_scene(after, find(after)))])
         except Exception as error:
             text = getattr(error, "text", None)

@@ -84,3 +84,40 @@ def test_an_output_without_its_widget_shows_the_page_that_is_stored_beside_it(la
     output.locator(".stored").wait_for()
     assert "Error displaying widget" not in output.inner_text()
     lab.console[:] = [said for said in lab.console if "widget model not found" not in said]
+
+
+LONG = "%%pitfall\n" + "# a line\n" * 40 + "import time\ntime.sleep(1)\n" + SOURCE
+NEW = """[...document.querySelectorAll(".jp-OutputArea [data-lm-suppress-shortcuts]:not([data-old])")]
+    .find(host => host.shadowRoot?.querySelector(".pl-picture"))"""
+SEEN = f"""() => {{
+    const host = {NEW};
+    if (!host) return false;
+    const frame = host.closest('.jp-WindowedPanel-outer').getBoundingClientRect();
+    const picture = host.shadowRoot.querySelector('.pl-picture').getBoundingClientRect();
+    return host.getBoundingClientRect().top >= frame.top - 1 && picture.bottom <= frame.bottom + 1;
+}}"""
+PLACE = "document.querySelector('.jp-Notebook .jp-WindowedPanel-outer').scrollTop"
+
+
+def test_after_a_run_the_first_screen_is_in_sight_unless_the_reader_has_moved(lab):
+    lab.open(lab.server.write("long.ipynb", "%load_ext pitfall_lab", LONG, "# below\n" * 30))
+    lab.run_cell(0)
+
+    def run() -> None:
+        lab.page.evaluate("() => document.querySelectorAll('[data-lm-suppress-shortcuts]').forEach(old => { old.dataset.old = ''; })")
+        lab.page.evaluate(
+            "() => { const { content } = window.jupyterapp.shell.currentWidget; content.activeCellIndex = 1; content.node.focus(); }"
+        )
+        lab.page.keyboard.press("Shift+Enter")
+
+    for _ in range(2):  # the second run begins where the old output ended
+        run()
+        lab.page.wait_for_function(SEEN)
+        assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex") == 2
+    run()
+    lab.page.mouse.move(700, 500)
+    lab.page.mouse.wheel(0, -9000)
+    lab.page.wait_for_function(f"{PLACE} === 0")
+    lab.page.wait_for_function(f"!!{NEW}")
+    lab.page.wait_for_timeout(500)
+    assert lab.page.evaluate(PLACE) == 0, "the reader has gone elsewhere and stays there"

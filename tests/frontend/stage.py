@@ -59,8 +59,8 @@ MOUNT = """async ({code, style, states}) => {
       listening: () => Object.values(listeners).flat().length,
     };
     if (state.answers) widget.send = ({what_if}) => {  // a kernel that knows these answers
-      const [told, ...buffers] = state.answers[what_if];
-      for (const fn of listeners["msg:custom"] ?? []) fn({what_if, ...told}, buffers);
+      const [answer, ...buffers] = state.answers[what_if];
+      for (const fn of listeners["msg:custom"] ?? []) fn({what_if, ...answer}, buffers);
     };
     if (state.kernel) widget.send = async (content) => {  // Python itself: what it sends, and the state that it sets
       const [messages, changed] = await window[state.kernel](content);
@@ -125,7 +125,7 @@ class Stage:
         self.page.mouse.move(0, 0)
         self.page.goto("about:blank")
         self.page.set_viewport_size({"width": width, "height": 900})
-        self.page.emulate_media(color_scheme="light")
+        self.page.emulate_media(color_scheme="light", reduced_motion="reduce")  # where things are, not how they come there
         self.said.clear()
         self.asked.clear()
         yield self

@@ -18,7 +18,7 @@ FRONTEND = PACKAGE / "frontend"
 COMMON = ["build.mjs", "package-lock.json", "package.json", "tsconfig.json"]
 SOURCES = {
     "widget": ["src/core", "src/views", "src/widget.ts"],
-    "extension": ["src/plugin", "src/core/dom.ts", "src/core/palette.ts", "src/core/prose.ts", "style", "schema"],
+    "extension": ["src/plugin", "src/core/dom.ts", "src/core/palette.ts", "src/core/prose.ts", "src/core/wrap.ts", "style", "schema"],
 }
 BUILT = [path for folder in ("static", "labextension") for path in sorted((PACKAGE / folder).rglob("*")) if path.is_file()]
 STAMPS = json.loads((PACKAGE / "static" / "build.json").read_text(encoding="utf-8"))

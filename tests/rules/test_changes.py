@@ -7,10 +7,11 @@ import ast
 import pytest
 
 from pitfall_lab import record as trace_of
-from pitfall_lab.rules import find
+from pitfall_lab.rules import Fix, find
 from pitfall_lab.rules.kit.changes import changes
+from pitfall_lab.rules.kit.finding import Edit
 from pitfall_lab.rules.kit.source import apply
-from pitfall_lab.trace import Source, Trace
+from pitfall_lab.trace import Source, T, Trace
 
 PROGRAMS = {
     "write": """
@@ -55,6 +56,23 @@ def test_every_change_gives_another_program_that_parses(name):
     assert all(ast.parse(text) for text in texts)
     assert len({change.id for change in offered}) == len(offered)
     assert {change.id for change in changes(trace)} >= OFFERED[name]  # with the findings, some of these are fixes
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_title_says_the_line_and_is_said_once(name):
+    trace = trace_of(PROGRAMS[name])
+    titles = [change.title for change in changes(trace, find(trace))]
+    assert len({title.en for title in titles}) == len({title.zh for title in titles}) == len(titles) > 0
+    assert [title.en for title in titles if "line " not in title.en] == []
+
+
+def test_changes_that_read_alike_are_told_apart_by_their_lines():
+    text = "import torch\nx = torch.ones(2, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(2)\nh.mul_(2)\nh.sum().backward()\n"
+    trace = trace_of(text)
+    alike = T("Copy `h` first", "先复制 `h`")
+    one, other = (Fix(alike, (Edit(line, line, f"h = h.clone(); h.mul_({line})\n"),), "same") for line in (4, 5))
+    found = find(trace)[0].with_fixes((one, other))
+    assert [change.title.en for change in changes(trace, [found])][:2] == ["Copy `h` first (line 4)", "Copy `h` first (line 5)"]
 
 
 def test_swapping_keeps_every_line():

@@ -157,7 +157,7 @@ def test_a_change_is_asked_for_by_id_compared_and_opened(stage):
     before, after = build.overwritten(), build.views()
     state = state_of(before, step=0)
     scene = {**views.scene(before), "changes": [{"id": "fix-1", "title": {"en": "Try `<b>`", "zh": "试"}}]}
-    answer = [{"told": compare(before, after)}, after.to_json(), json.dumps(views.scene(after))]
+    answer = [{"compared": compare(before, after)}, after.to_json(), json.dumps(views.scene(after))]
     root = stage.show({**state, "_scene": json.dumps(scene), "answers": {"fix-1": answer, "fix-2": [{"failed": "no time"}]}})
     opened(root, "whatif")
     chip = root.get_by_role("button", name="Try <b>")

@@ -72,14 +72,14 @@ def test_the_page_gets_what_it_asks_for_by_id_and_nothing_else_is_run(runs, monk
     explorer = Explorer(before, find(before), lab=FakeLab(rerun))
     monkeypatch.setattr(explorer, "send", lambda content, buffers=(): sent.append((content, buffers)))
     offered = json.loads(zlib.decompress(explorer._scene))["changes"]
-    assert offered[0]["title"]["en"] == "Make a new tensor instead of overwriting `h`"
+    assert offered[0]["title"]["en"] == "Make a new tensor instead of overwriting `h` (line 4)"
     for hostile in ("import os", {"what_if": "import os"}, {"what_if": ["fix-1"]}, {"what_if": "fix-99"}, None):
         explorer._received(explorer, hostile, [])
     assert asked == sent == []
     explorer._received(explorer, {"what_if": "fix-1"}, [])
     assert asked == [CHANGED]
     ((content, buffers),) = sent
-    assert content == {"what_if": "fix-1", "told": compare(before, after)}
+    assert content == {"what_if": "fix-1", "compared": compare(before, after)}
     assert zlib.decompress(buffers[0]).decode() == after.to_json()
 
 

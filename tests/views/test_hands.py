@@ -240,3 +240,85 @@ def test_the_browser_python_and_torch_agree_on_every_small_shape(stage):
             assert found[:2] == [list(torch.broadcast_shapes(*shapes)), []]
         except RuntimeError:
             assert found[1]
+
+
+VIEWS = "import torch\nx = torch.arange(12.0)\nm = x.view(3, 4)\nt = m.t()\nc = m[:, 1]\n"
+
+
+@pytest.fixture(scope="module")
+def looked_at():
+    return state_of(pitfall_lab.record(VIEWS), step=0)
+
+
+def test_strides_can_be_played_with_by_slider_and_by_number_and_say_what_torch_does(stage, looked_at):
+    root = stage.show({**looked_at, "step": 2})
+    root.locator("[data-tab=storage]").click()
+    root.get_by_role("button", name="play with strides").click()
+    panel = root.locator(".pl-p-storage")
+    code, said = panel.locator(".v-play + code"), panel.locator("p[role=status]")
+    numbers = lambda: [float(one) for one in panel.locator(".v-row > .v-mini > span").all_inner_texts()]  # noqa: E731
+    assert code.inner_text() == "memory.as_strided((4, 3), (1, 4), 0)", "it begins with the last view that there is"
+    for name, keys in (
+        ("", ()),
+        ("stride of dim 1", ["ArrowLeft"] * 3),
+        ("stride of dim 0", ["Home"]),
+        ("size of dim 0", ["Home"]),
+        ("offset", ["ArrowRight"]),
+    ):
+        for key in keys:
+            panel.get_by_role("slider", name=name).press(key)
+        view = eval(code.inner_text(), {"memory": torch.arange(12.0)})
+        assert numbers() == view.flatten().tolist()
+        assert panel.locator(".v-memory-row > .v-hit").count() == len(set(numbers()))
+        assert ("view(-1) is refused" in said.inner_text()) == refuses(view.view, -1)
+        assert ("torch refuses add_" in said.inner_text()) == refuses(view.add_, 1)
+    panel.get_by_role("slider", name="offset").press("End")
+    assert "✕ torch raises: it would read cell 13, and the memory has 12." in said.inner_text()
+    panel.get_by_role("slider", name="offset").press("Home")
+    field = panel.get_by_role("textbox", name="number in cell 1", exact=True)
+    field.fill("7.5")
+    field.press("t")
+    field.press("Backspace")
+    assert numbers()[1] == 7.5, "every element that reads the cell shows what was typed"
+    assert root.locator(".pl-textview").count() == 0, "a letter is a letter there"
+
+
+def refuses(work, *given) -> bool:
+    try:
+        work(*given)
+    except RuntimeError:
+        return True
+    return False
+
+
+MOVING = "(root, name) => [...root.querySelectorAll(name)].filter((one) => one.getAnimations().length).length"
+
+
+@pytest.mark.parametrize("less", [False, True])
+def test_what_is_new_comes_out_of_what_it_belongs_to_once_and_not_for_those_who_want_less_motion(stage, looked_at, less):
+    stage.page.emulate_media(reduced_motion="reduce" if less else "no-preference")
+    root = stage.show(looked_at)
+    root.locator("[data-tab=storage]").click()
+    root.locator("input[type=range]").focus()
+    stage.page.keyboard.press("ArrowRight")
+    assert root.evaluate(MOVING, ".v-grid tr") == (0 if less else 1), "a view glides out of the memory that it looks at"
+    stage.page.wait_for_timeout(600)
+    assert root.evaluate(MOVING, ".v-grid tr") == 0
+    root = stage.show(
+        state_of(
+            pitfall_lab.record("import torch\na = torch.ones(3, 1, requires_grad=True)\nb = a + torch.ones(3)\nb.sum().backward()"), step=1
+        )
+    )
+    root.locator("[data-tab=broadcast]").click()
+    root.locator("input[type=range]").focus()
+    stage.page.keyboard.press("ArrowRight")
+    assert root.evaluate(MOVING, ".v-mini > .v-stretch") == (0 if less else 12), (
+        "the cells that are not there come out of the one behind them"
+    )
+    root.locator("[data-tab=graph]").click()
+    root.locator("input[type=range]").focus()
+    flowing = 0
+    for _ in range(5):
+        stage.page.keyboard.press("ArrowRight")
+        flowing = max(flowing, root.evaluate(MOVING, ".v-back"))
+    assert (flowing > 0) != less, "the gradient flows back along its edge when its node runs"

@@ -79,10 +79,10 @@ async function textOf(sent: unknown): Promise<string> {
   return new Response(new Blob([sent as DataView<ArrayBuffer>]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
 }
 
-/** So long a run, and a write, may take before the reader hears that nobody answers. */
+/** So many milliseconds a run, and a write, may take; then the reader reads that the kernel does not answer. */
 const PATIENCE = { what_if: 90_000, edit: 4000 };
 
-type Reply = { what_if?: string; edit?: true; failed?: Text | string; told?: Answer["told"] };
+type Reply = { what_if?: string; edit?: true; failed?: Text | string; compared?: Answer["compared"] };
 
 /** Asks Python for something, and waits for the answer of the same name. Only names and numbers are sent. */
 function request(widget: WidgetModel, name: keyof typeof PATIENCE, content: unknown): Promise<[Reply, DataView[]]> {
@@ -110,9 +110,9 @@ function request(widget: WidgetModel, name: keyof typeof PATIENCE, content: unkn
 }
 
 async function ask(widget: WidgetModel, id: string): Promise<Answer> {
-  const [{ told }, buffers] = await request(widget, "what_if", id);
+  const [{ compared }, buffers] = await request(widget, "what_if", id);
   const [trace, scene] = await Promise.all(buffers.map(textOf));
-  return { told: told as Answer["told"], trace: readTrace(trace ?? ""), scene: readScene(scene ?? "") };
+  return { compared: compared as Answer["compared"], trace: readTrace(trace ?? ""), scene: readScene(scene ?? "") };
 }
 
 function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => void {
@@ -131,7 +131,7 @@ function render({ model, el }: { model: WidgetModel; el: HTMLElement }): () => v
     clear();
     disconnect = () => {};
     handle = createExplorer(el, await style, answer.trace, answer.scene, VIEWS, language, { back: () => void draw() });
-    handle.model.step = answer.told.first ?? handle.model.last;
+    handle.model.step = answer.compared.first ?? handle.model.last;
   };
   const cells = (): HTMLElement[] => [...(el.shadowRoot?.querySelectorAll<HTMLElement>("td[tabindex]") ?? [])];
   const draw = async (): Promise<void> => {

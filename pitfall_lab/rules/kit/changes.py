@@ -6,8 +6,9 @@ These are experiments, not repairs: each gives a program that parses, and runnin
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.finding import Edit, Finding
 from pitfall_lab.rules.kit.source import Program, apply, parses
@@ -52,7 +53,19 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
     found = [Change(f"fix-{number}", fix.title, fix.edits, fix.verified) for number, fix in enumerate(offered, 1)]
     plain = list(_unique(program, [*found, *_generic(program, _lines(trace, findings), _made(trace), at)]))
     kept = [change for change in plain if change in found] + [change for change in plain if change not in found][:GENERIC]
-    return tuple(kept[:MOST])
+    return tuple(_placed(kept[:MOST], at))
+
+
+def _placed(offered: Sequence[Change], at: Place) -> Iterator[Change]:
+    """Add the line to each title that does not have it; of changes that read alike even then, only the first is offered."""
+    seen: set[str] = set()
+    for change in offered:
+        where = at(change.edits[0].line)
+        named = re.search(rf"{re.escape(where.en)}(?!\d)", change.title.en)
+        title = change.title if named else T(f"{change.title.en} ({where.en})", f"{change.title.zh}（{where.zh}）")
+        if title.en not in seen:
+            seen.add(title.en)
+            yield replace(change, title=title)
 
 
 def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:

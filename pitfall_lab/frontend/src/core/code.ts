@@ -334,8 +334,8 @@ export class CodeView {
       if (!box.clientHeight) return;
       this.#revealed = true;
       let [from, to] = [top, top + row.offsetHeight];
-      const told = this.#lines.map((line) => line.row).filter((one) => one.querySelector(".pl-note"));
-      for (const one of told.sort((a, b) => Math.abs(a.offsetTop - row.offsetTop) - Math.abs(b.offsetTop - row.offsetTop))) {
+      const noted = this.#lines.map((line) => line.row).filter((one) => one.querySelector(".pl-note"));
+      for (const one of noted.sort((a, b) => Math.abs(a.offsetTop - row.offsetTop) - Math.abs(b.offsetTop - row.offsetTop))) {
         const [first, last] = [
           Math.min(from, one.offsetTop - box.offsetTop),
           Math.max(to, one.offsetTop - box.offsetTop + one.offsetHeight),

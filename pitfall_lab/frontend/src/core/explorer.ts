@@ -161,7 +161,7 @@ class Explorer {
     this.#root.lang = model.language === "zh" ? "zh-CN" : "en";
     this.#root.setAttribute("aria-label", model.t("Pitfall Lab Explorer", "Pitfall Lab 浏览器"));
     this.#scrubber = new Scrubber(model);
-    this.#scrubber.tell(model.story);
+    this.#scrubber.pin(model.story);
     this.#sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
     this.#count = h("span", { class: "pl-count", "aria-hidden": "true" });
     this.#facts = h("div", { class: "pl-facts", tabindex: "-1", group: model.t("Facts about the focus", "所选对象的信息") });
@@ -694,8 +694,8 @@ class Explorer {
   #cycle(): void {
     const { story } = this.#model;
     const placed = (story?.beats ?? []).filter((beat) => beat.step !== null);
-    const told = placed.filter((beat) => beat.role !== "other");
-    const all = told.length > 1 ? told : placed;
+    const named = placed.filter((beat) => beat.role !== "other");
+    const all = named.length > 1 ? named : placed;
     const at = all.findIndex((beat) => beat.step === this.#model.step);
     const next = all[(at + 1) % Math.max(1, all.length)];
     if (next) this.#go(next.step);

@@ -1,4 +1,4 @@
-/** The findings beside the one that is told: one line each, and a click brings one up. */
+/** The findings beside the one that is shown: one line each, and a click brings one up. */
 
 import { h } from "./dom";
 import type { ExplorerModel } from "./model";

@@ -6,6 +6,7 @@ import type { ExplorerModel } from "./model";
 import { prose } from "./prose";
 import type { Edit, Fix, Story } from "./story";
 import { say } from "./words";
+import { wrapped } from "./wrap";
 
 const MOST = 4;
 const ROWS = { " ": "pl-kept", "−": "pl-old", "+": "pl-new" };
@@ -106,7 +107,7 @@ export class Fixes {
     return box;
   }
 
-  /** How far Python is with trying the edits; it can be told to stop. */
+  /** How far Python is with trying the edits, and the button that ends it. */
   #trials(): HTMLElement {
     const model = this.#model;
     const { trying, trials } = model.scene;
@@ -136,7 +137,7 @@ export class Fixes {
           model.t("✓ verified", "✓ 已验证"),
         )
       : h("span", { class: "pl-untried" }, waiting);
-    const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} ${text}`));
+    const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} `, ...wrapped(text)));
     const applied = this.#applied !== null && say(this.#applied.title, "en") === say(fix.title, "en");
     const buttons = h("span", { class: "pl-do" });
     if (can && !applied)
@@ -162,7 +163,7 @@ export class Fixes {
   #apply(fix: Fix): void {
     const answer = ask(this.#host, { ask: "apply", text: this.#text, edits: fix.edits });
     if (answer.done) this.#applied = fix;
-    this.#tell(
+    this.#answer(
       answer,
       this.#model.t("The cell has been edited. Run it again to see that it holds.", "单元格已修改；重新运行即可看到效果。"),
     );
@@ -171,10 +172,10 @@ export class Fixes {
   #undo(fix: Fix): void {
     const answer = ask(this.#host, { ask: "undo", text: this.#text, edits: fix.edits });
     if (answer.done) this.#applied = null;
-    this.#tell(answer, this.#model.t("The cell is as it was.", "单元格已恢复原样。"));
+    this.#answer(answer, this.#model.t("The cell is as it was.", "单元格已恢复原样。"));
   }
 
-  #tell({ done, refused }: Request, text: string): void {
+  #answer({ done, refused }: Request, text: string): void {
     this.#said = done ? text : say(refused, this.#model.language) || this.#model.t("The cell could not be edited.", "无法修改单元格。");
     this.#redraw();
   }

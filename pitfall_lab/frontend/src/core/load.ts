@@ -156,7 +156,7 @@ const event = record<Trace["events"][0]>({
 });
 
 const finished = { kind: "finished", failure: null };
-const nobody = { checked: 0, agreed: 0, mirrored: 0, disagreed: 0 };
+const unchecked = { checked: 0, agreed: 0, mirrored: 0, disagreed: 0 };
 
 const trace = record<Trace>({
   schema: [whole],
@@ -168,7 +168,7 @@ const trace = record<Trace>({
   ],
   events: [list(event), []],
   outcome: [record({ kind: [word("finished", "raised"), "finished"], failure: [optional(failure), null] }), finished],
-  agreement: [record({ checked: [whole, 0], agreed: [whole, 0], mirrored: [whole, 0], disagreed: [whole, 0] }), nobody],
+  agreement: [record({ checked: [whole, 0], agreed: [whole, 0], mirrored: [whole, 0], disagreed: [whole, 0] }), unchecked],
   disagreements: [list(record({ step: [whole], path: [text], observed: [anything, null], modelled: [anything, null] })), []],
   notes: [
     list(

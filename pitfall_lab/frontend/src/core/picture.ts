@@ -7,6 +7,7 @@ import { brief, cellRow, known, shape, value } from "./numbers";
 import { labels, prose } from "./prose";
 import type { Beat, Keeper, Memory, Moment, PathPicture, Picture, Role, Round, Side, SumPicture, TablePicture, TimePicture } from "./story";
 import { say } from "./words";
+import { wrapped } from "./wrap";
 
 type Go = (step: number | null) => void;
 
@@ -19,7 +20,7 @@ export function drawPicture(model: ExplorerModel, go: Go): HTMLElement | null {
   return h("section", { class: `pl-picture pl-${story.picture?.kind ?? "time"}`, group: name }, drawn);
 }
 
-/** A damaged picture costs only itself: its beats are still told. */
+/** A damaged picture costs only itself: its beats are still drawn. */
 function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: Go): HTMLElement {
   const plain: TimePicture = { kind: "time", moments: beats.slice(0, 4).map((beat) => ({ ...beat, memory: [] })), keeper: null, about: [] };
   try {
@@ -35,7 +36,13 @@ function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: 
 /** The head of a column: what happens there, and where. It goes to that step. */
 function column(role: Role, title: string, where: string, code: string, step: number | null, go: Go, ...rest: Child[]): HTMLElement {
   const head = h("span", { class: "pl-role" }, mark(role), h("b", {}, title), where && h("span", { class: "pl-place" }, where));
-  const button = h("button", { "data-step": step ?? "", "data-role": role, click: () => go(step) }, head, h("code", {}, code), ...rest);
+  const button = h(
+    "button",
+    { "data-step": step ?? "", "data-role": role, click: () => go(step) },
+    head,
+    h("code", {}, ...wrapped(code)),
+    ...rest,
+  );
   button.disabled = step === null;
   return h("li", {}, button);
 }
@@ -69,7 +76,7 @@ const ENDS = 3;
 
 /** One storage: who looks at it, how often it was written, what is in it. */
 function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel): HTMLElement {
-  const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, name)]);
+  const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, ...wrapped(name))]);
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
   const version = one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version" }, `v${one.version}`);
   const head = h(
@@ -188,7 +195,7 @@ function table(picture: TablePicture, model: ExplorerModel, go: Go): HTMLElement
     "button",
     { class: "pl-goto", "data-step": picture.step, "data-role": "wrong", click: () => go(picture.step) },
     h("span", { class: "pl-role" }, mark("wrong"), model.place(picture.line)),
-    h("code", {}, picture.code),
+    h("code", {}, ...wrapped(picture.code)),
   );
   const came =
     picture.came === null ? null : h("p", {}, model.t("torch gave", "torch 给出"), h("b", { class: "pl-bad" }, value(picture.came)));
@@ -244,7 +251,7 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
       h(
         "button",
         { class: `pl-chip-node ${kind}`, "data-step": step, "data-role": "other", click: () => go(step) },
-        h("code", {}, name),
+        h("code", {}, ...wrapped(name)),
         h("small", {}, model.place(line)),
       ),
     );
@@ -263,10 +270,10 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
         model.t("the graph ends here", "计算图到此为止"),
         h("span", { class: "pl-place" }, model.place(picture.cut.line)),
       ),
-      h("code", {}, picture.cut.code),
+      h("code", {}, ...wrapped(picture.cut.code)),
     ),
   );
-  const lost = picture.lost.map((name) => h("code", {}, name));
+  const lost = picture.lost.map((name) => h("code", {}, ...wrapped(name)));
   const more = picture.more ? model.t(` and ${picture.more} more`, ` 等 ${picture.more} 个`) : "";
   const behind = h(
     "li",

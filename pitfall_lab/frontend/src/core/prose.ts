@@ -3,10 +3,11 @@
 import type { State } from "./contract";
 import { h } from "./dom";
 import type { ExplorerModel } from "./model";
+import { wrapped } from "./wrap";
 
 /** The learner's own text may hold single backticks: only pairs around something count. */
 export function prose(text: string, plain: (text: string) => Node[] = (part) => [document.createTextNode(part)]): Node[] {
-  return text.split(/`([^`\n]+)`/).flatMap((part, index) => (index % 2 === 1 ? [h("code", {}, part)] : plain(part)));
+  return text.split(/`([^`\n]+)`/).flatMap((part, index) => (index % 2 === 1 ? [h("code", {}, ...wrapped(part))] : plain(part)));
 }
 
 /** How sentences speak of labels, and what they say instead: a thing has one name, and its memory and its version are named after it. */

@@ -56,7 +56,7 @@ export class Scrubber {
     this.element = h("div", { class: "pl-scrub" }, ticks(model), this.#pins, this.input);
   }
 
-  tell(story: Story | undefined): void {
+  pin(story: Story | undefined): void {
     const next = pins(this.#model, story);
     this.#pins.replaceWith(next);
     this.#pins = next;

@@ -28,8 +28,8 @@ const EMPTY: Slice = { storages: [], tensors: [], counters: [], nodes: [], steps
 
 /** One per finding, or what the trace itself tells when no rule spoke; none when Python sent nothing that can be read. */
 export function stories(scene: Scene): Story[] {
-  const told = Array.isArray(scene.stories) ? (scene.stories as SentStory[]) : [];
-  return told
+  const sent = Array.isArray(scene.stories) ? (scene.stories as SentStory[]) : [];
+  return sent
     .filter((story) => Array.isArray(story?.beats) && Array.isArray(story.fixes))
     .map((story) => ({ ...story, slice: readSlice(story.slice) }));
 }

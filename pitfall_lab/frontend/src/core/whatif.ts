@@ -19,7 +19,7 @@ interface Side {
   stopped?: Text | null;
 }
 
-interface Told {
+interface Comparison {
   first: number | null;
   same: Text;
   sides: [Side, Side];
@@ -29,7 +29,7 @@ interface Told {
 
 /** What came back: the comparison, and the changed program's own trace and scene to be opened. */
 export interface Answer {
-  told: Told;
+  compared: Comparison;
   trace: Trace;
   scene: Scene;
 }
@@ -123,18 +123,18 @@ export class WhatIf {
 
   #compare(answer: Answer): HTMLElement {
     const model = this.#model;
-    const { told } = answer;
+    const { compared } = answer;
     const open = h(
       "button",
       { class: "pl-chip", click: () => void this.#lab.open?.(answer) },
       model.t("open the changed program here", "在此打开修改后的程序"),
     );
-    if (told.first === null) return h("p", {}, say(told.same, model.language), " ", open);
+    if (compared.first === null) return h("p", {}, say(compared.same, model.language), " ", open);
     const titles = [model.t("Before", "修改前"), model.t("After", "修改后")];
-    const sides = told.sides.map((side, index) => this.#side(side, titles[index] as string, index === 0));
+    const sides = compared.sides.map((side, index) => this.#side(side, titles[index] as string, index === 0));
     const rows = [
-      ...told.gradients.map(([name, one, other]) => [`${name}.grad`, one, other]),
-      [model.t("peak of memory", "内存峰值"), ...told.peaks],
+      ...compared.gradients.map(([name, one, other]) => [`${name}.grad`, one, other]),
+      [model.t("peak of memory", "内存峰值"), ...compared.peaks],
     ];
     const table = h("table", { class: "pl-pairs" }, h("tr", {}, h("td", {}), ...titles.map((title) => h("th", { scope: "col" }, title))));
     for (const [name, one, other] of rows)
@@ -147,7 +147,7 @@ export class WhatIf {
           h("td", {}, other as string),
         ),
       );
-    const first = model.t(`The runs differ from step ${told.first + 1} on.`, `两次运行从第 ${told.first + 1} 步开始不同。`);
+    const first = model.t(`The runs differ from step ${compared.first + 1} on.`, `两次运行从第 ${compared.first + 1} 步开始不同。`);
     return h(
       "div",
       { class: "pl-compared" },

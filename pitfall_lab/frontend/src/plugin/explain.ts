@@ -7,6 +7,7 @@ import { NotebookActions, type NotebookPanel } from "@jupyterlab/notebook";
 import { OutputArea } from "@jupyterlab/outputarea";
 import type { Kernel } from "@jupyterlab/services";
 import { sourceOf } from "./marks/write";
+import { drawn } from "./sight";
 import { languageOf, type Say } from "./words";
 
 const MAGIC = "%%pitfall";
@@ -14,13 +15,13 @@ const MAGIC = "%%pitfall";
 /** The cell that was run last in each notebook: after Shift+Enter the active cell is the next one. */
 const lastRun = new WeakMap<object, Cell>();
 
+export function isRecorded(cell: Cell): boolean {
+  return cell.model.type === "code" && sourceOf(cell).trimStart().startsWith(MAGIC);
+}
+
 export function rememberRuns(): void {
   NotebookActions.executed.connect((_, { notebook, cell }) => {
-    if (cell.model.type !== "code") return;
-    lastRun.set(notebook, cell);
-    // Run again by Shift+Enter, the page is still where the old output ended. Whoever types in a cell meanwhile is left alone.
-    if (sourceOf(cell).trimStart().startsWith(MAGIC) && notebook.mode === "command")
-      void bringIntoSight(cell as CodeCell, () => false, true);
+    if (cell.model.type === "code") lastRun.set(notebook, cell);
   });
 }
 
@@ -77,18 +78,12 @@ async function run(cell: CodeCell, code: string, context: ISessionContext): Prom
   }
 }
 
-/** A traceback may stand above the Explorer: whoever asked for an explanation should not have to look for it, nor click before its keys work. */
-async function bringIntoSight(cell: CodeCell, stillWaiting: () => boolean, onlyIfAbove = false): Promise<void> {
-  for (let tries = 0; tries < 40 && !cell.isDisposed; tries += 1) {
-    const explorer = cell.outputArea.node.querySelector("[data-lm-suppress-shortcuts]");
-    if (explorer) {
-      if (stillWaiting()) explorer.shadowRoot?.querySelector<HTMLElement>("[data-home]")?.focus({ preventScroll: true });
-      const edge = explorer.closest(".jp-WindowedPanel-outer")?.getBoundingClientRect().top ?? 0;
-      if (!onlyIfAbove || explorer.getBoundingClientRect().top < edge) explorer.scrollIntoView({ block: "start" });
-      return;
-    }
-    await new Promise((resolve) => window.setTimeout(resolve, 100));
-  }
+/** A traceback may stand above the Explorer: the reader who wants an explanation need not look for it, nor click before its keys work. */
+async function hand(cell: CodeCell, stillWaiting: () => boolean): Promise<void> {
+  const explorer = await drawn(cell);
+  if (!explorer) return;
+  if (stillWaiting()) explorer.shadowRoot?.querySelector<HTMLElement>("[data-home]")?.focus({ preventScroll: true });
+  explorer.scrollIntoView({ block: "start" });
 }
 
 export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToExplain(panel), earlier: number[] = []): Promise<void> {
@@ -96,10 +91,10 @@ export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToE
     Notification.info(say("There is no code cell to explain yet.", "还没有可以解释的代码单元格。"), { autoClose: 6000 });
     return;
   }
-  // Whoever went on to another cell while the kernel worked keeps the focus there.
+  // A reader who goes to another cell while the kernel works keeps the focus there.
   const asked = panel.content.activeCell;
   const source = sourceOf(cell);
-  if (/^\s*%%/.test(source) && !source.trimStart().startsWith(MAGIC)) {
+  if (/^\s*%%/.test(source) && !isRecorded(cell)) {
     Notification.info(say("A cell that begins with another %% magic cannot be explained.", "以其他 %% 魔法命令开头的单元格无法解释。"), {
       autoClose: 6000,
     });
@@ -115,8 +110,8 @@ export async function explainCell(panel: NotebookPanel, say: Say, cell = cellToE
     return;
   }
   const words = [MAGIC, ...(languageOf(say) === "zh" ? ["--language zh"] : []), ...(earlier.length ? [`--with ${earlier.join(",")}`] : [])];
-  const has = source.trimStart().startsWith(MAGIC);
+  const has = isRecorded(cell);
   const own = has && earlier.length ? source.trimStart().split("\n").slice(1).join("\n") : source;
   await run(cell, has && !earlier.length ? source.trimStart() : `${words.join(" ")}\n${own}`, panel.sessionContext);
-  await bringIntoSight(cell, () => panel.isVisible && panel.content.activeCell === asked);
+  await hand(cell, () => panel.isVisible && panel.content.activeCell === asked);
 }

@@ -11,7 +11,7 @@ import { ISettingRegistry } from "@jupyterlab/settingregistry";
 import { ITranslator } from "@jupyterlab/translation";
 import { answerPictures } from "./cell";
 import { findCourse } from "./chapters";
-import { explainCell, rememberRuns } from "./explain";
+import { explainCell, isRecorded, rememberRuns } from "./explain";
 import { icon } from "./icon";
 import { addLivePanel, OPEN_LIVE } from "./live";
 import type { Notebooks } from "./live/notebooks";
@@ -20,6 +20,7 @@ import { errorFactory, hintFactory } from "./outputs";
 import { ChaptersPanel } from "./panel";
 import { addRecording, RECORD } from "./record";
 import { Settings } from "./settings";
+import { followRuns } from "./sight";
 import { showStored } from "./stored";
 import { type Say, sayIn } from "./words";
 
@@ -143,6 +144,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     if (editors && tracker && notebooks) addMarks(editors, tracker, notebooks, say);
     if (tracker) addRecording(app, tracker, say);
     rememberRuns();
+    followRuns(isRecorded);
     answerPictures(tracker);
     showStored(tracker);
     addCommands(app, tracker, panel, say);

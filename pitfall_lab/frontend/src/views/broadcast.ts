@@ -4,6 +4,7 @@ import type { Model, View } from "../core/contract";
 import { h } from "../core/dom";
 import type { BroadcastCase as Case, Dim, BroadcastOperand as Side } from "../core/wire";
 import { cut, frame, leftOut, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
+import { glide } from "./motion";
 
 const GRID = 6;
 const MOST = 4;
@@ -49,7 +50,8 @@ function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => 
   table.append(resultRow(one, model));
   element.append(h("div", { tabindex: "-1", group: cut(one.code, 48) }, table));
   if (one.crossed && !one.clash.length) element.append(h("p", {}, crossText(one, model)));
-  if (one.result.shape.length <= 2 && !one.clash.length && !one.result.shape.includes(0)) element.append(grids(one, model));
+  const stretches: Stretch[] = [];
+  if (one.result.shape.length <= 2 && !one.clash.length && !one.result.shape.includes(0)) element.append(grids(one, model, stretches));
   box.append(element);
   let was = false;
   return (step) => {
@@ -58,7 +60,10 @@ function drawCase(box: HTMLElement, one: Case, model: Model): (step: number) => 
     toggle(element, "v-later", step < one.step);
     for (const [span, label] of names) span.textContent = model.called(label);
     for (const [cell, side] of notes) cell.textContent = note(side, one, model, step);
-    if (here && !was) reveal(box, element);
+    if (here && !was) {
+      reveal(box, element);
+      for (const [ghost, behind] of stretches) glide(ghost, behind);
+    }
     was = here;
   };
 }
@@ -75,8 +80,8 @@ function crossText(one: Case, model: Model): string {
 function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][], notes: [HTMLElement, Side][]): HTMLElement {
   const called = h("span", {});
   names.push([called, side.label]);
-  const told = h("small", {});
-  notes.push([told, side]);
+  const noted = h("small", {});
+  notes.push([noted, side]);
   const row = h(
     "tr",
     { style: side.storage ? `--v-hue:${model.hue(side.storage)}` : "" },
@@ -87,7 +92,7 @@ function sideRow(side: Side, model: Model, names: [HTMLElement, string | null][]
       " ",
       called,
       ` ${shape(side.shape)}`,
-      told,
+      noted,
     ),
   );
   for (const dim of side.dims) {
@@ -131,8 +136,11 @@ function resultRow(one: Case, model: Model): HTMLElement {
   return row;
 }
 
+/** A cell that is not there, and the real one behind it. */
+type Stretch = [ghost: HTMLElement, behind: HTMLElement];
+
 /** Small grids: the real cells, their ghosts, the result. Pointing at a result cell shows where it comes from. */
-function grids(one: Case, model: Model): HTMLElement {
+function grids(one: Case, model: Model, stretches: Stretch[]): HTMLElement {
   const full = [1, 1, ...one.result.shape].slice(-2) as [number, number];
   const [rows, columns] = full.map((size) => Math.min(size, GRID)) as [number, number];
   const marks: HTMLElement[][] = [];
@@ -141,6 +149,10 @@ function grids(one: Case, model: Model): HTMLElement {
     if (index) line.append(h("span", { "aria-hidden": "true" }, one.sign));
     const [cells, grid] = mini(rows, columns, side, model);
     marks.push(cells);
+    cells.forEach((cell, place) => {
+      const own = cells[realPlace(side, place, columns)];
+      if (own && own !== cell) stretches.push([cell, own]);
+    });
     line.append(grid);
   });
   line.append(h("span", { "aria-hidden": "true" }, "→"));
@@ -167,10 +179,15 @@ function grids(one: Case, model: Model): HTMLElement {
 
 /** Lights the one real cell behind a ghost. */
 function real(list: HTMLElement[], side: Side, place: number, columns: number, on: boolean): void {
+  const cell = list[realPlace(side, place, columns)];
+  if (cell) toggle(cell, "v-hit", on);
+}
+
+/** Where the real cell behind a place of the grid is drawn. */
+function realPlace(side: Side, place: number, columns: number): number {
   const wide = side.shape.at(-1) ?? 1;
   const element = behind(side, Math.floor(place / columns), place % columns);
-  const cell = list[Math.floor(element / wide) * columns + (element % wide)];
-  if (cell) toggle(cell, "v-hit", on);
+  return Math.floor(element / wide) * columns + (element % wide);
 }
 
 function mini(rows: number, columns: number, side: Side | null, model: Model, result?: Case["result"]): [HTMLElement[], HTMLElement] {
@@ -283,7 +300,7 @@ function play(box: HTMLElement, first: number[][], model: Model): void {
           label: model.t(`${called}, size of dim ${d}`, `${called} 第 ${d} 维的大小`),
           input: slide,
         });
-        input.addEventListener("keydown", (event) => event.key.startsWith("Arrow") && event.stopPropagation());
+        input.addEventListener("keydown", (event) => /^(Arrow|Home|End|Page)/.test(event.key) && event.stopPropagation());
         return h("label", {}, input, shown);
       });
       const fewer = own.length > 0 && button("−", model.t(`${called}: one dim less`, `${called}：减一维`), () => own.shift());

@@ -6,6 +6,7 @@ import { gist } from "../core/numbers";
 import type { Card, Drawing, Edge, GraphScene, Notch } from "../core/wire";
 import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle } from "./draw";
 import { mountLadder } from "./ladder";
+import { flow } from "./motion";
 import { stage } from "./stage";
 
 type Mounted = { update(): void; destroy(): void };
@@ -150,17 +151,20 @@ function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, mean: s
   const back = s("path", { d: backwards(edge.d), class: "v-back", "marker-end": `url(#${tip})` });
   const [x, y] = edge.label;
   const said = s("text", { x, y, class: "v-halo" }, edge.shape);
-  const flow = s("g", {}, back, said);
+  const gradient = s("g", {}, back, said);
   // What flows into a node is known as a whole: where one edge brings all of it, the edge can say the numbers.
   const alone = scene.edges.filter((one) => one.from === edge.from).length === 1 && edge.times === 1;
-  const all = s("g", { "aria-hidden": "true" }, line, flow);
+  const all = s("g", { "aria-hidden": "true" }, line, gradient);
   if (edge.times > 1) all.append(s("text", { x: x - 24, y, class: "v-end" }, `×${edge.times}`));
   svg.append(all);
+  let last = -2;
   return (state, step) => {
+    if (step !== last && state.nodes[target]?.ran === step) flow(back);
+    last = step;
     const away = step < edge.born;
     toggle(all, "v-away", away);
     const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
-    toggle(flow, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
+    toggle(gradient, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
     const cells = alone ? state.nodes[edge.from.startsWith("t") ? edge.to : edge.from]?.gradient : null;
     const numbers = gist(cells, mean);
     said.textContent = numbers && Array.isArray(cells) && cells.length > 4 ? `${edge.shape} ${numbers}` : numbers || edge.shape;

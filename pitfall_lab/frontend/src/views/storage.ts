@@ -4,8 +4,13 @@ import type { Model, State, View } from "../core/contract";
 import { h } from "../core/dom";
 import type { Brush, Store, Stroke } from "../core/wire";
 import { at, bytes, frame, leftOut, nothing, part, reveal, sent, shape, swatch, toggle, value } from "./draw";
+import { glide } from "./motion";
+import { playStrides, reads, type Strided } from "./strides";
 
 type Redraw = (state: State, step: number) => void;
+
+/** A memory of so many cells can still be played with. */
+const MOST_CELLS = 36;
 
 export const storage: View = {
   id: "storage",
@@ -53,6 +58,10 @@ export const storage: View = {
       }
     };
     leftOut(box, scene.left_out, model);
+    const toy = h("div", {});
+    const play = (): void => (start.remove(), playStrides(toy, smallView(first, model.step), model));
+    const start = h("button", { class: "v-link", click: play }, model.t("play with strides", "试试别的步长"));
+    box.append(start, toy);
     let seen = "";
     function update(): void {
       const state = model.stateAt(model.step);
@@ -68,6 +77,15 @@ export const storage: View = {
     return { update, destroy: () => root.replaceChildren() };
   },
 };
+
+/** The last view that is small enough to be played with; a whole memory is none. */
+function smallView(stores: Store[], step: number): Strided | null {
+  const views = stores.flatMap((store) => store.brushes.slice(1).flatMap((brush) => at(brush.history, step) ?? []));
+  const small = views
+    .filter(({ shape: size }) => [1, 2].includes(size.length) && size.every((one) => one > 0 && one <= 6))
+    .map(({ shape: size, stride, offset }) => ({ size, stride, offset }));
+  return small.findLast((view) => view.stride.every((one) => one >= 0) && Math.max(...reads(view)) < MOST_CELLS) ?? null;
+}
 
 function moreButton(model: Model, count: number, go: () => void): HTMLElement {
   const button: HTMLElement = h(
@@ -86,6 +104,8 @@ class Block {
   #written = new Set<number>();
   readonly #detail: HTMLElement;
   readonly #table: HTMLElement;
+  /** The row with the numbers. */
+  #values!: HTMLElement;
 
   readonly #store: Store;
   readonly #model: Model;
@@ -119,6 +139,7 @@ class Block {
       },
       () => (head.append(this.#hole("th")), row.append(this.#hole("td"))),
     );
+    this.#values = row;
     const brushes = store.brushes.map((brush) => this.#brush(brush));
     const table = h(
       "table",
@@ -249,9 +270,12 @@ class Block {
       () => cells.append(h("td", { class: "v-hole" }, "")),
     );
     let drawn: Stroke | null = null;
+    let was = true;
     this.#rows.push((state, step) => {
       const now = at(brush.history, step);
       const there = !!now && !now.gone;
+      if (there && !was && now.step === step && brush !== store.brushes[0]) glide(cells, this.#values);
+      was = there;
       const stroke = there ? now : (brush.history[0] as Stroke); // not there yet: it already takes its room
       toggle(row, "v-away", !there);
       toggle(row, "v-dead", there && !stroke.alive);

@@ -22,7 +22,7 @@ export class Notebooks {
   ) {
     tracker.widgetAdded.connect((_, notebook) => this.follow(notebook));
     tracker.currentChanged.connect(() => this.look());
-    // A page that is left says so: its kernels go on and should not work for nobody.
+    // A page that is left says so: its kernels go on, and should not do work that no page shows.
     window.addEventListener("pagehide", () => this.all.forEach((live) => live.dispose()));
   }
 

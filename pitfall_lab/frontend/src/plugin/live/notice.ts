@@ -1,4 +1,4 @@
-/** One quiet line under the cell that caused a warning, while nobody looks at the panel. It is a part of the page, never of the notebook. */
+/** One quiet line under the cell that caused a warning, while the panel is not in sight. It is a part of the page, never of the notebook. */
 
 import type { PanelLayout } from "@lumino/widgets";
 import { Widget } from "@lumino/widgets";

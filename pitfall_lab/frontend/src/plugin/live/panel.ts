@@ -309,6 +309,6 @@ export function badge(panel: LivePanel, warnings: Warning[], say: Say): void {
   const failing = counted.some(({ level }) => level === "error");
   panel.title.className = counted.length ? `pl-live-badge ${failing ? "pl-live-failing" : ""}` : "";
   const name = say("Pitfall Lab: live tensors", "Pitfall Lab：实时张量");
-  const told = counted.length === 1 ? say("1 warning", "1 条警告") : say(`${counted.length} warnings`, `${counted.length} 条警告`);
-  panel.title.caption = counted.length ? `${name} (${told})` : name;
+  const many = counted.length === 1 ? say("1 warning", "1 条警告") : say(`${counted.length} warnings`, `${counted.length} 条警告`);
+  panel.title.caption = counted.length ? `${name} (${many})` : name;
 }

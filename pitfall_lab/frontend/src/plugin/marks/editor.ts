@@ -22,8 +22,8 @@ const place = StateEffect.define<Place[]>();
 const places = StateField.define<Place[]>({
   create: () => [],
   update(value, { changes, docChanged, effects }) {
-    const told = effects.find((effect) => effect.is(place));
-    if (told) return told.value as Place[];
+    const sent = effects.find((effect) => effect.is(place));
+    if (sent) return sent.value as Place[];
     if (!docChanged) return value;
     return value.flatMap(({ from, to, mark }) =>
       changes.touchesRange(from, to) ? [] : [{ from: changes.mapPos(from, 1), to: changes.mapPos(to, -1), mark }],
