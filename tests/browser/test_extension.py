@@ -103,18 +103,15 @@ def test_after_a_run_the_first_screen_is_in_sight_unless_the_reader_has_moved(la
     lab.open(lab.server.write("long.ipynb", "%load_ext pitfall_lab", LONG, "# below\n" * 30))
     lab.run_cell(0)
 
-    def run() -> None:
+    def run(command: str) -> None:
         lab.page.evaluate("() => document.querySelectorAll('[data-lm-suppress-shortcuts]').forEach(old => { old.dataset.old = ''; })")
-        lab.page.evaluate(
-            "() => { const { content } = window.jupyterapp.shell.currentWidget; content.activeCellIndex = 1; content.node.focus(); }"
-        )
-        lab.page.keyboard.press("Shift+Enter")
+        lab.page.evaluate("() => { const { content } = window.jupyterapp.shell.currentWidget; content.activeCellIndex = 1; }")
+        lab.page.evaluate("name => void window.jupyterapp.commands.execute(name)", command)
 
-    for _ in range(2):  # the second run begins where the old output ended
-        run()
+    for command in ("notebook:run-cell", "notebook:run-cell-and-select-next"):  # below a long cell; then, where the old output ended
+        run(command)
         lab.page.wait_for_function(SEEN)
-        assert lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex") == 2
-    run()
+    run("notebook:run-cell-and-select-next")
     lab.page.mouse.move(700, 500)
     lab.page.mouse.wheel(0, -9000)
     lab.page.wait_for_function(f"{PLACE} === 0")
