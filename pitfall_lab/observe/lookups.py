@@ -17,7 +17,7 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-Kind = Literal["scheduler", "loading", "pass"]
+Kind = Literal["scheduler", "loading", "saving", "pass"]
 Tell = Callable[[Kind, Any, FrameType], None]
 
 
@@ -67,6 +67,7 @@ def _methods() -> Iterator[tuple[Kind, type, str]]:
         if cls.__module__.startswith("torch.") and "step" in vars(cls):
             yield "scheduler", cls, "step"
     yield "loading", torch.nn.Module, "load_state_dict"
+    yield "saving", torch.nn.Module, "state_dict"
     yield "pass", DataLoader, "__iter__"
 
 

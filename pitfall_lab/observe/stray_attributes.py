@@ -40,6 +40,22 @@ def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         yield from (p for p in each.__dict__["_parameters"].values() if p is not None)
 
 
+def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a module and its parts that were simply assigned to attributes: neither parameters nor buffers."""
+    for path, each in _named(module, "", set()):
+        for name, value in each.__dict__.items():
+            if type(value) is torch.Tensor:
+                yield f"{path}{name}", value
+
+
+def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tuple[str, torch.nn.Module]]:
+    known.add(id(module))
+    yield path, module
+    for name, part in module.__dict__["_modules"].items():
+        if part is not None and id(part) not in known:
+            yield from _named(part, f"{path}{name}.", known)
+
+
 def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
     """Attributes of tensors that were meant to be ``requires_grad``."""
     for each in tensors:

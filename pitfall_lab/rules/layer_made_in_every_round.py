@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.signals.optimizer_steps import copied_from
 from pitfall_lab.trace import Event, Span, T
 
 ROUNDS = 2
@@ -31,6 +32,8 @@ def find(story: Story) -> Iterator[Finding]:
         names = {name for _, name in story.history("tensors", label, "name") if name}
         if place is None or record.get("kind") != "parameter" or label in held or names & replaced:
             continue
+        if (source := copied_from(story, label)) is not None and source[0] in held:
+            continue  # a copy of what is trained: the gradients may be handed over
         if [m.kind for m in moments] == ["added"]:
             by_place[place, tuple(record.get("shape") or ())].append((label, moments[0].event))
     reported = set()

@@ -35,7 +35,8 @@ LONGEST = 48
 """So many letters of a call stand for its result."""
 FURTHER = 60
 """So many calls after a product are looked at."""
-OUTER = {"unsqueeze", "__getitem__", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
+OUTER = {"unsqueeze", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
+SHAPED = {"view", "reshape", "arange", "linspace"}
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -153,9 +154,16 @@ def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
     """Was one of the two given its shape just for this, or are both one memory?"""
     records = [story.tensor(label, event.step) or {} for label in pair]
     makers = (story.event(record.get("born")) for record in records)
-    explicit = {name.strip("_") for name in OUTER} | {"view", "reshape", "arange", "linspace"}
     same = records[0].get("storage") is not None and records[0].get("storage") == records[1].get("storage")
-    return same or any(maker is not None and _plain(maker) in explicit for maker in makers)
+    return same or any(maker is not None and (_plain(maker) in SHAPED or _is_outer(story, maker)) for maker in makers)
+
+
+def _is_outer(story: Story, maker: Event) -> bool:
+    """Does the call give its operand another axis? An index that only picks rows does not."""
+    if maker.name != "__getitem__":
+        return _plain(maker) in OUTER
+    given, result = (story.shape(label, maker.step) or () for label in (maker.operands[0].label, maker.results[0]))
+    return len(result) > len(given) or "None" in maker.operands[1].text if len(maker.operands) > 1 else True
 
 
 def _is_counted(story: Story, event: Event) -> bool:
@@ -178,7 +186,7 @@ def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
     if column.get("storage") is not None and column.get("storage") == row.get("storage"):
         return True
     born = story.event(column.get("born"))
-    if born is None or born.span is None or event.span is None or _plain(born) not in {name.strip("_") for name in OUTER}:
+    if born is None or born.span is None or event.span is None or not _is_outer(story, born):
         return False
     same_line = born.span.source == event.span.source and event.span.line <= born.span.line <= event.span.end_line
     both_plain = bool(column.get("requires_grad")) == bool(row.get("requires_grad"))

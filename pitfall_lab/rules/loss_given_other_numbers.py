@@ -1,4 +1,4 @@
-"""PL901: a loss was given numbers of another kind than it works on: probabilities for logits, logits for log-probabilities."""
+"""PL901: a loss was given numbers of another kind than it works on: probabilities or results of a ReLU for logits, logits for logarithms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, 
 from pitfall_lab.rules.signals.value_origins import origin, values
 from pitfall_lab.trace import Event, T
 
-Form = Literal["logits", "probabilities", "log-probabilities"]
+Form = Literal["logits", "probabilities", "log-probabilities", "cut"]
 
 EXPECTED: dict[str, Form] = {
     "cross_entropy": "logits",
@@ -33,12 +33,16 @@ MADE: dict[str, Form] = {
     "sigmoid": "probabilities",
     "log_softmax": "log-probabilities",
     "logsigmoid": "log-probabilities",
+    "relu": "cut",
+    "relu_": "cut",
+    "relu6": "cut",
 }
 LOGARITHMS = {"log", "log_softmax", "logsigmoid", "log1p", "log2", "log10", "log_"}
 NAMES: dict[Form, T] = {
     "logits": T(en="raw scores (logits)", zh="原始分数（logits）"),
     "probabilities": T(en="probabilities", zh="概率"),
     "log-probabilities": T(en="logarithms of probabilities", zh="概率的对数"),
+    "cut": T(en="scores without anything below 0", zh="没有负数的分数"),
 }
 TINY = 1e-6
 
@@ -67,8 +71,10 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
     wanted, given = EXPECTED[event.name], event.operands[0].label if event.operands else None
     if given is None or not (story.tensor(given, event.step) or {}).get("requires_grad"):
         return None
-    maker = origin(story, given, event.step - 1)
+    maker = origin(story, given, event.step - 1) or _in_place(story, given, event.step)
     got = MADE.get(maker.name) if maker is not None else None
+    if got == "cut" and (wanted != "logits" or event.name in ("softmax", "log_softmax", "logsumexp")):
+        return None  # an attention may do so
     if wanted == "logits":
         if got is None or (got == "log-probabilities" and event.name != "binary_cross_entropy_with_logits"):
             return None  # a softmax of log-probabilities gives the probabilities back
@@ -81,6 +87,13 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
         return Mismatch(event, wanted, got, maker)
     positive = any(value > TINY for value in values(story, given, event.step))
     return Mismatch(event, wanted, "logits", maker) if positive and event.name == "nll_loss" else None
+
+
+def _in_place(story: Story, label: str, step: int) -> Event | None:
+    """The last call that wrote the scores, if it is an activation that works in place."""
+    writes = story.writes(str((story.tensor(label, step) or {}).get("storage")), -1, step)
+    last = story.event(writes[-1]) if writes else None
+    return last if last is not None and last.name in ("relu_", "relu") else None
 
 
 def _finding(story: Story, found: Mismatch) -> Finding:
@@ -117,6 +130,15 @@ def _evidence(story: Story, found: Mismatch) -> T:
     """What the wrong kind of numbers does to this very call."""
     event = found.event
     shape = story.shape(event.operands[0].label, event.step) or ()
+    if found.got == "cut":
+        return T(
+            en="A score below 0 says that a class is unlikely, and here each such score became 0, with a gradient of 0: "
+            + ("no probability below one half is left." if event.name == "binary_cross_entropy_with_logits" else
+               "a class whose score is there no longer learns, and unlikely classes cannot be told apart."),
+            zh="小于 0 的分数表示某个类别不太可能，而这里每个这样的分数都变成了 0，梯度也是 0："
+            + ("不可能再有小于一半的概率。" if event.name == "binary_cross_entropy_with_logits" else
+               "分数落在那里的类别不再学习，不太可能的类别之间也无法区分。"),
+        )  # fmt: skip
     if event.name == "cross_entropy":
         count = shape[1] if len(shape) > 1 else shape[0] if shape else 2
         least = number(math.log(math.e + count - 1) - 1)
@@ -189,12 +211,13 @@ def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
     """The step that made the numbers left out, or replaced by the one that makes the wanted kind."""
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None
-    name = found.maker.name if found.maker is not None else ""
+    name = found.maker.name.rstrip("_") if found.maker is not None else ""
     if not name:
         return  # numbers that no call of the program made: which loss they were meant for is all there is to say
     places: list[ast.Call] = [node] if isinstance(node, ast.Call) and call_name(node) == name else []
-    built = {"softmax": "Softmax", "sigmoid": "Sigmoid"}.get(name)
-    places += [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == built]
+    built = {"softmax": "Softmax", "sigmoid": "Sigmoid", "relu": "ReLU", "relu6": "ReLU6"}.get(name)
+    layers = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == built]
+    places += layers[::-1][:2] if found.got == "cut" else layers  # the last one is in front of the loss
     for place in places:
         text, new = program.segment(place), OTHER_MAKER.get(call_name(place))
         if found.wanted == "log-probabilities":
@@ -211,7 +234,7 @@ def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 def _left_out(program: Program, place: ast.Call) -> str | None:
     """What stays where ``place`` is left out: the scores, or a module that changes nothing."""
-    if call_name(place) in ("Softmax", "Sigmoid"):
+    if call_name(place) in ("Softmax", "Sigmoid", "ReLU", "ReLU6"):
         return _renamed(program, place.func, "Identity") + "()"
     if place.args and program.segment(place.func).rpartition(".")[0] in ("torch", "F", "nn.functional", "torch.nn.functional", ""):
         return program.segment(place.args[0])

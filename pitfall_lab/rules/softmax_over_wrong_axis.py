@@ -12,13 +12,16 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number, snippet
 from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
 
 SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
 MATRIX = 2
+UPWARD = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,10 @@ class WrongAxis:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each softmax whose result is only ever used along another axis, or that goes along an axis of one element."""
+    """One finding for each softmax whose result is only ever used along another axis, or that goes along an axis of one element.
+
+    The softmax inside a cross entropy goes along axis 1, whatever is on it.
+    """
     by_place: dict[object, list[WrongAxis | None]] = {}
     for event in story.calls(*SOFTMAX):
         axis = dimension(story, event) if event.error is None and event.results and event.operands else None
@@ -45,6 +51,87 @@ def find(story: Story) -> Iterator[Finding]:
         wrong = [each for each in judged if each is not None]
         if wrong and len(wrong) == len(judged):
             yield _finding(story, wrong[0])
+    told = set()
+    for event in story.calls("cross_entropy"):
+        place = story.span(event.step)
+        other = _classes_elsewhere(story, event) if place not in told and event.error is None and event.operands else None
+        if other is not None:
+            told.add(place)
+            yield _of_loss(story, event, other)
+
+
+def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
+    """What shows that the last axis has the classes: the layer's results are compared along it, or axis 1 counts the tokens given."""
+    shape, target = (story.shape(o.label, loss.step) or () for o in loss.operands[:2])
+    if len(shape) != MATRIX + 1 or len(target) != MATRIX or shape[1] != shape[2]:
+        return None  # with other numbers of positions and classes torch refuses, or the axes say themselves what they are
+    layer = origin(story, loss.operands[0].label, loss.step)
+    if layer is None or layer.name != "linear" or not _is_laid_out_alike(story, loss, layer):
+        return None
+    same = [use for use in story.uses(layer.operands[1].label) if use.name == "linear" and use.results]
+    for each in same:
+        axis = len(story.shape(each.results[0], each.step) or ()) - 1
+        for use in uses_of_axis(story, each.results[0], axis, each.step):
+            if use.axis == use.followed and use.event.name in ("argmax", "max", "topk"):
+                return use.event
+    return _tokens(story, layer, target)
+
+
+def _is_laid_out_alike(story: Story, loss: Event, layer: Event) -> bool:
+    """Are the axes of what the loss was given still in the places in which the layer returned them?"""
+    given, made = (story.tensor(each, loss.step) or {} for each in (loss.operands[0].label, layer.results[0]))
+    return given.get("shape") == made.get("shape") and given.get("stride") == made.get("stride")
+
+
+def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None:
+    """The look-up of one token for each target, from which the layer's input was computed with the axes in their places."""
+    label, step = layer.operands[0].label, layer.step
+    for _ in range(UPWARD):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results or not event.operands:
+            return None
+        if event.name == "embedding":
+            return event if story.shape(event.operands[0].label, event.step) == target else None
+        if event.name in ("transpose", "permute", "reshape", "view", "movedim", "flatten", "unflatten") or not _keeps(story, event, label):
+            return None
+        label, step = event.operands[0].label, event.step
+    return None
+
+
+def _keeps(story: Story, event: Event, label: str | None) -> bool:
+    """Have the first operand and the result the same two axes in front?"""
+    before, after = (story.shape(each, event.step) or () for each in (event.operands[0].label, label))
+    return len(before) == len(after) == MATRIX + 1 and before[:2] == after[:2]
+
+
+def _of_loss(story: Story, loss: Event, other: Event) -> Finding:
+    program, span = story.program, story.span(loss.step)
+    here, there = at_line(story, span), at_line(story, story.span(other.step))
+    size = "×".join(map(str, story.shape(loss.operands[0].label, loss.step) or ()))
+    given = written_as(story, loss, loss.operands[0].label)
+    new = f"{operand(program, given)}.transpose(1, 2)" if given is not None else ""
+    title = T(en=f"Put the classes on axis 1: `{new}`", zh=f"把类别放到第 1 轴：`{new}`")
+    return RULE.finding(
+        span, loss.step,
+        T(
+            en=f"{capital(here.en)} takes axis 1 of {size} for the classes, and the classes are on the last axis, as {there.en} shows.",
+            zh=f"{here.zh}把 {size} 的第 1 轴当作类别，而类别其实在最后一个轴上，{there.zh}可以看出这一点。",
+        ),
+        T(
+            en="`cross_entropy` wants the classes on axis 1 and the positions behind them. Here there are as many positions as classes, so "
+            "nothing fails: the shares of different positions are made to add up to 1, and each target picks a position in place of "
+            "a class.",
+            zh="`cross_entropy` 要求类别在第 1 轴，位置在其后。这里位置数与类别数恰好相同，所以没有报错：加起来为 1 的是不同位置的份"
+            "额，每个目标选出的"
+            "是位置而不是类别。",
+        ),
+        related=[
+            story.related("made", loss.step, T(en="adds up to 1 along axis 1", zh="沿第 1 轴加起来为 1")),
+            story.related("used", other.step, T(en="shows which axis has the classes", zh="说明类别在哪个轴上")),
+        ],
+        fixes=unique(program.text, [Fix(title, program.replace((given, new)), meaning="shape")] if given is not None else []),
+        facts=[Fact("axis", 1, story.by(loss.step)), Fact("shape", size, story.by(loss.step))],
+    )  # fmt: skip
 
 
 def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tuple[WrongAxis | None, bool]:
@@ -52,7 +139,8 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
     if shape[axis] == 1:
         maker = origin(story, event.operands[0].label, event.step - 1)
         single = axis == len(shape) - 1 and prod(shape) > 1 and maker is not None and maker.name == "linear"
-        return (WrongAxis(event, axis, shape, None) if single else None), False
+        if single or axis == len(shape) - 1:
+            return (WrongAxis(event, axis, shape, None) if single else None), False
     wrong = None
     for use in uses_of_axis(story, event.results[0], axis, event.step):
         if use.axis == use.followed:

@@ -317,7 +317,8 @@ class Scheduler:
 
     With ``made`` False its creation was not observed, and the place is that of its first step. ``steps`` is how often its ``step()`` was
     called, ``first`` are the first of these; ``settings`` its numbers (``T_max``, ``gamma``). ``count`` is the type of the value that it
-    counts its steps with: anything else than ``int`` was given to ``step()`` by the program.
+    counts its steps with: anything else than ``int`` was given to ``step()`` by the program. ``shared`` are the variables that several of
+    its functions, made from one text, read when they are called.
     """
 
     step: int
@@ -329,6 +330,7 @@ class Scheduler:
     first: tuple[SchedulerStep, ...] = ()
     settings: tuple[tuple[str, float], ...] = ()
     count: str = "int"
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +338,7 @@ class Loading:
     """``load_state_dict`` of a ``module`` (its class name) was called after ``step`` events.
 
     ``holds`` are the parameters of the module that have a label, ``parameters`` is the number of all. What was loaded are the ``copy_``
-    calls on the same line.
+    calls on the same line. ``plain`` are its tensors that no state has, by the names of the attributes they were simply assigned to.
     """
 
     step: int
@@ -344,6 +346,17 @@ class Loading:
     span: Span | None = None
     parameters: int = 0
     holds: tuple[str, ...] = ()
+    plain: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """``state_dict`` of a ``module`` (its class name) was called after ``step`` events; ``plain`` as for :class:`Loading`."""
+
+    step: int
+    module: str
+    span: Span | None = None
+    plain: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,6 +406,7 @@ class Beside:
     loadings: tuple[Loading, ...] = ()
     strays: tuple[Stray, ...] = ()
     passes: tuple[DataPass, ...] = ()
+    savings: tuple[Saving, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

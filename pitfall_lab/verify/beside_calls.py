@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import data_loading, stray_attributes
+from pitfall_lab.observe import data_loading, schedules, stray_attributes
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Beside, DataPass, Loading, Scheduler, SchedulerStep, Span, Stray
+from pitfall_lab.trace import Beside, DataPass, Loading, Saving, Scheduler, SchedulerStep, Span, Stray
 from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
@@ -34,12 +34,32 @@ class _Schedule:
     first: list[SchedulerStep] = field(default_factory=list)
     settings: tuple[tuple[str, float], ...] = ()
     count: str = "int"
+    shared: tuple[str, ...] = ()
 
     def finished(self) -> Scheduler:
         """It in the trace."""
         return Scheduler(
-            self.step, self.kind, self.span, self.made, self.optimizer, self.steps, tuple(self.first), self.settings, self.count
+            self.step, self.kind, self.span, self.made, self.optimizer, self.steps, tuple(self.first), self.settings, self.count,
+            self.shared,
         )  # fmt: skip
+
+
+class _Plain:
+    """The tensors in plain attributes of a module, each with its name."""
+
+    def __init__(self, module: Any) -> None:
+        found = list(stray_attributes.plain_tensors(module))[:MOST]
+        self._held = [(name, Held([tensor])) for name, tensor in found]
+
+    def name(self, label: Label) -> None:
+        """Look up the labels of the tensors that have none yet."""
+        for _, held in self._held:
+            held.name(label)
+
+    @property
+    def named(self) -> tuple[tuple[str, str], ...]:
+        """Those with a label."""
+        return tuple((name, held.labels[0]) for name, held in self._held if held.labels)
 
 
 class BesideCalls:
@@ -48,7 +68,8 @@ class BesideCalls:
     def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label) -> None:
         self._sources, self._optimizers, self._label = sources, optimizers, label
         self._schedules: list[_Schedule] = []
-        self._loaded: list[tuple[Loading, Held]] = []
+        self._loaded: list[tuple[Loading, Held, _Plain]] = []
+        self._saved: list[tuple[Saving, _Plain]] = []
         self._strays: dict[tuple[int, str], tuple[Stray, Held]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
         """Those with a generator of their own, and its state at the last pass."""
@@ -64,7 +85,9 @@ class BesideCalls:
             self._scheduler(owner, step, span, by_torch=str(frame.f_globals.get("__name__")).startswith("torch.optim"))
         elif kind == "loading" and len(self._loaded) < MOST:
             held = Held(stray_attributes.parameters(owner))
-            self._loaded.append((Loading(step, type(owner).__name__, span, held.count), held))
+            self._loaded.append((Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner)))
+        elif kind == "saving" and len(self._saved) < MOST and not str(frame.f_globals.get("__name__")).startswith("torch."):
+            self._saved.append((Saving(step, type(owner).__name__, span), _Plain(owner)))
         elif kind == "pass" and len(self._passes) < MOST:
             self._passes.append(self._pass(owner, step, span))
 
@@ -75,7 +98,8 @@ class BesideCalls:
             if len(self._schedules) >= MOST:
                 return
             number = self._optimizers.number(vars(owner).get("optimizer"))
-            known = _Schedule(weakref.ref(owner), type(owner).__name__, step, span, by_torch, number)
+            shared = schedules.shared_variables(owner)
+            known = _Schedule(weakref.ref(owner), type(owner).__name__, step, span, by_torch, number, shared=shared)
             self._schedules.append(known)
         known.settings = _settings(owner)
         if is_new and by_torch:
@@ -116,17 +140,22 @@ class BesideCalls:
                 self._strays[key] = stray, held
 
     def _name(self) -> None:
-        for _, held in (*self._loaded, *self._strays.values()):
+        for _, held, _ in self._loaded:
             held.name(self._label)
+        for _, held in self._strays.values():
+            held.name(self._label)
+        for plain in (*(each for *_, each in self._loaded), *(each for _, each in self._saved)):
+            plain.name(self._label)
 
     def finished(self, tensors: Iterable[Any], step: int) -> Beside:
         """All of it, at the end of the program; ``tensors`` are those that are still alive."""
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()
         schedulers = tuple(each.finished() for each in self._schedules)
-        loaded = tuple(replace(loading, holds=held.labels) for loading, held in self._loaded)
+        loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain in self._loaded)
+        saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
-        return Beside(schedulers, loaded, strays, tuple(self._passes))
+        return Beside(schedulers, loaded, strays, tuple(self._passes), saved)
 
 
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:

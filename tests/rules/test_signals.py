@@ -330,6 +330,191 @@ opt = SGD(net[1].parameters(), lr=0.1)
 for _ in range(3):
     update(opt, F.mse_loss(net(x * 2), y))  # PL908
 """,
+    "a meta-step without gradients, in two functions": DATA
+    + """
+import copy
+class Meta:
+    def __init__(self):
+        self.net = nn.Linear(3, 1)
+        self.opt = Adam(self.net.parameters())
+    def adapted(self):
+        fast = copy.deepcopy(self.net)
+        inner = SGD(fast.parameters(), lr=0.1)
+        for _ in range(2):
+            update(inner, F.mse_loss(fast(x), y))
+        inner.zero_grad()
+        return fast
+    def round(self):
+        self.opt.zero_grad()
+        F.mse_loss(self.adapted()(x), y).backward()
+        self.opt.step()  # PL632
+meta = Meta()
+for _ in range(3):
+    meta.round()
+""",
+    "values of topk compared with labels": """
+net, y = nn.Linear(3, 4), torch.tensor([0, 1, 2, 3, 1])
+best, which = net(torch.randn(5, 3)).topk(1)
+print((best.squeeze(1) == y).sum().item())  # PL918
+""",
+    "probabilities compared with targets": BINARY
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+def hits(p):
+    return (p == y).float().mean().item()  # PL918
+for _ in range(2):
+    p = net(x)[:, 0].sigmoid()
+    update(opt, F.binary_cross_entropy(p, y))
+    print(hits(p))
+""",
+    "a mask behind the mean of a sequence loss": """
+net, tokens = nn.Linear(3, 4), torch.tensor([[1, 2, 0], [3, 0, 0]])
+loss_of = nn.CrossEntropyLoss()
+loss = loss_of(net(torch.randn(2, 3, 3)).flatten(0, 1), tokens.flatten())
+real = (tokens != 0).float().flatten()
+((loss * real).sum() / real.sum()).backward()  # PL926
+""",
+    "a mean that is weighted afterwards": DATA
+    + """
+net, importance = nn.Linear(3, 1), torch.rand(8, 1)
+def error(out):
+    return ((out - y) ** 2).mean()
+torch.mean(importance * error(net(x))).backward()  # PL926
+""",
+    "positions divided to nothing": """
+net, place = nn.Linear(4, 4), torch.arange(6)
+share = torch.div(place, 6, rounding_mode="floor")  # PL810
+angle = share[:, None] * torch.tensor([1.0, 2.0, 3.0, 4.0])
+net(angle.sin()).sum().backward()
+""",
+    "statistics of a target network that is only copied": """
+online, target = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)) for _ in range(2))
+opt = SGD(online.parameters(), lr=0.1)
+target.eval()
+x = torch.randn(8, 3)
+for _ in range(3):
+    with torch.no_grad():
+        wanted = target(x) * 0.9 + 1
+    update(opt, F.mse_loss(online(x), wanted))
+    for t, s in zip(target.parameters(), online.parameters()):
+        t.data.mul_(0.9).add_(s.data, alpha=0.1)  # PL722
+""",
+    "a confusion matrix and a histogram": """
+table, seen = torch.zeros(3, 3), torch.zeros(4, dtype=torch.long)
+true, said = torch.arange(12) % 3, torch.arange(12) // 4
+class Counter:
+    def __init__(self, size):
+        self.m = torch.zeros(size, size)
+    def add(self, a, b):
+        self.m[a, b] += 1  # PL720
+counter = Counter(3)
+counter.add(true, said)
+seen[torch.tensor([1, 1, 3])] += torch.tensor([2, 5, 1])  # PL720
+print(counter.m.sum(), seen)
+""",
+    "a causal mask by a product behind the softmax": """
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(4, 4) for _ in range(3))
+        self.register_buffer("past", torch.tril(torch.ones(3, 3)))
+    def forward(self, h):
+        scores = self.q(h) @ self.k(h).transpose(1, 2) / 2
+        return (scores.softmax(-1) * self.past) @ self.v(h)  # PL426
+Attention()(torch.randn(2, 3, 4)).sum().backward()
+""",
+    "pooling by shares of which some are masked": """
+score, h = nn.Linear(4, 1), torch.randn(2, 5, 4)
+length = torch.tensor([5, 2])
+real = torch.arange(5) < length[:, None]
+share = torch.softmax(score(h).squeeze(-1), dim=1)
+share = share.masked_fill(~real, 0)  # PL426
+(share.unsqueeze(-1) * h).sum(1).sum().backward()
+""",
+    "all layers started at ones, in a function": DATA
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 5), nn.Linear(5, 1)
+        for layer in (self.a, self.b):
+            layer.weight.data.fill_(0.05)  # PL628
+            layer.bias.data.zero_()
+    def forward(self, x):
+        return self.b(self.a(x).tanh())
+net = Net()
+opt = Adam(net.parameters())
+for _ in range(4):
+    update(opt, F.mse_loss(net(x), y))
+""",
+    "an actor whose loss leaves gradients in the critic": """
+actor, critic = nn.Linear(3, 2), nn.Linear(5, 1)
+opt_a, opt_c = SGD(actor.parameters(), lr=0.1), SGD(critic.parameters(), lr=0.1)
+state, gain = torch.randn(6, 3), torch.randn(6, 1)
+def value(action):
+    return critic(torch.cat([state, action], 1))
+for _ in range(3):
+    action = actor(state)
+    opt_a.zero_grad()
+    opt_c.zero_grad()
+    F.mse_loss(value(action.detach()), gain).backward()
+    (-value(action).mean()).backward()  # PL630
+    opt_c.step()
+    opt_a.step()
+""",
+    "the sum of squared differences of two orders": """
+a, b = torch.randn(7), torch.randn(7)
+def order(v):
+    return torch.argsort(v, dim=0).to(torch.float32)  # PL920
+print(1 - 6 * (order(a) - order(b)).pow(2).sum() / (7 * 48))
+""",
+    "a temperature that cancels in a function": """
+def draw(p, t):
+    return torch.multinomial(p / t, 1)  # PL922
+print(draw(torch.randn(3, 5).softmax(1), 0.7))
+""",
+    "a whole model in half of the bits, with a small rate": """
+net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)).bfloat16()
+opt = torch.optim.SGD(net.parameters(), lr=1e-5, momentum=0.9)
+x = torch.randn(8, 4).bfloat16()
+for _ in range(4):
+    opt.zero_grad()
+    net(x).square().mean().backward()
+    opt.step()  # PL812
+""",
+    "a causal mask of numbers, added": """
+h, past = torch.randn(1, 4, 4, requires_grad=True), torch.tril(torch.ones(4, 4))
+scores = h @ h.transpose(1, 2) + past  # PL428
+(scores.softmax(-1) @ h).sum().backward()
+""",
+    "a causal mask of numbers for a module": """
+layer = nn.MultiheadAttention(4, 1, batch_first=True)
+h = torch.randn(2, 3, 4)
+layer(h, h, h, attn_mask=torch.triu(torch.ones(3, 3), diagonal=1))[0].sum().backward()  # PL428
+""",
+    "scores that end in a ReLU": """
+net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3), nn.ReLU())
+opt = SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(6, 3), torch.arange(6) % 3
+for _ in range(2):
+    update(opt, F.cross_entropy(net(x), y))  # PL901
+""",
+    "logits cut at zero in forward": BINARY
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 1)
+    def forward(self, x):
+        return F.relu(self.b(F.relu(self.a(x))), inplace=True).squeeze(1)
+F.binary_cross_entropy_with_logits(Net()(x), y).backward()  # PL901
+""",
+    "as many tokens as classes": """
+table, cell, last = nn.Embedding(9, 4), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 5)
+words, tags = torch.randint(0, 9, (3, 5)), torch.randint(0, 5, (3, 5))
+F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
+""",
 }
 
 RIGHT = {
@@ -523,6 +708,187 @@ for _ in range(4):
     update(a, net(other(x).detach()).square().mean())
     net.requires_grad_(False)
     update(b, net(other(x)).mean())
+""",
+    "a meta-step whose gradients are handed over": DATA
+    + """
+import copy
+net = nn.Linear(3, 1)
+outer = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    fast = copy.deepcopy(net)
+    F.mse_loss(fast(x), y).backward()
+    outer.zero_grad()
+    for p, q in zip(net.parameters(), fast.parameters()):
+        p.grad = q.grad.clone()
+    outer.step()
+""",
+    "two optimizers in turn, one of which waits": DATA
+    + """
+one, two = nn.Linear(3, 1), nn.Linear(3, 1)
+a, b = SGD(one.parameters(), lr=0.1), SGD(two.parameters(), lr=0.1)
+for number in range(4):
+    loss = F.mse_loss((one if number < 2 else two)(x), y)
+    for opt in (a, b):
+        opt.zero_grad()
+    loss.backward()
+    a.step()
+    b.step()
+""",
+    "scores compared with scores, and quantized numbers": """
+net, y = nn.Linear(3, 4), torch.tensor([0, 1, 2, 3, 1])
+scores = net(torch.randn(5, 3))
+print((scores == scores.max(1, keepdim=True)[0]).sum(), (scores.argmax(1) == y).float().mean())
+print((scores.round() == y[:, None]).any(), (net.weight == net.weight.round()).float().mean(), (scores[:, 0].relu() == 0).sum())
+""",
+    "weights of tasks, and of examples in time": DATA
+    + """
+net, task, importance = nn.Linear(3, 2), torch.tensor([0.3, 0.7]), torch.rand(8, 1)
+each = torch.stack([F.mse_loss(net(x)[:, :1], y), F.l1_loss(net(x)[:, 1:], y)])
+(each * task).sum().backward()
+(importance * F.mse_loss(net(x)[:, :1], y, reduction="none")).mean().backward()
+(F.mse_loss(net(x)[:, :1], y) * importance.mean()).backward()
+(importance / importance.sum() * (net(x)[:, :1] - y).square()).sum().backward()
+""",
+    "whole quotients that are indices, or not all zero": """
+net, place = nn.Linear(2, 2), torch.arange(6)
+grid = torch.randn(6, 2)
+net(grid[place // 8] + grid[place // 2] + (place // 2)[:, None].float()).sum().backward()
+""",
+    "an average with its statistics, and one that is read by update_bn": """
+import copy
+from torch.optim.swa_utils import AveragedModel, update_bn
+net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+mean, swa = copy.deepcopy(net), AveragedModel(net)
+opt = SGD(net.parameters(), lr=0.1)
+x = torch.randn(8, 3)
+for _ in range(3):
+    update(opt, net(x).square().mean())
+    swa.update_parameters(net)
+    with torch.no_grad():
+        for m, n in zip(mean.state_dict().values(), net.state_dict().values()):
+            m.copy_(n)
+update_bn([x], swa)
+print(mean.eval()(x).sum(), swa.eval()(x).sum())
+""",
+    "a network evaluated before it is trained": """
+net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+x = torch.randn(8, 3)
+print(net.eval()(x).sum())
+opt = SGD(net.train().parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, net(x).square().mean())
+print(net.eval()(x).sum())
+""",
+    "positions that occur once, a mask, and counts that add up": """
+table, idx = torch.zeros(5), torch.tensor([0, 3, 1])
+table[idx] += 1
+table[torch.tensor([True, False, True, True, False])] += 2
+table.index_add_(0, torch.tensor([1, 1, 2]), torch.ones(3))
+table.index_put_((torch.tensor([1, 1, 2]),), torch.ones(3), accumulate=True)
+table[torch.tensor([4, 4, 4])] = 1.0
+print(table)
+""",
+    "shares masked and divided again, dropped, or chosen": """
+h = torch.randn(4, 6, requires_grad=True)
+real = torch.tensor([[1.0, 1, 1, 0]])
+shares = (h @ h.T).softmax(-1) * real
+(shares / shares.sum(-1, keepdim=True) @ h).sum().backward()
+kept = (h @ h.T).softmax(-1) * (torch.rand(4, 4) > 0.1) / 0.9
+(kept @ h).sum().backward()
+gate = (h @ h.T).softmax(-1)
+best = torch.zeros(4, 4).scatter(1, gate.topk(2, 1).indices, 1.0)
+((gate * best) @ h).sum().backward()
+query = torch.tensor([[1.0], [1], [1], [0]])
+(((h @ h.T).softmax(-1) * query) @ h).sum().backward()
+""",
+    "constants that are broken, or of one unit": DATA
+    + """
+net = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 1))
+nn.init.ones_(net[3].weight)
+nn.init.constant_(net[0].bias, 0.1)
+opt = SGD(net.parameters(), lr=0.1)
+classes = nn.Linear(3, 4)
+nn.init.constant_(classes.weight, 0.5)
+other = SGD(classes.parameters(), lr=0.1)
+for _ in range(4):
+    update(opt, F.mse_loss(net(x), y))
+    update(other, F.cross_entropy(classes(x), torch.arange(8) % 4))
+""",
+    "a GAN whose discriminator steps first, and two losses for one network": """
+made, judge = nn.Linear(2, 3), nn.Linear(3, 1)
+a, b = SGD(made.parameters(), lr=0.1), SGD(judge.parameters(), lr=0.1)
+real = torch.randn(4, 3)
+for _ in range(3):
+    fake = made(torch.randn(4, 2))
+    update(b, judge(fake.detach()).mean() - judge(real).mean())
+    update(a, -judge(fake).mean())
+for _ in range(3):
+    a.zero_grad()
+    b.zero_grad()
+    judge(real).square().mean().backward()
+    judge(made(torch.randn(4, 2))).square().mean().backward()
+    a.step()
+    b.step()
+""",
+    "orders that are indices, and ranks": """
+score, truth = torch.randn(6), torch.randn(6)
+order = score.argsort(descending=True)
+gain = truth[order] / torch.log2(torch.arange(6) + 2.0)
+rank = score.argsort().argsort().float() - truth.argsort().argsort().float()
+print(gain.sum(), rank.square().sum())
+""",
+    "temperatures in front of the softmax, and counts made shares": """
+scores, counts = torch.randn(3, 5), torch.tensor([3.0, 1.0, 6.0])
+print(torch.multinomial((scores / 0.7).softmax(-1), 1), torch.multinomial(counts / 10, 2))
+""",
+    "half of the bits with a large rate, and under autocast": """
+net = nn.Linear(4, 3).bfloat16()
+opt = SGD(net.parameters(), lr=0.5)
+whole = nn.Linear(4, 3)
+other = SGD(whole.parameters(), lr=1e-4)
+x = torch.randn(8, 4)
+for _ in range(4):
+    update(opt, net(x.bfloat16()).square().mean())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = whole(x).float().square().mean()
+    update(other, loss)
+""",
+    "masks of bool and of -inf, and a bias of positions": """
+h = torch.randn(1, 3, 4, requires_grad=True)
+past = torch.tril(torch.ones(3, 3))
+out = F.scaled_dot_product_attention(h, h, h, attn_mask=past.bool())
+out = out + F.scaled_dot_product_attention(h, h, h, attn_mask=past.log())
+far = -(torch.arange(3)[:, None] - torch.arange(3)).abs().float()
+out = out + F.scaled_dot_product_attention(h, h, h, attn_mask=far)
+(out + (h @ h.transpose(1, 2) + (1 - past) * -1e9).softmax(-1) @ h).sum().backward()
+""",
+    "a ReLU between layers, and one in front of a distance": DATA
+    + """
+net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3))
+F.cross_entropy(net(x), torch.arange(8) % 3).backward()
+F.mse_loss(F.relu(net(x)[:, :1]), y.abs()).backward()
+""",
+    "classes on axis 1 where the numbers agree": """
+table, last = nn.Embedding(9, 4), nn.Linear(4, 5)
+words, tags = torch.randint(0, 9, (3, 5)), torch.randint(0, 5, (3, 5))
+scores = last(table(words))
+F.cross_entropy(scores.transpose(1, 2), tags).backward()
+F.cross_entropy(last(table(words)).flatten(0, 1), tags.flatten()).backward()
+print((scores.argmax(-1) == tags).float().mean())
+""",
+    "averages of states that are not used for themselves again": DATA
+    + """
+server, clients = nn.Linear(3, 1), [nn.Linear(3, 1) for _ in range(2)]
+for _ in range(2):
+    for client in clients:
+        client.load_state_dict(server.state_dict())
+        update(SGD(client.parameters(), lr=0.1), F.mse_loss(client(x), y))
+    total = clients[0].state_dict()
+    for key in total:
+        total[key] += clients[1].state_dict()[key]
+        total[key] /= 2
+    server.load_state_dict(total)
+    print(server(x).mean())
 """,
 }
 

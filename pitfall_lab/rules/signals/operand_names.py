@@ -14,14 +14,14 @@ def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None
     places = [number for number, operand in enumerate(event.operands) if operand.label == label]
     if node is None or not places:
         return None
-    given = _given(node)
+    given = _given(node, event.name)
     if event.name.startswith("__r") or (isinstance(node, ast.BinOp) and len(places) < len(event.operands) and _is_reflected(event, node)):
         given = given[::-1]
     return given[places[0]] if places[0] < len(given) else None
 
 
-def _given(node: ast.AST) -> list[ast.expr]:
-    """The expressions that are operands of the call or operator at ``node``, in torch's order."""
+def _given(node: ast.AST, name: str) -> list[ast.expr]:
+    """The expressions that are operands of the call of ``name``, or of the operator, at ``node``, in torch's order."""
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
     if isinstance(node, ast.BinOp):
@@ -40,7 +40,7 @@ def _given(node: ast.AST) -> list[ast.expr]:
     arguments = [*(joined.elts if joined is not None else node.args), *(k.value for k in node.keywords)]
     function = node.func
     is_method = isinstance(function, ast.Attribute) and not _is_module(function.value)
-    return [function.value, *arguments] if is_method and isinstance(function, ast.Attribute) and _of_tensor(function) else arguments
+    return [function.value, *arguments] if is_method and isinstance(function, ast.Attribute) and _of_tensor(function, name) else arguments
 
 
 def _is_module(node: ast.expr) -> bool:
@@ -49,15 +49,17 @@ def _is_module(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("torch", "F", "nn", "functional", "np")
 
 
-def _of_tensor(function: ast.Attribute) -> bool:
+def _of_tensor(function: ast.Attribute, name: str) -> bool:
     """Is it a method of tensors, and not a layer kept as an attribute?"""
-    return function.attr in TENSOR_METHODS or function.attr.endswith("_")
+    return function.attr in TENSOR_METHODS or function.attr.endswith("_") or (function.attr == name and name not in LAYERS)
 
 
 def _is_reflected(event: Event, node: ast.BinOp) -> bool:
     return isinstance(node.left, ast.Constant) and event.operands[0].label is not None
 
 
+LAYERS = {"linear", "embedding", "dropout", "conv1d", "conv2d", "conv3d", "lstm", "gru", "normalize"}
+"""Functions whose names are also given to layers."""
 TENSOR_METHODS = {
     "abs", "add", "sub", "mul", "div", "pow", "square", "sqrt", "exp", "log", "sum", "mean", "matmul", "mm", "bmm", "relu", "sigmoid",
     "tanh", "softmax", "log_softmax", "argmax", "max", "min", "norm", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose",

@@ -77,6 +77,17 @@ def replaced(story: Story) -> list[Replaced]:
     return found
 
 
+def copied_from(story: Story, label: str) -> tuple[str, int] | None:
+    """The parameter of which this one began as a copy, as ``copy.deepcopy`` of a module makes it, and the step of the copy."""
+    since = _since(story, label)
+    event = story.event(since if since >= 0 else None)
+    if event is None or event.name != "clone" or not event.operands:
+        return None
+    source = (story.tensor(event.operands[0].label, event.step) or {}).get("storage")
+    found = next((each for each, r in story.tensors_on(source) if r.get("kind") == "parameter" and r.get("is_leaf")), None)
+    return (found, event.step) if found is not None else None
+
+
 def _since(story: Story, label: str) -> int:
     """The step at which a parameter's storage first appears."""
     storage = (story.tensor(label) or {}).get("storage")
@@ -96,10 +107,20 @@ def _gone(story: Story, old: str, new: str, step: int) -> bool:
         return False
     uses, fresh = ([use for use in story.uses(label) if not _is_machinery(use)] for label in (old, new))
     first = min((use.step for use in fresh if not use.writes), default=step)
-    if any(use.step >= first for use in uses):
+    if any(use.step >= first for use in uses) or _is_copied_again(story, old, new):
         return False
     places = {(use.span, _place(use, old)) for use in uses if not use.writes and use.name != "detach"}  # not `state_dict`
     return not places or any((use.span, _place(use, new)) in places for use in fresh)
+
+
+def _is_copied_again(story: Story, old: str, new: str) -> bool:
+    """Did ``new`` begin as one of several copies of ``old`` that one line made? Then ``old`` is what each round begins with."""
+    copied = copied_from(story, new)
+    if copied is None or copied[0] != old:
+        return False
+    storage, place = (story.tensor(old) or {}).get("storage"), story.span(copied[1])
+    copies = [e for e in story.calls("clone") if (story.tensor(e.operands[0].label, e.step) or {}).get("storage") == storage]
+    return sum(story.span(copy.step) == place for copy in copies) > 1
 
 
 def _place(use: Event, label: str) -> int:

@@ -1,0 +1,170 @@
+"""PL428: a mask of zeros and ones was given to an attention as numbers, which adds it to the scores: nothing is masked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import values
+from pitfall_lab.trace import Event, T
+
+PLACE = 3
+"""The place of ``attn_mask`` among the arguments."""
+SUMS = ("add", "__add__", "__radd__", "add_", "__iadd__")
+SCALED = {"div", "mul", "truediv", "masked_fill", "view", "reshape", "dropout", "__truediv__", "__mul__"}
+HOPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the same call, if it does both)."""
+
+    event: Event
+    mask: str
+    softmax: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that adds such a mask."""
+    told = set()
+    for event in story.calls("scaled_dot_product_attention", "baddbmm", *SUMS):
+        place = story.span(event.step)
+        found = _added(story, event) if place not in told and event.error is None and event.results else None
+        if found is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _added(story: Story, event: Event) -> Added | None:
+    if event.name == "scaled_dot_product_attention":
+        named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
+        mask = named or (event.operands[PLACE].label if len(event.operands) > PLACE else None)
+        return Added(event, mask, event) if mask is not None and _is_mask(story, mask, event.step) else None
+    softmax = _softmax(story, event.results[0], event.step)
+    if softmax is None:
+        return None
+    shape = story.shape(event.results[0], event.step) or ()
+    for given in event.operands[:2]:
+        own = story.shape(given.label, event.step) or ()
+        if given.label is not None and own[-1:] == shape[-1:] and len(own) > 1 and _is_mask(story, given.label, event.step):
+            return Added(event, given.label, softmax)
+    return None
+
+
+def _softmax(story: Story, label: str, step: int) -> Event | None:
+    for _ in range(HOPS):
+        uses = [use for use in story.uses(label) if use.step > step and use.operands[0].label == label and use.results]
+        softmax = next((use for use in uses if use.name == "softmax"), None)
+        onward = next((use for use in uses if use.name in SCALED), None)
+        if softmax is not None or onward is None:
+            return softmax
+        label, step = onward.results[0], onward.step
+    return None
+
+
+def _is_mask(story: Story, label: str, step: int) -> bool:
+    """Are its known numbers floats, given and not learned, of zeros and ones only, with both among them?"""
+    record = story.tensor(label, step) or {}
+    if not str(record.get("dtype")).startswith(("float", "bfloat")) or record.get("requires_grad") or record.get("kind") == "parameter":
+        return False
+    return set(values(story, label, step)) == {0.0, 1.0}
+
+
+def _finding(story: Story, found: Added) -> Finding:
+    event = found.event
+    here, mask = at_line(story, story.span(event.step)), expression(story, found.mask, event.step)
+    there = at_line(story, story.span(found.softmax.step))
+    related = [story.related("made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建"))]
+    if found.softmax is not event:
+        related.append(story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")))
+    return RULE.finding(
+        story.span(event.step), event.step,
+        T(
+            en=f"{capital(here.en)} adds {mask.en}, zeros and ones, to the scores of an attention: nothing is masked.",
+            zh=f"{here.zh}把由 0 和 1 组成的 {mask.zh} 加到注意力的分数上：什么也没有遮住。",
+        ),
+        T(
+            en=f"A mask of numbers is added to the scores before the softmax of {there.en}, so a 0 leaves a score as it is and a 1 "
+            f"makes it "
+            "larger by one. Only a bool mask, or one of 0 and -inf, leaves places out. Here what should be hidden is still seen, "
+            "which shows "
+            "in a loss that is too good.",
+            zh=f"数值类型的掩码会在{there.zh}的 softmax 之前加到分数上，所以 0 让分数保持原样，1 只让它大一。只有 bool 掩码，或者由 "
+            f"0 和 -inf 组成的掩"
+            "码，才能排除位置。这里本该隐藏的仍然被看到，表现为损失好得不真实。",
+        ),
+        related=related,
+        fixes=_fixes(story, found),
+        facts=[Fact("mask", found.mask, story.by(event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
+    program = story.program
+    given = written_as(story, found.event, found.mask)
+    if given is None:
+        return ()
+    text = operand(program, given)
+    if found.softmax is found.event:
+        title = T(en=f"Make it a bool mask: `{text}.bool()`", zh=f"改成 bool 掩码：`{text}.bool()`")
+        return unique(program.text, [Fix(title, program.replace((given, f"{text}.bool()")), meaning="shape")])
+    new = f"{text}.log()"
+    title = T(en=f"Add 0 and -inf: `{new}`", zh=f"加上 0 和 -inf：`{new}`")
+    return unique(program.text, [Fix(title, program.replace((given, new)), meaning="shape")])
+
+
+RULE = Rule(
+    code="PL428",
+    name="mask-added-as-numbers",
+    severity="warning",
+    title=T(en="A mask of zeros and ones is added to scores, and hides nothing", zh="由 0 和 1 组成的掩码被加到分数上，什么也没有遮住"),
+    what=T(
+        en="A program gives an attention a mask of the numbers 0 and 1. Numbers are added to the scores, so nothing is hidden: a model of "
+        "text sees the words that it should predict. Give it a mask of type bool.",
+        zh="程序给注意力的掩码是数 0 和 1。数会被加到分数上，所以什么也没有隐藏：语言模型会看到它应当预测的词。请给它 bool 类型的掩码。",
+    ),
+    why=T(
+        en="`scaled_dot_product_attention` and `nn.MultiheadAttention` take two kinds of masks. A bool mask says which places take part "
+        "(or, for `MultiheadAttention`, which do not). A float mask is added to the scores, as a bias of positions is; there 0 means no "
+        "change, and `-inf` hides. `torch.tril(torch.ones(n, n))` is a float tensor.",
+        zh="`scaled_dot_product_attention` 与 `nn.MultiheadAttention` 接受两种掩码。bool 掩码说明哪些位置参与（对 "
+        "`MultiheadAttention` 则是哪些不参"
+        "与）。float 掩码会像位置偏置那样加到分数上；其中 0 表示不变，`-inf` 才是隐藏。`torch.tril(torch.ones(n, n))` 是 float 张量。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+h = torch.randn(1, 3, 4, requires_grad=True)
+past = torch.tril(torch.ones(3, 3))  # made
+out = F.scaled_dot_product_attention(h, h, h, attn_mask=past)  # PL428
+out[0, 0].sum().backward()
+print(h.grad[0, 2])
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+h = torch.randn(1, 3, 4, requires_grad=True)
+past = torch.tril(torch.ones(3, 3))
+out = F.scaled_dot_product_attention(h, h, h, attn_mask=past.bool())
+out[0, 0].sum().backward()
+print(h.grad[0, 2])
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.tril(torch.ones(3, 3))",
+            "1 - torch.tril(torch.ones(3, 3))",
+            T(en="Turned round, the zeros and ones still are added.", zh="反过来，0 和 1 仍然只是被加上去。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"),
+)

@@ -1,0 +1,185 @@
+"""PL632: an optimizer steps in every round, and nothing that it holds ever gets a gradient: another copy of it does."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Flow
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital
+from pitfall_lab.rules.signals.optimizer_steps import replaced
+from pitfall_lab.trace import Event, OptimizerStep, T
+
+ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The optimizer of ``updates`` holds ``parameters``, none with a gradient; ``backward`` filled the gradients of ``others`` instead."""
+
+    updates: tuple[OptimizerStep, ...]
+    parameters: tuple[str, ...]
+    backward: Event
+    others: tuple[str, ...]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each optimizer that stepped in several rounds of backward and step without any gradient."""
+    steps: dict[object, list[OptimizerStep]] = defaultdict(list)
+    for update in story.trace.optimizer_steps:
+        steps[update.span if update.made is None else update.made].append(update)
+    for updates in steps.values():
+        idle = _idle(story, updates) if len(updates) >= ROUNDS else None
+        if idle is not None:
+            yield _finding(story, idle)
+
+
+def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
+    """Did none of its parameters have a gradient, though each of its steps came after a backward that gave others one?"""
+    held = dict.fromkeys(label for update in updates for label in update.holds)
+    free = [label for label in held if (story.tensor(label) or {}).get("requires_grad")]
+    if not free or any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):
+        return None
+    before, found = 0, []
+    for update in updates:
+        backwards = [b for b in story.backwards() if before <= b.step < update.step and b.error is None and b.name == "backward"]
+        if not backwards:
+            return None
+        found.append(backwards[-1])
+        before = update.step
+    others = tuple(label for label, moments in lives(story).items() if any(m.kind == "added" and m.step == found[0].step for m in moments))
+    if not others or any(each.new in others for each in replaced(story)) or _is_cut(story, updates):
+        return None  # parameters that took the place of the old ones, and a loss without a path, have rules of their own
+    return Idle(tuple(updates), tuple(free), found[0], others)
+
+
+def _is_cut(story: Story, updates: list[OptimizerStep]) -> bool:
+    return any(each.update in updates for each in Flow(story).unreached())
+
+
+def _finding(story: Story, idle: Idle) -> Finding:
+    update, backward = idle.updates[0], idle.backward
+    here, there = at_line(story, update.span), at_line(story, story.span(backward.step))
+    mine, other = called(story, idle.parameters[0], None, update.step), called(story, _twin(story, idle), None, update.step)
+    return RULE.finding(
+        update.span, update.step,
+        T(
+            en=f"{capital(here.en)} changes nothing: none of the {len(idle.parameters)} tensors that this {update.optimizer} holds had a "
+            f"gradient in any of {len(idle.updates)} steps that were watched.",
+            zh=f"{here.zh}什么也没有改变：在观察到的 {len(idle.updates)} 步里，这个 {update.optimizer} 持有的 {len(idle.parameters)} "
+            "个张量一次也没有梯度。",
+        ),
+        T(
+            en=f"The backward on {there.en} fills the gradients of {other.en}, a tensor of its own, and not those of {mine.en}. An "
+            "optimizer passes over a parameter without a gradient. A copy of a network has gradients of its own: compute the loss with the "
+            "network that is to be trained, or hand the gradients over before the step.",
+            zh=f"{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度。优化器会跳过没有梯度的参数。网络"
+            "的副本有自己的梯度：请用要训练的网络来计算损失，或者在更新之前把梯度交给它。",
+        ),
+        related=[story.related("backward", backward.step, T(en="fills the gradients of other tensors", zh="填写的是别的张量的梯度"))],
+        fixes=_fixes(story, idle),
+        facts=[Fact("parameters", list(idle.parameters)), Fact("filled", list(idle.others))],
+    )  # fmt: skip
+
+
+def _twin(story: Story, idle: Idle) -> str:
+    """One of those that got a gradient: if possible one of the shape of the first parameter."""
+    wanted = story.shape(idle.parameters[0])
+    return next((label for label in idle.others if story.shape(label) == wanted), idle.others[0])
+
+
+def _owner(story: Story, label: str) -> str:
+    """The name of the module in ``net.0.weight``."""
+    return (story.name(label) or "").split(".")[0]
+
+
+def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
+    """Hand the gradients over, where both networks have a name at the step."""
+    program = story.program
+    statement = program.statement_at(idle.updates[0].span)
+    mine, other = _owner(story, idle.parameters[0]), _owner(story, _twin(story, idle))
+    if statement is None or not mine or not other or mine == other or not _same_shapes(story, idle):
+        return ()
+    known = {n.id for n in program.nodes if isinstance(n, ast.Name) and program.function(n) in (program.function(statement), None)}
+    if not {mine, other} <= known:
+        return ()
+    new = (f"for mine, other in zip({mine}.parameters(), {other}.parameters()):", "    mine.grad = other.grad")
+    title = T(en=f"Hand the gradients of `{other}` to `{mine}` before the step", zh=f"在更新之前把 `{other}` 的梯度交给 `{mine}`")
+    return unique(program.text, [Fix(title, program.insert_before(statement, *new), meaning="later")])
+
+
+def _same_shapes(story: Story, idle: Idle) -> bool:
+    return sorted(story.shape(label) or () for label in idle.parameters) == sorted(story.shape(label) or () for label in idle.others)
+
+
+RULE = Rule(
+    code="PL632",
+    name="optimizer-without-gradients",
+    severity="warning",
+    title=T(en="An optimizer steps, and nothing that it holds has a gradient", zh="优化器在更新，而它持有的东西都没有梯度"),
+    what=T(
+        en="A program trains a copy of a network, while the optimizer holds the original. Each step passes over every parameter, since "
+        "none of them has a gradient, and the original never learns. Compute the loss with the network that the optimizer holds, or copy "
+        "the gradients to it.",
+        zh="程序训练的是网络的一个副本，而优化器持有的是原来的网络。每一步都跳过所有参数，因为它们都没有梯度，原来的网络从未学到东西。请用"
+        "优化器持有的网络计算损失，或者把梯度复制给它。",
+    ),
+    why=T(
+        en="`backward()` adds to the `.grad` of the leaves that the loss was computed from. `copy.deepcopy(net)` makes new leaves, with "
+        "`.grad` of their own, and `optimizer.step()` reads those of the parameters that it was given when it was made. Where `.grad` is "
+        "None there is nothing to do, and torch says nothing: parts of a network may well be unused. In first-order MAML the gradients of "
+        "the adapted copy have to be handed to the meta-parameters by the program.",
+        zh="`backward()` 加到计算损失所用的叶子的 `.grad` 上。`copy.deepcopy(net)` 创建新的叶子，它们有自己的 `.grad`；而 "
+        "`optimizer.step()` 读取的是创建时得到的那些参数的 `.grad`。`.grad` 为 None 时没有事可做，torch 也不作声：网络的某些部分本来就可能"
+        "没有用到。在一阶 MAML 中，适应后副本的梯度必须由程序交给元参数。",
+    ),
+    bad="""import copy
+
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(8, 2), torch.randn(8, 1)
+for _ in range(3):
+    fast = copy.deepcopy(net)
+    loss = (fast(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()  # backward
+    opt.step()  # PL632
+    print(loss.item())
+""",
+    good="""import copy
+
+import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(8, 2), torch.randn(8, 1)
+for _ in range(3):
+    fast = copy.deepcopy(net)
+    loss = (fast(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    for mine, other in zip(net.parameters(), fast.parameters()):
+        mine.grad = other.grad
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "lr=0.1",
+            "lr=10.0",
+            T(en="No rate makes something of a gradient that is not there.", zh="没有梯度，多大的学习率都没有用。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/optim.html", "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html"),
+)

@@ -1,0 +1,196 @@
+"""PL720: elements selected by positions were increased, and where a position occurs several times only one of the increases stays."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.trace import Event, T
+
+NEAR = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """``write`` put back what ``read`` had taken at ``count`` positions; there are ``places`` places, or ``twice`` repeats."""
+
+    read: Event
+    write: Event
+    count: int
+    places: int
+    twice: tuple[int, ...] | None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that reads and writes the same elements by the same positions, some of them repeated."""
+    told = set()
+    for event in story.calls("__setitem__"):
+        place = story.span(event.step)
+        found = _repeated(story, event) if place not in told and event.error is None and event.parent is None else None
+        if found is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _repeated(story: Story, write: Event) -> Repeated | None:
+    read = _read(story, write)
+    index = _index(story, read) if read is not None else []
+    if read is None or not index:
+        return None
+    whole, taken = (story.shape(label, read.step) or () for label in (read.operands[0].label, read.results[0]))
+    rest = prod(whole[len(index) :]) if whole else 0
+    if not rest or len(index) > len(whole):
+        return None
+    count, places = prod(taken) // rest, prod(whole[: len(index)])
+    twice = _twice(story, index, read.step) if count <= places else None
+    return Repeated(read, write, count, places, twice) if count > places or twice is not None else None
+
+
+def _index(story: Story, event: Event) -> list[str]:
+    """The tensors of positions by which all leading axes are selected; empty where there are others than these."""
+    labels = [o.label for o in event.operands[1:] if o.label is not None]
+    dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]
+    return [label for label, dtype in zip(labels, dtypes, strict=True) if dtype in ("int64", "int32")]
+
+
+def _read(story: Story, write: Event) -> Event | None:
+    """The call just before that took the elements of the same tensor by the same positions, if more than those was written back."""
+    given = [o.label for o in write.operands[1:] if o.label is not None]
+    for event in reversed(story.events[max(0, write.step - NEAR) : write.step]):
+        same = event.kind == "call" and event.name == "__getitem__" and event.operands[0].label == write.operands[0].label
+        index = [o.label for o in event.operands[1:] if o.label is not None] if same else []
+        if index and event.results and given[: len(index)] == index:
+            return event if any(label in _changed(story, event, write) for label in given[len(index) :]) else None
+    return None
+
+
+def _changed(story: Story, read: Event, write: Event) -> set[str | None]:
+    """What was computed between the two from the elements that were taken; not the elements as they were."""
+    reached: set[str | None] = set(read.results)
+    grown: set[str | None] = set()
+    for event in story.events[read.step + 1 : write.step]:
+        if event.kind == "call" and event.name in ADDING and any(o.label in reached for o in event.operands):
+            reached.update(event.results)
+            grown.update(event.results)
+    return grown
+
+
+ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__isub__", "__sub__"}
+
+
+def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
+    """Positions that are known to occur more than once."""
+    known = [dict(Elements(story, label, step).known()) for label in index]
+    shared = set(known[0]).intersection(*known[1:]) if len({story.shape(label, step) for label in index}) == 1 else set()
+    seen = set()
+    for at in sorted(shared):
+        position = tuple(int(each[at]) for each in known)
+        if position in seen:
+            return position
+        seen.add(position)
+    return None
+
+
+def _finding(story: Story, found: Repeated) -> Finding:
+    write = found.write
+    here = at_line(story, story.span(write.step))
+    target = called(story, write.operands[0].label, None, write.step)
+    position = ", ".join(map(str, found.twice or ()))
+    proof = (
+        T(
+            en=f"there are {found.count} positions for {found.places} places, so some occur again and again",
+            zh=f"{found.places} 个位置上有 {found.count} 次写入，所以有些位置一再出现",
+        )
+        if found.twice is None
+        else T(en=f"position {position} occurs more than once", zh=f"位置 {position} 出现不止一次")
+    )
+    return RULE.finding(
+        story.span(write.step), write.step,
+        T(
+            en=f"{capital(here.en)} adds to elements of {target.en} selected by positions, and {proof.en}: each place is increased "
+            f"only once.",
+            zh=f"{here.zh}对按位置选出的 {target.zh} 的元素做加法，而{proof.zh}：每个位置只增加一次。",
+        ),
+        T(
+            en=f"`{statement_text(story, story.span(write.step))}` first takes all the selected elements, then adds, then writes "
+            f"them back. "
+            "Every repetition of a position takes the same old number and writes the same sum, so the repetitions are lost. "
+            "`index_put_(…, accumulate=True)`, `index_add_`, `scatter_add_` or `bincount` count each one.",
+            zh=f"`{statement_text(story, story.span(write.step))}` 先取出所有选中的元素，再相加，然后写回。重复的位置每次取到的都是"
+            f"同一个旧值，写"
+            "回的也是同一个和，所以重复的部分都丢失了。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
+            "会逐次累加。",
+        ),
+        related=[story.related("changed", write.step, T(en="each place is written once here", zh="每个位置在这里只写入一次"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("positions", found.count, story.by(write.step)), Fact("places", found.places, story.by(write.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Repeated) -> tuple[Fix, ...]:
+    program = story.program
+    statement = program.statement_at(story.span(found.write.step))
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Subscript):
+        return ()
+    target, inner = program.segment(statement.target.value), statement.target.slice
+    index = ", ".join(map(program.segment, inner.elts)) if isinstance(inner, ast.Tuple) else f"{program.segment(inner)},"
+    value = program.segment(statement.value)
+    tensor = f"{target}.new_tensor({value})" if isinstance(statement.value, ast.Constant) else f"({value})"
+    sign = "-" if isinstance(statement.op, ast.Sub) else ""
+    new = f"{target}.index_put_(({index}), {sign}{tensor}, accumulate=True)"
+    title = T(en="Add every repetition: `index_put_(…, accumulate=True)`", zh="逐次累加：`index_put_(…, accumulate=True)`")
+    fits = isinstance(statement.op, ast.Add | ast.Sub)
+    return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")]) if fits else ()
+
+
+RULE = Rule(
+    code="PL720",
+    name="repeated-index-written-once",
+    severity="warning",
+    title=T(en="Positions that repeat are increased only once", zh="重复的位置只增加了一次"),
+    what=T(
+        en="A program counts with `table[index] += 1`, and the same position occurs several times in the index. Each place grows by one at "
+        "most, so the counts are far too small. Use `index_add_`, `bincount`, or `index_put_(…, accumulate=True)`.",
+        zh="程序用 `table[index] += 1` 计数，而索引里同一个位置出现多次。每个位置最多只增加一，所以计数远远偏小。请用 `index_add_`、"
+        "`bincount` 或 `index_put_(…, accumulate=True)`。",
+    ),
+    why=T(
+        en="`t[i] += v` is three calls: `t.__getitem__(i)` makes a copy of the selected elements, the sum is taken on the copy, and "
+        "`t.__setitem__(i, …)` writes it back. Where `i` repeats a position, each repetition has its own element in the copy, with the old "
+        "value; the last write stays, and all write the same. It is the same in NumPy, where `np.add.at` adds each one.",
+        zh="`t[i] += v` 是三个调用：`t.__getitem__(i)` 把选中的元素复制出来，在副本上求和，再由 `t.__setitem__(i, …)` 写回。`i` 里重"
+        "复的位置在副本"
+        "中各有一个元素，值都是旧的；最后写入的留下，而它们写的都一样。NumPy 也是如此，那里用 `np.add.at` 逐次累加。",
+    ),
+    bad="""import torch
+
+counts = torch.zeros(3)
+classes = torch.tensor([0, 2, 2, 2, 0])
+counts[classes] += 1  # PL720 changed
+print(counts)
+""",
+    good="""import torch
+
+counts = torch.zeros(3)
+classes = torch.tensor([0, 2, 2, 2, 0])
+counts.index_put_((classes,), counts.new_tensor(1), accumulate=True)
+print(counts)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "counts[classes] += 1",
+            "counts[classes] = counts[classes] + torch.ones(5)",
+            T(en="The same three calls, written out.", zh="同样的三个调用，只是写开了。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html",
+          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_add_.html"),
+)

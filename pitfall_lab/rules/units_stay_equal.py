@@ -1,0 +1,191 @@
+"""PL628: all units of a layer began with one constant, get the same gradient in every round, and stay equal."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, number
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.trace import Event, T
+
+FILLS = ("constant_", "fill_", "ones_", "full", "ones", "ones_like", "full_like", "new_full", "new_ones")
+ROUNDS = 3
+FEWEST = 2
+NEAR = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """``filled`` gave all elements of ``weight`` one number; after several rounds ``result`` gives ``units`` equal numbers."""
+
+    weight: str
+    filled: Event
+    result: Event
+    units: list[float]
+    rounds: int
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that filled the weight of a layer whose units are still equal after several rounds."""
+    held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
+    told = set()
+    for weight in held:
+        filled = _filled(story, weight) if len(story.shape(weight) or ()) == 2 else None
+        place = story.span(filled.step) if filled is not None else None
+        found = _equal(story, weight, filled) if filled is not None and place not in told else None
+        if found is not None:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _filled(story: Story, weight: str) -> Event | None:
+    """The call that filled the weight with one number, if nothing wrote it until an optimizer did."""
+    storage = (story.tensor(weight) or {}).get("storage")
+    added = [m.step for m in lives(story).get(weight, ()) if m.kind == "added"]
+    if len(added) < ROUNDS or storage is None:
+        return None
+    fills = [e for e in story.calls(*FILLS) if e.step < added[0] and storage in (*e.writes, *(_memory(story, r) for r in e.results))]
+    return fills[-1] if fills and not story.writes(str(storage), fills[-1].step, added[0]) else None
+
+
+def _memory(story: Story, label: str) -> str | None:
+    return (story.tensor(label) or {}).get("storage")
+
+
+def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
+    """Do the first and the last result of its layer have equal numbers for the units, none of them zero?"""
+    added = [m.step for m in lives(story)[weight] if m.kind == "added"]
+    layers = [use for use in story.uses(weight) if use.name == "linear" and use.results and use.operands[1].label == weight]
+    late = [use for use in layers if use.step > added[ROUNDS - 2]]
+    if not late or (story.shape(late[-1].results[0], late[-1].step) or (0,))[-1] < FEWEST:
+        return None
+    for use in (layers[0], late[-1]):
+        units = _units(story, use)
+        if len(units) < FEWEST or not units[0] or any(abs(u - units[0]) > NEAR * abs(units[0]) for u in units):
+            return None
+    return Equal(weight, filled, late[-1], _units(story, late[-1]), len(added))
+
+
+def _units(story: Story, layer: Event) -> list[float]:
+    """What the units of a layer gave for the first example, as far as it is known."""
+    known = Elements(story, layer.results[0], layer.step).known()
+    return [value for index, value in known if not any(index[:-1])]
+
+
+def _finding(story: Story, found: Equal) -> Finding:
+    filled = found.filled
+    here, there = at_line(story, story.span(filled.step)), at_line(story, story.span(found.result.step))
+    weight, count = called(story, found.weight, None, found.result.step), (story.shape(found.weight) or (0,))[0]
+    shown = ", ".join(number(value) for value in found.units[:3])
+    return RULE.finding(
+        story.span(filled.step), filled.step,
+        T(
+            en=f"{capital(here.en)} fills {weight.en} with one number, and its {count} units are still equal after {found.rounds} rounds: "
+            f"{there.en} computes {shown}, … of one example.",
+            zh=f"{here.zh}用同一个数填满 {weight.zh}，{found.rounds} 轮之后它的 {count} 个单元仍然相等：{there.zh}对一个样本算出 "
+            f"{shown}, …。",
+        ),
+        T(
+            en="Units with the same weights give the same output, and where the layer behind them treats them alike they get the same "
+            "gradient. Each update keeps them equal, so the layer works as a single unit, however wide it is. Random numbers break "
+            "the tie.",
+            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以这一层无论多宽，都只相当于一个"
+            "单元。随机数可以打破这种平局。",
+        ),
+        related=[story.related("used", found.result.step, T(en="all units give the same number here", zh="所有单元在这里给出同一个数"))],
+        fixes=_fixes(story, filled),
+        facts=[Fact("units", found.units[:3], story.by(found.result.step)), Fact("rounds", found.rounds)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, filled: Event) -> tuple[Fix, ...]:
+    """Random numbers in place of the constant."""
+    program, torch = story.program, torch_name(story.program)
+    for statement in call_chain(story, story.line_event(filled.step)) if torch is not None else ():
+        for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):
+            name, new = call_name(call), ""
+            if name in ("constant_", "ones_") and call.args:
+                new = f"{torch}.nn.init.xavier_uniform_({program.segment(call.args[0])})"
+            elif name == "fill_" and isinstance(call.func, ast.Attribute):
+                new = f"{torch}.nn.init.xavier_uniform_({program.segment(call.func.value)})"
+            elif name == "ones" and isinstance(call.func, ast.Attribute):
+                new = f"{torch}.randn({', '.join(map(program.segment, call.args))})"
+            if new:
+                title = T(en=f"Start at random numbers: `{new}`", zh=f"从随机数开始：`{new}`")
+                return unique(program.text, [Fix(title, program.replace((call, new)), meaning="later")])
+    return ()
+
+
+RULE = Rule(
+    code="PL628",
+    name="units-stay-equal",
+    severity="warning",
+    title=T(en="All units of a layer began equal and stay equal", zh="一层的所有单元开始时相等，并一直相等"),
+    what=T(
+        en="A program starts all weights of its layers at the same number. All units of a layer then compute the same, get the same "
+        "gradient, and stay equal for ever, as if the layer had one unit. Start the weights at random numbers.",
+        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让权重从"
+        "随机数开始。",
+    ),
+    why=T(
+        en="Nothing in `x @ W.T` tells one row of `W` from another. If the rows are equal, and the next layer weighs them equally, "
+        "then the "
+        "chain rule gives each row the same gradient. Biases may begin as constants, and so may the scale of a normalization. "
+        "`nn.Linear` starts at random numbers by itself: an initialization that looks tidy takes that away.",
+        zh="`x @ W.T` 里没有任何东西能区分 `W` 的一行与另一行。如果各行相等，而下一层对它们一视同仁，链式法则给每一行的梯度就相同。"
+        "偏置可以从常数"
+        "开始，归一化的缩放也可以。`nn.Linear` 本来就从随机数开始：看似整齐的初始化反而把它去掉了。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+for layer in (net[0], net[2]):
+    torch.nn.init.constant_(layer.weight, 0.1)  # PL628
+    torch.nn.init.zeros_(layer.bias)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(8, 2)
+y = x[:, :1] * x[:, 1:]
+for _ in range(4):
+    loss = (net(x) - y).square().mean()  # used
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(net[0].weight)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
+for layer in (net[0], net[2]):
+    torch.nn.init.xavier_uniform_(layer.weight)
+    torch.nn.init.zeros_(layer.bias)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+x = torch.randn(8, 2)
+y = x[:, :1] * x[:, 1:]
+for _ in range(4):
+    loss = (net(x) - y).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+print(net[0].weight)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "layer.weight, 0.1",
+            "layer.weight, 0.01",
+            T(en="Another constant is as equal as the first one.", zh="换一个常数，仍然全都相等。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/nn.init.html",),
+)

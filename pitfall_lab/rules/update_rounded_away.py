@@ -1,0 +1,170 @@
+"""PL812: an optimizer steps with gradients that are not zero, and most of the weights stay as they were: the updates are rounded away."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import Moment, cells, lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
+from pitfall_lab.trace import T
+
+BITS = {"float16": 11, "bfloat16": 8}
+"""So many binary digits a number of the type keeps."""
+ROUNDS, FEWEST = 3, 24
+MOST = 0.75
+"""The part of the known numbers that must stay as they were. A few always do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stalled:
+    """Of ``known`` numbers with a gradient ``lost`` stayed as they were in the ``moments`` of one line; one of them is in ``weight``."""
+
+    moments: list[Moment]
+    weight: str
+    dtype: str
+    known: int
+    lost: int
+    example: tuple[float, float]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each update of short floats that leaves most of them as they were, in several rounds."""
+    lines: dict[object, list[tuple[str, Moment]]] = defaultdict(list)
+    for label, moments in lives(story).items():
+        if str((story.tensor(label) or {}).get("dtype")) in BITS:
+            for moment in moments:
+                if moment.kind == "used" and moment.storage is not None:
+                    lines[story.span(moment.step)].append((label, moment))
+    for used in lines.values():
+        found = _stalled(story, used)
+        if found is not None:
+            yield _finding(story, found)
+
+
+def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
+    counts: dict[str, int] = defaultdict(int)
+    known, lost, example = 0, 0, None
+    for label, moment in used:
+        storage = str((story.tensor(label, moment.step) or {}).get("storage"))
+        gradient = dict(flat(cells(story, moment.storage, moment.step)))
+        before, after = (dict(flat(cells(story, storage, at))) for at in (moment.step - 1, moment.step))
+        for place in before.keys() & after.keys() & gradient.keys():
+            slope = gradient[place]
+            if isinstance(slope, float) and slope and math.isfinite(slope):
+                known += 1
+                counts[label] += 1
+                if before[place] == after[place]:
+                    lost += 1
+                    example = example or (float(before[place]), slope)
+    rounds = max((sum(each == label for each, _ in used) for label in counts), default=0)
+    if rounds < ROUNDS or known < FEWEST or lost < MOST * known:
+        return None
+    weight = max(counts, key=lambda label: counts[label])
+    return Stalled([m for _, m in used], weight, str((story.tensor(weight) or {}).get("dtype")), known, lost, example or (0.0, 0.0))
+
+
+def _finding(story: Story, found: Stalled) -> Finding:
+    first = found.moments[0]
+    here, name = at_line(story, story.span(first.step)), called(story, found.weight, None, first.step)
+    share, digits = f"{100 * found.lost / found.known:.0f} %", BITS[found.dtype]
+    value, slope = (number(each) for each in found.example)
+    return RULE.finding(
+        story.span(first.step), first.step,
+        T(
+            en=f"{capital(here.en)} updates {found.dtype} numbers, and {share} of those that are known stay as they were, though "
+            f"they have a "
+            "gradient: the updates are rounded away.",
+            zh=f"{here.zh}更新 {found.dtype} 的数，而已知的数中有 {share} 保持不变，尽管它们有梯度：更新被舍入掉了。",
+        ),
+        T(
+            en=f"{capital(name.en)} has {digits} binary digits for each number, so what is smaller than about 1/{2 ** digits} of a "
+            f"weight is "
+            f"lost when it is added. Here a weight of {value} with a gradient of {slope} does not move. Keep the weights in float32, and "
+            "compute in the short type with `torch.autocast`.",
+            zh=f"{name.zh} 的每个数只有 {digits} 个二进制位，所以比权重的约 1/{2 ** digits} 还小的更新，加上去就丢失了。这里值为 "
+            f"{value}、梯度为 "
+            f"{slope} 的权重没有移动。请让权重保持 float32，用 `torch.autocast` 以短类型计算。",
+        ),
+        related=[story.related("step", first.step, T(en="most numbers stay as they were", zh="大多数的数保持不变"))],
+        fixes=_fixes(story),
+        facts=[Fact("known", found.known), Fact("unchanged", found.lost)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story) -> tuple[Fix, ...]:
+    """The type of the model, where the text says it once."""
+    program = story.program
+    words = [n for n in program.nodes if isinstance(n, ast.Attribute) and n.attr in BITS]
+    title = T(en="Keep the numbers in float32", zh="让数保持 float32")
+    if len(words) != 1:
+        return ()
+    new = program.segment(words[0].value) + ".float32"
+    return unique(program.text, [Fix(title, program.replace((words[0], new)), meaning="later")])
+
+
+RULE = Rule(
+    code="PL812",
+    name="update-rounded-away",
+    severity="warning",
+    title=T(en="Updates are too small for the number type of the weights", zh="更新太小，权重的数值类型无法容纳"),
+    what=T(
+        en="A program keeps the weights of a network in 16 bits and trains them with a small rate. Most updates are smaller than "
+        "the distance "
+        "to the next number of that type, so the weights stay as they were and training stands still. Keep the weights in float32.",
+        zh="程序用 16 位保存网络的权重，并以很小的学习率训练。大多数更新小于该类型相邻两个数之间的距离，于是权重不变，训练停滞。请让"
+        "权重保持 "
+        "float32。",
+    ),
+    why=T(
+        en="A bfloat16 number has 8 binary digits: next to 1 comes 1.0078, and nothing between. An update of 0.001 is rounded back "
+        "to 1, and "
+        "so is each later one; they do not add up. float16 has 11 digits, and float32 24. `torch.autocast` keeps the weights in "
+        "float32 and "
+        "computes the products in the short type.",
+        zh="bfloat16 的数有 8 个二进制位：1 的下一个是 1.0078，中间什么也没有。0.001 的更新会被舍入回 1，之后的每一次也是如此；它们"
+        "不会累积起来。"
+        "float16 有 11 位，float32 有 24 位。`torch.autocast` 让权重保持 float32，而用短类型计算乘积。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 3).to(torch.bfloat16)
+opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+x, y = torch.randn(8, 4), torch.randn(8, 3)
+for _ in range(4):
+    opt.zero_grad()
+    loss = (net(x.to(net.weight.dtype)) - y).square().mean()
+    loss.backward()
+    opt.step()  # PL812 step
+    print(loss.item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+net = torch.nn.Linear(4, 3).to(torch.float32)
+opt = torch.optim.SGD(net.parameters(), lr=1e-4)
+x, y = torch.randn(8, 4), torch.randn(8, 3)
+for _ in range(4):
+    opt.zero_grad()
+    loss = (net(x.to(net.weight.dtype)) - y).square().mean()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.bfloat16",
+            "torch.float16",
+            T(en="Three digits more: with this rate the updates are still rounded away.", zh="只多三位：以这个学习率，更新仍被舍入掉。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/amp.html", "https://docs.pytorch.org/docs/stable/tensor_attributes.html"),
+)
