@@ -1,4 +1,4 @@
-"""PL901: a loss was given numbers of another kind than it works on: probabilities or results of a ReLU for logits, logits for logarithms."""
+"""PL901: a loss was given numbers of another kind than it works on: probabilities or a ReLU for logits, logits for logarithms."""
 
 from __future__ import annotations
 

@@ -239,6 +239,7 @@ export interface Beside {
   loadings: Loading[];
   strays: Stray[];
   passes: DataPass[];
+  savings: Saving[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -649,6 +650,7 @@ export interface Scheduler {
   first: SchedulerStep[];
   settings: [string, number][];
   count: string;
+  shared: string[];
 }
 
 /** `load_state_dict` of a `module` (its class name) was called after `step` events. */
@@ -658,6 +660,7 @@ export interface Loading {
   span: Span | null;
   parameters: number;
   holds: string[];
+  plain: [string, string][];
 }
 
 /** An attribute that the program set on an object of torch's, and that torch never reads; noticed after `step` events. */
@@ -683,6 +686,14 @@ export interface DataPass {
   still: string[];
   examples: number | null;
   weights: number | null;
+}
+
+/** `state_dict` of a `module` (its class name) was called after `step` events; `plain` as for `Loading`. */
+export interface Saving {
+  step: number;
+  module: string;
+  span: Span | null;
+  plain: [string, string][];
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */
