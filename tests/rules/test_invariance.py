@@ -15,7 +15,8 @@ BY_SIGNALS = ("PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL
               "PL616", "PL617", "PL618", "PL619", "PL621", "PL623", "PL625", "PL627", "PL629", "PL709", "PL710", "PL711",
               "PL713", "PL714", "PL715", "PL716", "PL806", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
               "PL907", "PL908", "PL909", "PL910", "PL912", "PL424", "PL522",
-              "PL622", "PL624", "PL626", "PL718", "PL914", "PL916")  # fmt: skip
+              "PL622", "PL624", "PL626", "PL718", "PL914", "PL916",
+              "PL426", "PL428", "PL628", "PL630", "PL632", "PL720", "PL722", "PL810", "PL918", "PL920", "PL922", "PL926")  # fmt: skip
 
 
 class Renamed(ast.NodeTransformer):

@@ -474,15 +474,6 @@ def draw(p, t):
     return torch.multinomial(p / t, 1)  # PL922
 print(draw(torch.randn(3, 5).softmax(1), 0.7))
 """,
-    "a whole model in half of the bits, with a small rate": """
-net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)).bfloat16()
-opt = torch.optim.SGD(net.parameters(), lr=1e-5, momentum=0.9)
-x = torch.randn(8, 4).bfloat16()
-for _ in range(4):
-    opt.zero_grad()
-    net(x).square().mean().backward()
-    opt.step()  # PL812
-""",
     "a causal mask of numbers, added": """
 h, past = torch.randn(1, 4, 4, requires_grad=True), torch.tril(torch.ones(4, 4))
 scores = h @ h.transpose(1, 2) + past  # PL428
