@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import data_loading, schedules, stray_attributes
+from pitfall_lab.observe import data_loading, scheduler_functions, stray_attributes
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Beside, DataPass, Loading, Saving, Scheduler, SchedulerStep, Span, Stray
@@ -98,7 +98,7 @@ class BesideCalls:
             if len(self._schedules) >= MOST:
                 return
             number = self._optimizers.number(vars(owner).get("optimizer"))
-            shared = schedules.shared_variables(owner)
+            shared = scheduler_functions.shared_variables(owner)
             known = _Schedule(weakref.ref(owner), type(owner).__name__, step, span, by_torch, number, shared=shared)
             self._schedules.append(known)
         known.settings = _settings(owner)
