@@ -53,7 +53,9 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
             return None
         found.append(backwards[-1])
         before = update.step
-    others = tuple(label for label, moments in lives(story).items() if any(m.kind == "added" and m.step == found[0].step for m in moments))
+    began = {operand.label for operand in found[0].operands}  # a loss that was made to require grad has a rule of its own
+    filled = (label for label, moments in lives(story).items() if any(m.kind == "added" and m.step == found[0].step for m in moments))
+    others = tuple(label for label in filled if label not in began)
     if not others or any(each.new in others for each in replaced(story)) or _is_cut(story, updates):
         return None  # parameters that took the place of the old ones, and a loss without a path, have rules of their own
     return Idle(tuple(updates), tuple(free), found[0], others)
@@ -181,5 +183,8 @@ for _ in range(3):
             T(en="No rate makes something of a gradient that is not there.", zh="没有梯度，多大的学习率都没有用。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/optim.html", "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/optim.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.step.html",
+    ),
 )
