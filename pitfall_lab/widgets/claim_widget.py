@@ -21,7 +21,7 @@ FITTING: dict[str, tuple[str, ...]] = {
     "outdated": ("wrong", "depends"),
     "typo": ("wrong", "depends"),
     "misleading": ("wrong", "depends"),
-    "incomplete": ("depends",),
+    "incomplete": ("wrong", "depends"),
     "platform-dependent": ("depends",),
     "needs-gpu": ("right", "depends"),
 }

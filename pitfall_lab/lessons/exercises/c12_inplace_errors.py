@@ -27,6 +27,10 @@ try:
     saved.sum().backward()
 except RuntimeError as error:
     message = str(error)
+
+
+def bare(name):
+    return str(name).lower().removeprefix("torch.").removesuffix("()").removesuffix("backward0").capitalize()
 """
 
 _LOGGED = '''\
@@ -89,7 +93,7 @@ EXERCISES = (
             Property(
                 T(en="the operation that made the tensor", zh="产生该张量的操作"),
                 true(
-                    "f\"output 0 of {str(reading['operation']).capitalize()},\" in message",
+                    "f\"output 0 of {bare(reading['operation'])},\" in message",
                     T(en="the message names another one", zh="错误信息里写的是另一个操作"),
                     seeds=(0,),
                 ),
@@ -114,11 +118,18 @@ EXERCISES = (
                 zh="exp 没有错，backward 只是发现者：写入发生在两者之间，共 3 - 1 次。",
             ),
         ),
-        right=(_reading("(16, 4)", "exp", 2, _BETWEEN), _reading("[16, 4]", "Exp", "3 - 1", _BETWEEN)),
+        right=(
+            _reading("(16, 4)", "exp", 2, _BETWEEN),
+            _reading("[16, 4]", "Exp", "3 - 1", _BETWEEN),
+            _reading("torch.Size([16, 4])", "torch.exp", 2, _BETWEEN),
+            _reading("(16, 4)", "ExpBackward0", 2, _BETWEEN),
+        ),
         wrong=(
             _reading("(16, 4)", "exp", 3, _BETWEEN),
             _reading("(16, 4)", "exp", 2, "the line that calls backward"),
             _reading("(4, 16)", "mul", 2, _BETWEEN),
+            _reading("(16, 4)", "exp", 2, "the line that calls exp"),
+            _reading("(16, 4)", "", 2, _BETWEEN),
         ),
     ),
     Exercise(
