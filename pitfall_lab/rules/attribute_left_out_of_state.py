@@ -184,8 +184,10 @@ print(net(x)[0], served(x)[0])
         Trap(
             "load_state_dict(net.state_dict())",
             "load_state_dict(net.state_dict(), strict=False)",
-            T(en="There is no key too many or too few: the attribute is in no state at all.",
-              zh="没有多余或缺少的键：这个属性根本不在任何状态里。"),
+            T(
+                en="There is no key too many or too few: the attribute is in no state at all.",
+                zh="没有多余或缺少的键：这个属性根本不在任何状态里。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html",),

@@ -185,5 +185,8 @@ print(accuracy.item())
             T(en="A rounded score is a whole number, and still no class.", zh="四舍五入后的分数是整数，却仍然不是类别。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.max.html", "https://docs.pytorch.org/docs/stable/generated/torch.argmax.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.max.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.argmax.html",
+    ),
 )

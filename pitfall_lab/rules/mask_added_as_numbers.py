@@ -165,6 +165,8 @@ print(h.grad[0, 2])
             T(en="Turned round, the zeros and ones still are added.", zh="反过来，0 和 1 仍然只是被加上去。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html",
+    ),
 )

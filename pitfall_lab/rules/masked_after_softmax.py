@@ -216,6 +216,8 @@ print(out, h.grad)
             T(en="The same zeros, by a product.", zh="同样的零，只是用乘法得到。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.softmax.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html",
+    ),
 )

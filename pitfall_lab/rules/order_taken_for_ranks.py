@@ -152,8 +152,10 @@ print((a * b).sum() / (a.norm() * b.norm()))
         Trap(
             "score.argsort().float()",
             "score.argsort(stable=True).float()",
-            T(en="A stable sort keeps equal elements in order; the result still is a list of positions.",
-              zh="稳定排序保持相等元素的次序，结果仍是位置的列表。"),
+            T(
+                en="A stable sort keeps equal elements in order; the result still is a list of positions.",
+                zh="稳定排序保持相等元素的次序，结果仍是位置的列表。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.argsort.html",),

@@ -191,6 +191,8 @@ print(counts)
             T(en="The same three calls, written out.", zh="同样的三个调用，只是写开了。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_add_.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_put_.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.Tensor.index_add_.html",
+    ),
 )

@@ -193,8 +193,10 @@ for _ in range(3):
         Trap(
             "F.binary_cross_entropy_with_logits(D(fake), ones)",
             "-F.binary_cross_entropy_with_logits(D(fake), zeros)",
-            T(en="Another loss for the generator leaves gradients in the discriminator as well.",
-              zh="换一个生成器损失，同样会在判别器里留下梯度。"),
+            T(
+                en="Another loss for the generator leaves gradients in the discriminator as well.",
+                zh="换一个生成器损失，同样会在判别器里留下梯度。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html",),

@@ -152,7 +152,7 @@ RULE = Rule(
         'examples then still count alike. Ask the loss for one number per example with `reduction="none"`, multiply, and take the mean '
         "last.",
         zh='程序给每个样本一个权重（或掩码），却在损失已经求过平均之后才去相乘。于是所有样本仍然同样重要。请用 `reduction="none"` 得'
-        '到每个样'
+        "到每个样"
         "本的损失，先相乘，最后求平均。",
     ),
     why=T(
@@ -195,6 +195,8 @@ print(loss.item(), net.weight.grad)
             T(en="A sum in place of the mean: one number times all weights again.", zh="把平均换成求和：仍是一个数乘以所有权重。"),
         ),
     ),
-    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mse_loss.html",
-          "https://docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html"),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mse_loss.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.MSELoss.html",
+    ),
 )
