@@ -19,6 +19,20 @@ class Deep(nn.Module):
         return x
 """
 
+_PLAIN = """\
+def with_plain_layers(model):
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.eye(len(p)) if p.dim() == 2 else torch.zeros_like(p))
+    return model
+
+
+def tanh_of(x, times):
+    for _ in range(times):
+        x = torch.tanh(x)
+    return x
+"""
+
 _LOSS = """\
 def loss_of(model, points, targets):
     return ((model(points) - targets) ** 2).mean()
@@ -32,6 +46,24 @@ class Silent(nn.Module):
 
     def forward(self, x):
         return x * self.weight
+"""
+
+_SEVERAL = """\
+several = [torch.randn(4, 3) * 3 for _ in range(4)]
+x = several[0]
+weights = [torch.tensor([1.3, -2.4, 0.7]) * size for size in (1, -2, 3.5)]
+
+
+def result(model, weight, x):
+    with torch.no_grad():
+        model.weight.copy_(weight)
+    return model(x)
+
+
+def gradient(model, weight, x):
+    model.weight.grad = None
+    result(model, weight, x).sum().backward()
+    return "none" if model.weight.grad is None else "some" if model.weight.grad.any() else "zero"
 """
 
 _COUNTS = {
@@ -59,6 +91,7 @@ EXERCISES = (
         title=T(en="Layers that count", zh="看得见的层"),
         task=T(en="All parameters of `Deep` must be found, for any depth.", zh="无论深度如何，`Deep` 的所有参数都必须能被找到。"),
         given=_DEEP,
+        setup=_PLAIN,
         inputs="depth, width = int(torch.randint(2, 5, ())), int(torch.randint(2, 6, ()))\nx = torch.randn(4, width)",
         drive="model = Deep(depth, width)\nout = model(x)\nout.sum().backward()",
         properties=(
@@ -87,6 +120,13 @@ EXERCISES = (
                     T(en="another shape, or numbers that tanh cannot give", zh="形状不同，或出现了 tanh 给不出的数"),
                 ),
             ),
+            Property(
+                T(en="each layer is followed by tanh, as before", zh="与原来一样，每一层之后都有 tanh"),
+                true(
+                    "torch.allclose(with_plain_layers(model)(2 * x), tanh_of(2 * x, depth))",
+                    T(en="with the same weights it gives other numbers", zh="权重相同，却给出了不同的数"),
+                ),
+            ),
         ),
         hints=(
             T(en="What does a module see of an attribute that is a Python list?", zh="如果属性是 Python 列表，模块能看到什么？"),
@@ -107,6 +147,12 @@ EXERCISES = (
             _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width)] * depth)"),
             _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(2)])"),
             _DEEP.replace("[nn.Linear(", "tuple(nn.Linear(").replace("range(depth)]", "range(depth))"),
+            _DEEP.replace("[nn.Linear(", "nn.ModuleList(nn.Linear(")
+            .replace("range(depth)]", "range(depth))")
+            .replace("torch.tanh", "torch.sigmoid"),
+            _DEEP.replace("[nn.Linear(", "nn.ModuleList(nn.Linear(")
+            .replace("range(depth)]", "range(depth))")
+            .replace("x = torch.tanh(layer(x))\n        return x", "x = layer(x)\n        return torch.tanh(x)"),
         ),
     ),
     Exercise(
@@ -158,26 +204,33 @@ column = flat[:, None].clone()
         kind="make-it-fail",
         title=T(en="Silent zeros", zh="无声的零"),
         task=T(
-            en="The module runs, backward runs, and the weight's gradient is exactly zero for every input.",
-            zh="模块能运行，backward 也能运行，而对任何输入权重的梯度都恰好为零。",
+            en="The result changes with `x` and with `weight`, backward runs, and `weight.grad` is exactly zero for every `x` and `weight`.",
+            zh="结果随 `x` 和 `weight` 变化，backward 能运行，而对任何 `x` 和 `weight`，`weight.grad` 都恰好为零。",
         ),
         given=_SILENT,
-        inputs="x = torch.randn(3)",
+        inputs=_SEVERAL,
         drive="model = Silent()\nout = model(x)\nout.sum().backward()",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(
                 T(en="the weight has a gradient, and it is zero", zh="权重有梯度，而且为零"),
                 true(
-                    "model.weight.grad is not None and not model.weight.grad.any().item()",
+                    "all(gradient(model, w, x) == 'zero' for w in weights for x in several)",
                     T(en="the gradient is None, or has a number other than zero", zh="梯度是 None，或含有不为零的数"),
                 ),
             ),
             Property(
                 T(en="the output does depend on the weight", zh="输出确实依赖权重"),
                 true(
-                    "[model.weight.data.add_(3.0), not torch.equal(model(x), out)][1]",
+                    "len({str((result(model, w, x) + 0.0).tolist()) for w in weights}) > 1",
                     T(en="another weight gives the same output", zh="换一个权重，输出不变"),
+                ),
+            ),
+            Property(
+                T(en="the output does depend on x", zh="输出确实依赖 x"),
+                true(
+                    "len({str((result(model, weights[0], x) + 0.0).tolist()) for x in several}) > 1",
+                    T(en="another x gives the same output", zh="换一个 x，输出不变"),
                 ),
             ),
         ),
@@ -189,11 +242,16 @@ column = flat[:, None].clone()
         right=(
             _SILENT.replace("x * self.weight", "torch.round(5 * self.weight) + x"),
             _SILENT.replace("x * self.weight", "x + torch.floor(self.weight)"),
+            _SILENT.replace("x * self.weight", "x @ torch.sign(self.weight)"),
+            _SILENT.replace("x * self.weight", "x * self.weight.detach() + 0 * self.weight"),
+            _SILENT.replace("x * self.weight", "torch.zeros(len(x), 1) + x * torch.trunc(self.weight)"),
         ),
         wrong=(
             _SILENT.replace("x * self.weight", "x * self.weight.detach()"),
             _SILENT.replace("x * self.weight", "x + 0 * self.weight"),
             _SILENT.replace("x * self.weight", "x * (self.weight > 0).float()"),
+            _SILENT.replace("x * self.weight", "torch.round(5 * self.weight)"),
+            _SILENT.replace("x * self.weight", "x * torch.relu(self.weight)").replace("torch.randn(3)", "-torch.ones(3)"),
         ),
     ),
     Exercise(
