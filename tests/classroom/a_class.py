@@ -6,7 +6,7 @@ import json
 import os
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ TARGET = "12.2"
 class Case:
     """``cells`` are the answers by key; the other exercises are there as given. ``write`` makes the file where a notebook will not do.
 
-    ``status`` is what each key must come to (others: unsolved); ``verdict`` is the row's.
+    ``status`` is what each key must come to (others: unsolved); ``verdict`` is the row's; ``family`` is one of :data:`FAMILIES`.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Case:
     status: dict[str, str | tuple[str, ...]] = field(default_factory=dict)
     write: Callable[[Path, Path], None] | None = None
     says: str = ""
+    family: str = ""
 
     def expected(self, key: str) -> tuple[str, ...]:
         """The statuses that are right for an exercise."""
@@ -70,7 +71,35 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path) -> list[Case]:
     """All cases. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    return [*_honest(), *_hostile(outside), *_files(), *_kernel(), *_names(), *_more_files()]
+    return [
+        *_honest(),
+        *_of("exhaust", _exhausting()),
+        *_of("reach", _reaching(outside)),
+        *_of("forge", _forging()),
+        *_of("end", _ending()),
+        *_of("notebook", _files()),
+        *_of("kernel", _kernel()),
+        *_of("names", _names()),
+        *_of("notebook", _more_files()),
+    ]
+
+
+FAMILIES = {
+    "exhaust": "each run has limits of time, memory, output and files, and is ended with its group when it reaches one",
+    "reach": "Landlock lets a cell read libraries and write in its own folder; seccomp allows some hundred system calls",
+    "forge": "another process decides, which has the answers; replaced functions, frames and foreign reports are found",
+    "end": "a cell that ends its process has ended a fork: its room and the other cells continue",
+    "notebook": "a notebook is read as data, within a size, and only sources of exercises count",
+    "kernel": "IPython's syntax is read behind the fence and within the limits",
+    "names": "a name is shown and written without signs that act, and each submission has a row of its own",
+    "calls": "seccomp refuses each system call that is not in the list, and Landlock what a path reaches",
+    "frames": "functions that hand out frames, and what could replace them, are refused to code that is no library's",
+}
+"""Families of hostile submissions, each with the reason why it is held."""
+
+
+def _of(family: str, cases: Iterator[Case]) -> Iterator[Case]:
+    return (replace(case, family=family) for case in cases)
 
 
 def _honest() -> Iterator[Case]:
@@ -89,17 +118,25 @@ def _honest() -> Iterator[Case]:
     yield Case("raises", "an error in the cell", "graded", {TARGET: "1 / 0"}, {TARGET: "error"})
 
 
-def _hostile(outside: Path) -> Iterator[Case]:
-    def cell(name: str, what: str, status: Any, source: str, verdict: str = "graded", *, says: str = "") -> Case:
-        return Case(name, what, verdict, {TARGET: source}, {TARGET: status}, says=says)
+def _cell(name: str, what: str, status: Any, source: str, verdict: str = "graded", *, says: str = "") -> Case:
+    return Case(name, what, verdict, {TARGET: source}, {TARGET: status}, says=says)
 
-    wrong, correct = exercises()[TARGET].given + "\n#\n", right()[TARGET]
-    not_solved = ("partly", "failed", "error")
-    yield cell("loop", "loops for ever", "timeout", "while True:\n    pass", "stopped", says="did not end in time")
-    yield cell(
+
+def _wrong() -> str:
+    return exercises()[TARGET].given + "\n#\n"
+
+
+NOT_SOLVED = ("partly", "failed", "error")
+
+
+def _exhausting() -> Iterator[Case]:
+    """What takes time, memory, output or the disk."""
+    wrong = _wrong()
+    yield _cell("loop", "loops for ever", "timeout", "while True:\n    pass", "stopped", says="did not end in time")
+    yield _cell(
         "sleep", "sleeps for ever, in the function", "timeout", f"{wrong}\nimport time\ndef attend(*a):\n    time.sleep(9999)", "stopped"
     )
-    yield cell(
+    yield _cell(
         "memory",
         "asks for tensors until none is left",
         "memory",
@@ -108,64 +145,79 @@ def _hostile(outside: Path) -> Iterator[Case]:
         says="memory",
     )
     kept = "import math\nmath.kept = kept = []\nwhile True:\n    kept.append(bytes(100))"
-    yield cell("keeps", "takes all the memory and keeps it after the cell has failed", "memory", kept, "stopped", says="memory")
-    yield cell("bytes", "asks for eight gigabytes at once", "memory", "bytearray(8 << 30)", "stopped")
-    yield cell("prints", "prints a gigabyte", "output", "for _ in range(1000):\n    print('x' * 10**6)", "stopped", says="printed more")
-    yield cell(
+    yield _cell("keeps", "takes all the memory and keeps it after the cell has failed", "memory", kept, "stopped", says="memory")
+    yield _cell("bytes", "asks for eight gigabytes at once", "memory", "bytearray(8 << 30)", "stopped")
+    yield _cell("prints", "prints a gigabyte", "output", "for _ in range(1000):\n    print('x' * 10**6)", "stopped", says="printed more")
+    yield _cell(
         "writes", "prints a gigabyte past Python", "output", "import os\nfor _ in range(1000):\n    os.write(1, b'x' * 10**6)", "stopped"
     )
-    yield cell("fills", "fills the disk", not_solved, "with open('large', 'wb') as f:\n    while True:\n        f.write(b'0' * 10**6)")
+    yield _cell("fills", "fills the disk", NOT_SOLVED, "with open('large', 'wb') as f:\n    while True:\n        f.write(b'0' * 10**6)")
     many = "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'wb').write(b'0' * 10**6)"
-    yield cell("fills-many", "fills the disk with many files", "output", many, "stopped", says="write into files")
-    yield cell("deletes", "deletes the teacher's folder", not_solved, f"import shutil\nshutil.rmtree({str(outside)!r})")
-    yield cell("overwrites", "writes its own grades", not_solved, f"open({str(outside / 'grades.csv')!r}, 'w').write('1,1,1')")
-    yield cell("reads", "reads the teacher's files", not_solved, f"print(open({str(outside / 'notes.txt')!r}).read())")
-    yield cell("chmod", "locks the teacher out", not_solved, f"import os\nos.chmod({str(outside / 'notes.txt')!r}, 0)")
+    yield _cell("fills-many", "fills the disk with many files", "output", many, "stopped", says="write into files")
+
+
+def _reaching(outside: Path) -> Iterator[Case]:
+    """What looks for files, processes or the network outside."""
+    correct = right()[TARGET]
+    yield _cell("deletes", "deletes the teacher's folder", NOT_SOLVED, f"import shutil\nshutil.rmtree({str(outside)!r})")
+    yield _cell("overwrites", "writes its own grades", NOT_SOLVED, f"open({str(outside / 'grades.csv')!r}, 'w').write('1,1,1')")
+    yield _cell("reads", "reads the teacher's files", NOT_SOLVED, f"print(open({str(outside / 'notes.txt')!r}).read())")
+    yield _cell("chmod", "locks the teacher out", NOT_SOLVED, f"import os\nos.chmod({str(outside / 'notes.txt')!r}, 0)")
     answers = f"from pitfall_lab.lessons.exercises import exercises\nexec(exercises()[{TARGET!r}].right[0])"
-    yield cell("answers", "imports the answers", not_solved, answers)
+    yield _cell("answers", "imports the answers", NOT_SOLVED, answers)
     files = "import pitfall_lab, pathlib\nfor path in pathlib.Path(pitfall_lab.__file__).parent.rglob('c12*'):\n    exec(path.read_text())"
-    yield cell("answer-files", "looks for the files with the answers", not_solved, files)
+    yield _cell("answer-files", "looks for the files with the answers", NOT_SOLVED, files)
+    linked = f"import os\nos.symlink({str(outside / 'notes.txt')!r}, 'mine')\nprint(open('mine').read())\n{correct}"
+    yield _cell("links", "reads the teacher's files through a link", NOT_SOLVED, linked)
+    attaches = "import ctypes, os\nassert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0"
+    yield _cell("traces-parent", "attaches to the grader", NOT_SOLVED, attaches)
+    yield _cell("forks", "starts processes", NOT_SOLVED, "import os\nwhile True:\n    os.fork()")
+    yield _cell("shell", "starts a shell", NOT_SOLVED, "import subprocess\nsubprocess.run(['sh', '-c', 'echo gone'], check=True)")
+    yield _cell("kills", "kills whom it can", NOT_SOLVED, "import os, signal\nos.kill(-1, signal.SIGKILL)")
+    yield _cell("network", "sends something away", NOT_SOLVED, "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)")
+
+
+def _forging() -> Iterator[Case]:
+    """What would have points without an answer."""
+    wrong = _wrong()
+    correct = right()[TARGET]
     patch = "import pitfall_lab.lessons.attempt as a\na._Stage._unchanged = lambda *args: True\na.shares = lambda *args: False\n"
-    yield cell(
+    yield _cell(
         "patches-grader", "puts its own functions into the grader", "tampered", patch + wrong, "tampered", says="replaced a function"
     )
-    yield cell(
+    yield _cell(
         "patches-exercise",
         "patches what is not there",
-        not_solved,
+        NOT_SOLVED,
         "import pitfall_lab.lessons.exercise as e\ne.grade = lambda *a: 1\n" + wrong,
     )
-    yield cell(
+    yield _cell(
         "patches-torch",
         "makes torch say that all is equal",
         "tampered",
         "torch.Tensor.__eq__ = lambda *a: True\ntorch.equal = lambda *a: True\n" + wrong,
         "tampered",
     )
-    yield cell("patches-json", "rewrites the report", "tampered", "import json\njson.dumps = lambda *a, **k: '{}'\n" + wrong, "tampered")
-    yield cell(
+    yield _cell("patches-json", "rewrites the report", "tampered", "import json\njson.dumps = lambda *a, **k: '{}'\n" + wrong, "tampered")
+    yield _cell(
         "patches-code",
         "swaps a function's code",
         "tampered",
         "import pitfall_lab.lessons.attempt as a\na.plain.__code__ = (lambda v: 1).__code__\n" + wrong,
         "tampered",
     )
-    yield cell("frames", "climbs the stack to the observer", "tampered", "import sys\nf = sys._getframe(1)\n" + wrong, "tampered")
+    yield _cell("frames", "climbs the stack to the observer", "tampered", "import sys\nf = sys._getframe(1)\n" + wrong, "tampered")
     climbs = (
         "while f:\n    if hasattr(f.f_locals.get('self'), 'request'):\n"
         "        type(f.f_locals['self']).value = lambda *a: True\n    f = f.f_back\n"
     )
     traced = f"import sys\ndef t(f, event, details):\n{textwrap.indent(climbs, '    ')}sys.settrace(t)\n{wrong}"
-    yield cell("traces", "traces the observer", "tampered", traced, "tampered")
+    yield _cell("traces", "traces the observer", "tampered", traced, "tampered")
     raised = f"try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    f = e.__traceback__.tb_frame\n{climbs}{wrong}"
-    yield cell("frame-of-error", "climbs up from an error", "tampered", raised, "tampered")
+    yield _cell("frame-of-error", "climbs up from an error", "tampered", raised, "tampered")
     generated = f"def g():\n    yield me.gi_frame.f_back\nme = g()\nf = next(me)\n{climbs}{wrong}"
-    yield cell("frame-of-generator", "climbs up from a generator", "tampered", generated, "tampered")
-    linked = f"import os\nos.symlink({str(outside / 'notes.txt')!r}, 'mine')\nprint(open('mine').read())\n{correct}"
-    yield cell("links", "reads the teacher's files through a link", not_solved, linked)
-    attaches = "import ctypes, os\nassert ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0"
-    yield cell("traces-parent", "attaches to the grader", not_solved, attaches)
-    yield cell(
+    yield _cell("frame-of-generator", "climbs up from a generator", "tampered", generated, "tampered")
+    yield _cell(
         "forges",
         "writes a report of its own",
         "tampered",
@@ -173,20 +225,23 @@ def _hostile(outside: Path) -> Iterator[Case]:
         "    except OSError:\n        pass\n" + correct,
         "tampered",
     )
-    yield cell("exit", "calls exit()", "exit", "exit()", "stopped")
-    yield cell("os-exit", "ends its process as if all were well", "exit", "import os\nos._exit(0)", "stopped", says="ended its own process")
-    yield cell("aborts", "crashes its process", "crash", "import os\nos.abort()", "stopped", says="SIGABRT")
-    yield cell("segfault", "reads memory that is not there", "crash", "import ctypes\nctypes.string_at(0)", "stopped")
-    yield cell("interrupt", "raises KeyboardInterrupt", ("crash", *not_solved), "raise KeyboardInterrupt", "stopped")
-    yield cell("recursion", "recurses without end", not_solved, "def f():\n    f()\nf()")
-    yield cell("forks", "starts processes", not_solved, "import os\nwhile True:\n    os.fork()")
-    yield cell("shell", "starts a shell", not_solved, "import subprocess\nsubprocess.run(['sh', '-c', 'echo gone'], check=True)")
-    yield cell("kills", "kills whom it can", not_solved, "import os, signal\nos.kill(-1, signal.SIGKILL)")
-    yield cell("network", "sends something away", not_solved, "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)")
-    yield cell("closes", "closes every file", "exit", "import os\nos.closerange(0, 300)\n" + correct, "stopped")
-    yield cell("html", "has markup in its error", not_solved, "raise ValueError('<script>alert(1)</script>')")
-    yield cell("nul", "has a NUL in the cell", not_solved, "x = 1\0")
-    yield cell("surrogate", "has half a character in the cell", ("solved", *not_solved), f"# \ud800\n{correct}")
+
+
+def _ending() -> Iterator[Case]:
+    """What ends, or spoils, its process."""
+    correct = right()[TARGET]
+    yield _cell("exit", "calls exit()", "exit", "exit()", "stopped")
+    yield _cell(
+        "os-exit", "ends its process as if all were well", "exit", "import os\nos._exit(0)", "stopped", says="ended its own process"
+    )
+    yield _cell("aborts", "crashes its process", "crash", "import os\nos.abort()", "stopped", says="SIGABRT")
+    yield _cell("segfault", "reads memory that is not there", "crash", "import ctypes\nctypes.string_at(0)", "stopped")
+    yield _cell("interrupt", "raises KeyboardInterrupt", ("crash", *NOT_SOLVED), "raise KeyboardInterrupt", "stopped")
+    yield _cell("recursion", "recurses without end", NOT_SOLVED, "def f():\n    f()\nf()")
+    yield _cell("closes", "closes every file", "exit", "import os\nos.closerange(0, 300)\n" + correct, "stopped")
+    yield _cell("html", "has markup in its error", NOT_SOLVED, "raise ValueError('<script>alert(1)</script>')")
+    yield _cell("nul", "has a NUL in the cell", NOT_SOLVED, "x = 1\0")
+    yield _cell("surrogate", "has half a character in the cell", ("solved", *NOT_SOLVED), f"# \ud800\n{correct}")
 
 
 def _files() -> Iterator[Case]:
@@ -274,33 +329,28 @@ def _files() -> Iterator[Case]:
 
 def _kernel() -> Iterator[Case]:
     """What uses, or abuses, that a cell is read as a notebook's kernel would read it."""
-
-    def cell(name: str, what: str, status: Any, source: str, verdict: str = "graded", *, says: str = "") -> Case:
-        return Case(name, what, verdict, {TARGET: source}, {TARGET: status}, says=says)
-
-    wrong, correct = exercises()[TARGET].given + "\n#\n", right()[TARGET]
-    not_solved = ("partly", "failed", "error")
-    yield cell("magics", "right, with magics and shell lines", "solved", f"%time 1\n!pip list\n{correct}\ntorch.cat?", says="was skipped")
-    yield cell(
+    wrong, correct = _wrong(), right()[TARGET]
+    yield _cell("magics", "right, with magics and shell lines", "solved", f"%time 1\n!pip list\n{correct}\ntorch.cat?", says="was skipped")
+    yield _cell(
         "pasted", "right, pasted with prompts", "solved", "".join(f"{'...' if l[:1] == ' ' else '>>>'} {l}\n" for l in correct.splitlines())
     )
     shown = f"{right()['12.4']}\ntry:\n    counterexample()\nexcept RuntimeError as e:\n    print(e)\n"
     yield Case("shown", "shows below the answer that it fails", "graded", {"12.4": shown}, {"12.4": "solved"})
-    yield cell("many-magics", "two thousand shell lines, each read anew", ("error", "timeout"), "!x\n" * 2000 + correct, "stopped")
-    yield cell("question-marks", "a line of a hundred thousand question marks", not_solved, "x" + "?" * 100_000)
-    yield cell("equals", "a hundred thousand equals signs and spaces", not_solved, "= " * 100_000)
-    yield cell("shell-class", "replaces what skips magics", "tampered", f"type(get_ipython()).system = print\n{wrong}", "tampered")
+    yield _cell("many-magics", "two thousand shell lines, each read anew", ("error", "timeout"), "!x\n" * 2000 + correct, "stopped")
+    yield _cell("question-marks", "a line of a hundred thousand question marks", NOT_SOLVED, "x" + "?" * 100_000)
+    yield _cell("equals", "a hundred thousand equals signs and spaces", NOT_SOLVED, "= " * 100_000)
+    yield _cell("shell-class", "replaces what skips magics", "tampered", f"type(get_ipython()).system = print\n{wrong}", "tampered")
     forged = f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = ['=1+1<script>' * 99] * 99\n{wrong}"
-    yield cell("skipped-forged", "forges what was skipped", not_solved, forged)
-    yield cell(
-        "skipped-odd", "puts no texts there", not_solved, f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = [[], None, 7]\n{wrong}"
+    yield _cell("skipped-forged", "forges what was skipped", NOT_SOLVED, forged)
+    yield _cell(
+        "skipped-odd", "puts no texts there", NOT_SOLVED, f"import pitfall_lab.classroom.kernel as k\nk.skipped[:] = [[], None, 7]\n{wrong}"
     )
-    yield cell("input", "asks at the terminal", "solved", f"name = input('who?')\n{correct}")
-    yield cell("clock", "sets the processor's clock back", not_solved, f"import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)\n{wrong}")
-    yield cell("nested", "five thousand brackets", not_solved, "(" * 5000)
-    yield cell("long-line", "a line of a million statements", ("timeout", "memory", "crash"), "x=1;" * 1_000_000, "stopped")
-    yield cell("nuls", "NULs alone", not_solved, "\0" * 1000)
-    yield cell(
+    yield _cell("input", "asks at the terminal", "solved", f"name = input('who?')\n{correct}")
+    yield _cell("clock", "sets the processor's clock back", NOT_SOLVED, f"import time\ntime.clock_settime(time.CLOCK_REALTIME, 0)\n{wrong}")
+    yield _cell("nested", "five thousand brackets", NOT_SOLVED, "(" * 5000)
+    yield _cell("long-line", "a line of a million statements", ("timeout", "memory", "crash"), "x=1;" * 1_000_000, "stopped")
+    yield _cell("nuls", "NULs alone", NOT_SOLVED, "\0" * 1000)
+    yield _cell(
         "display",
         "an object whose text never ends",
         "output",

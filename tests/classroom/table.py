@@ -1,4 +1,4 @@
-"""A class of more than forty generated submissions, graded, as a table: ``python -m tests.classroom.table``."""
+"""Hostile and honest submissions, graded, as a table with the reason why each kind is held: ``python -m tests.classroom.table``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pitfall_lab.classroom.judge import Limits, Room
 from pitfall_lab.classroom.register import plain
 from pitfall_lab.cli import main as command
-from tests.classroom.a_class import KEYS, Case, write_class
+from pitfall_lab.lessons.attempt import Observation, Request
+from tests.classroom.a_class import FAMILIES, KEYS, Case, write_class
+from tests.classroom.reaches import CLIMBS, REACHES, climbing, reaching
 
 
 def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str, Any]]) -> list[str]:
@@ -48,8 +51,23 @@ def graded(folder: Path, cases: list[Case]) -> list[tuple[Case, dict[str, str] |
     return out
 
 
+def reached() -> list[tuple[str, str, str]]:
+    """Each system call and each way to a frame that a cell tries: its family, what it would give, and what came of it ("" if refused)."""
+    with Room() as room:
+        answers = [
+            room.run([Request(cell, expressions=(name,))], Limits(timeout=30, memory=512), 30)
+            for cell, name in ((reaching(), "refused"), (climbing(), "got"))
+        ]
+    refused, got = (
+        Observation.from_json(json.loads(answer["report"])["observations"][0]).values[name]
+        for answer, name in zip(answers, ("refused", "got"), strict=True)
+    )
+    calls = [("calls", what, "" if refused.get(what) is True else f"not refused: {refused.get(what)}") for what in REACHES]
+    return calls + [("frames", what, "not refused" if what in got else "") for what in CLIMBS]
+
+
 def main() -> int:
-    """Grade the class, print the table, and return 1 when one submission is not graded as it should be."""
+    """Grade the class, try the calls, print the tables, and return 1 when something is not as it should be."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         cases = write_class(folder)
@@ -59,15 +77,25 @@ def main() -> int:
             return code
         seconds = time.monotonic() - started
         assert (folder / "notes.txt").read_bytes() == before
-        wrong = 0
+        held = []
         print(f"{'submission':20} {'what it is':46} {'verdict':11} {'points':6} {' '.join(f'{key:9}' for key in KEYS)}")
         for case, row, outcomes, found in graded(folder, cases):
             states = " ".join(f"{outcomes[key]['status'] if outcomes else '-':9}" for key in KEYS)
             verdict, points = (row["verdict"], row["points"]) if row else ("", "")
             print(f"{case.name:20} {case.what:46} {verdict:11} {points:6} {states} {'✓' if not found else '✗ ' + '; '.join(found)}")
-            wrong += bool(found)
-        print(f"{len(cases)} submissions in {seconds:.0f} s; {len(cases) - wrong} graded as they should be")
-    return int(bool(wrong))
+            held.append((case.family, case.what, "; ".join(found)))
+    print(f"{len(cases)} submissions in {seconds:.0f} s\n")
+    held += reached()
+    print(f"{'hostile':9} {'cases':>5} {'open':>4} held because")
+    for family, reason in FAMILIES.items():
+        these = [problem for kind, _, problem in held if kind == family]
+        print(f"{family:9} {len(these):5} {sum(map(bool, these)):4} {reason}")
+    hostile = [problem for family, _, problem in held if family]
+    print(f"{'all':9} {len(hostile):5} {sum(map(bool, hostile)):4}\n")
+    for _, what, problem in held:
+        if problem:
+            print(f"open: {what}: {problem}")
+    return int(any(problem for _, _, problem in held))
 
 
 if __name__ == "__main__":
