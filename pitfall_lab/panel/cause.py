@@ -1,17 +1,18 @@
 """Why a cell failed, where the panel knew before: what it had warned of has come true.
 
 An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell has not made
-that graph anew.
+that graph anew. Where a cell has led its own backward into a used graph, the name that carried it there is found after the error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
@@ -29,14 +30,22 @@ class Cause(NamedTuple):
     rule: str
 
 
-def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran) -> Cause | None:
-    """What the cell of this text failed at, if that was among what was ``known`` before; else ``None``."""
+Search = Callable[[Iterable[str], Iterable[str]], "Used | None"]
+"""Finds in the live objects what led a backward into a used graph, by the names that the cell has made and read."""
+
+
+def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, search: Search) -> Cause | None:
+    """What the cell of this text failed at, if that was among what was ``known`` before or is seen in its graphs; else ``None``."""
     if error is None:
         return None
-    made_here = Cell(0, "", text).bound
+    cell = Cell(0, "", text)
     for each in known:
-        if _is_it(each, str(error), text) and _root(each) not in made_here and (said := _said(each, ran)):
+        if _is_it(each, str(error), text) and _root(each) not in cell.bound and (said := _said(each, ran)):
             return said
+    if SECOND_TIME in str(error):
+        made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
+        found = search(made, sorted(flow(cell.tree)[0] - set(cell.backwards)))
+        return _said(found, ran, cell.backwards) if found is not None else None
     return None
 
 
@@ -53,8 +62,9 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
     return words in what.refusals if isinstance(what, Broken) else SECOND_TIME in words and _root(what) in text
 
 
-def _said(what: Broken | Used, ran: Ran) -> Cause | None:
-    message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True)
+def _said(what: Broken | Used, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
+    """``backwards``: what the failed cell calls backward on, if it is not among the runs yet."""
+    message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True, backwards=backwards)
     if message is None:
         return None
     sentence, explanation, fix = (T(**message[name]) for name in ("sentence", "explanation", "fix"))

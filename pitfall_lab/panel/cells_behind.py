@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.side_effects import side_effects
-from pitfall_lab.panel.stale_names import flow
 from pitfall_lab.panel.written_names import changed, written_into
 from pitfall_lab.trace import T
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from pitfall_lab.panel.name_flow import flow, simple
 from pitfall_lab.panel.written_names import written_into
 
 MOST = 1000
@@ -37,6 +38,20 @@ class Cell:
         """The names that the cell's top-level code binds."""
         return frozenset(_bound(self.tree.body))
 
+    @cached_property
+    def carried(self) -> frozenset[str]:
+        """The names whose value the cell takes from an earlier one and gives a new one: run again, it begins from what it ended with."""
+        taken, made = flow(self.tree)
+        return frozenset(taken & made.keys())
+
+    @cached_property
+    def backwards(self) -> tuple[str, ...]:
+        """The expressions on which the cell's text calls ``backward``, functions and classes included."""
+        if ".backward" not in self.text:
+            return ()
+        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute) and node.attr == "backward")
+        return tuple(ast.unparse(node.value) for node in found)
+
     def line(self, name: str = "") -> int | None:
         """The cell's only statement, or its only one that writes into ``name``, as a line number; ``None`` if there is not exactly one."""
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
@@ -57,19 +72,6 @@ class Cell:
 def is_whole(raw: str) -> bool:
     """Whether a cell as it was typed is run alone, and not with the texts of earlier cells before it (``%%pitfall --with 2,3``)."""
     return _WITH.match(raw) is None
-
-
-def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements without statements inside them, in order; the bodies of functions and classes are left out."""
-    for statement in body:
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            continue
-        blocks = [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(statement, name, None), list)]
-        blocks += [handler.body for handler in getattr(statement, "handlers", ())]
-        if not blocks:
-            yield statement
-        for block in blocks:
-            yield from simple(block)
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel import protocol
@@ -62,7 +62,11 @@ class Beside:
         #: What was found to go wrong in a backward, and what of it has.
         self._known: list[Broken | Used] = []
         self._failed: list[Broken | Used] = []
+        #: What led the last cell's own backward into a used graph.
+        self._led: Used | None = None
         self._live: Live | None = None
+        #: What the running cell failed at, by the id of its error: found before anything else is done, and asked for several times.
+        self._causes: dict[int, Cause | None] = {}
         self._statements = Statements(shell, self.statement)
         self._lock = threading.RLock()
         #: The connection may be opened while a cell runs, on another thread.
@@ -154,6 +158,7 @@ class Beside:
         with self._lock:
             self._running = True
             self._had_torch = "torch" in sys.modules
+            self._causes.clear()
             with contextlib.suppress(Exception):
                 live = self._watching() if self._comms else None
                 if live is not None:
@@ -176,11 +181,17 @@ class Beside:
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
         """What a cell with this text, which is the last that ran, has failed at, if that was known before it."""
-        if error is None or not self._known:
+        if error is None or self._live is None:
             return None
-        from pitfall_lab.panel.cause import cause
+        if id(error) not in self._causes:
+            from pitfall_lab.panel.cause import cause
 
-        return cause(error, text, self._known, self._ran)
+            self._causes[id(error)] = cause(error, text, self._known, self._ran, self._second_time)
+        return self._causes[id(error)]
+
+    def _second_time(self, made: Iterable[str], read: Iterable[str]) -> Used | None:
+        live = self._watching()
+        return live.second_time(self._shell.user_ns, made, read, ASKED_SECONDS) if live is not None else None
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
         """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are none."""
@@ -208,10 +219,13 @@ class Beside:
         live = self._watching() if self._comms else None
         if live is None:
             return
-        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch)
+        from pitfall_lab.observe.live.broken import Broken
+
+        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried)
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
             return
+        self._led = found.what if found is not None and not isinstance(found.what, Broken) else None
         if found is not None:
             self._failed.append(found.what)
         rows, warnings = self._look(min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale)
@@ -251,12 +265,15 @@ class Beside:
         from pitfall_lab.panel.warnings.growing import growing
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
-        from pitfall_lab.panel.warnings.used import used
+        from pitfall_lab.panel.warnings.used import again, used
 
         said = [changed(each, self._ran, failed=each in self._failed) for each in look.broken]
         said += [left_out(each, self._ran) for each in look.left_out]
         said += [growing(each, self._ran) for each in look.growing]
         said += [used(each, self._ran, failed=each in self._failed) for each in look.used]
+        if self._led is not None and self._led not in look.used:
+            said.append(used(self._led, self._ran, failed=True))
+        said += [again(each, self._ran) for each in look.again[:1] if self._led is None]
         named = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in named]
         return [each for each in said if each is not None]

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pitfall_lab.panel.cells_run import Cell, simple
+from pitfall_lab.panel.cells_run import Cell
+from pitfall_lab.panel.name_flow import binds, flow, statements
 
-_NOT_NUMBERS = {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "parameters", "state_dict"}
 DEPTH = 8
 _PLAIN = (int, float, str, bool, bytes, type(None))
-_LOOKS = {"len", "type", "isinstance", "print"}
 
 
 class Value(NamedTuple):
@@ -97,70 +96,4 @@ def _look(value: Any, cell: Cell, name: str) -> Any:
         found = mark(value)
         if found is not None:
             return found
-    return tuple(ast.dump(each) for each in _statements(cell.tree) if name in _binds(each))
-
-
-def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
-    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names that it was computed from.
-
-    >>> taken, made = flow(ast.parse("a = x * 2\\nb = a + y\\nc = b.shape"))
-    >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
-    (['x', 'y'], {'a': ['x'], 'b': ['x', 'y'], 'c': []})
-    """
-    taken: set[str] = set()
-    made: dict[str, set[str]] = {}
-    for statement in _statements(tree):
-        reads = set(_reads(statement))
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            reads.add(statement.target.id)
-        taken |= reads - made.keys()
-        behind = {each for name in reads for each in made.get(name, {name})}
-        for name in _binds(statement):
-            made[name] = behind
-    return taken, made
-
-
-def _statements(tree: ast.Module) -> list[ast.stmt]:
-    return [*_definitions(tree), *_headers(tree), *simple(tree.body)]
-
-
-def _definitions(tree: ast.Module) -> Iterator[ast.stmt]:
-    return (each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)))
-
-
-def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Loops and with statements as assignments: ``for x in xs:`` as ``x = xs``, ``with a as b:`` as ``b = a``."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.For, ast.AsyncFor)):
-            yield ast.Assign([node.target], node.iter)
-        elif isinstance(node, (ast.With, ast.AsyncWith)):
-            yield from (ast.Assign([each.optional_vars], each.context_expr) for each in node.items if each.optional_vars is not None)
-
-
-def _reads(node: ast.AST) -> Iterator[str]:
-    """The names whose values a statement uses; reading only a shape or type does not count."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
-        return
-    if isinstance(node, ast.Attribute) and node.attr in _NOT_NUMBERS and isinstance(node.value, ast.Name):
-        if node.attr in ("parameters", "state_dict"):
-            yield node.value.id
-        return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOKS:
-        return
-    if isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Load):
-            yield node.id
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _reads(child)
-
-
-def _binds(statement: ast.stmt) -> Iterator[str]:
-    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield statement.name
-        return
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
+    return tuple(ast.dump(each) for each in statements(cell.tree) if name in binds(each))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pitfall_lab.panel.cells_run import Cell
-from pitfall_lab.panel.stale_names import flow
+from pitfall_lab.panel.name_flow import flow
 
 
 @pytest.mark.parametrize(

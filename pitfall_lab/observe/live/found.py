@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -135,7 +136,7 @@ class _Search:
 def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:
     """The objects of interest in a list, a dict, or the attributes of an object of the notebook's own classes."""
     value, path, text = thing.value, thing.path, thing.text
-    if type(value) is dict:
+    if type(value) is dict or type(value) is OrderedDict:
         items = list(islice(value.items(), ELEMENTS))  # of a vocabulary of a million words no more than that is copied
         named = [(_key(key, at), f"{text}[{_key(key, at)}]", each) for at, (key, each) in enumerate(items)]
     elif type(value) is list or type(value) is tuple:

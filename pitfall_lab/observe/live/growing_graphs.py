@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.found import Path
 from pitfall_lab.observe.live.graphs import is_freed, walk
 from pitfall_lab.observe.live.saved import Cells
@@ -18,7 +19,10 @@ STEPS = 4
 
 
 class Growing(NamedTuple):
-    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by addition."""
+    """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by addition.
+
+    A graph that goes through several cells is that of the name that carries it from one to the next: ``h``, and not each loss made from it.
+    """
 
     name: str
     path: Path
@@ -27,9 +31,9 @@ class Growing(NamedTuple):
     used: int
 
 
-def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, budget: Budget) -> list[Growing]:
+def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget) -> list[Growing]:
     """Of the tensors that the last cell has bound, those whose graph has nodes of several cells, and sums of used graphs."""
-    found = []
+    found: dict[Path, Growing] = {}
     for root in roots:
         if root.thing.path[0] not in bound:
             continue
@@ -37,8 +41,10 @@ def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, budget: 
         through = {cell for node in nodes if (cell := cells.of(sequence_of(node))) is not None}
         used = _used(root.node, budget) if root.thing.value.numel() == 1 else 0
         if not budget.spent and (len(through) > 1 or used >= STEPS):
-            found.append(Growing(root.thing.text, root.thing.path, len(nodes), tuple(sorted(through)), used))
-    return found
+            met = [each for each, _ in carriers.of(root.node, cells.now, budget) if each.path[0] in bound] if used < STEPS else []
+            name, path = (met[0].name, met[0].path) if met else (root.thing.text, root.thing.path)
+            found.setdefault(path, Growing(name, path, len(nodes), tuple(sorted(through)), used))
+    return list(found.values())
 
 
 def _used(node: Any, budget: Budget) -> int:

@@ -7,6 +7,7 @@ descriptors of Python's, torch's and NumPy's own classes.
 from __future__ import annotations
 
 import types
+from collections import OrderedDict
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ _optimizer_dict = torch.optim.Optimizer.__dict__["__dict__"].__get__
 _MEANT: tuple[tuple[type, Kind], ...] = (
     (torch.Tensor, "tensor"), (np.ndarray, "array"), (torch.nn.Module, "module"), (torch.optim.Optimizer, "optimizer"),
 )  # fmt: skip
-_GROUPS = (list, tuple, dict)
+_GROUPS = (list, tuple, dict, OrderedDict)
 _PLAIN = (int, float, str, bool, type(None), bytes, complex, set, frozenset, type, types.ModuleType, types.FunctionType)
 
 

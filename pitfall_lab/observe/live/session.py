@@ -9,7 +9,8 @@ from typing import Any
 from pitfall_lab.observe import private
 from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
-from pitfall_lab.observe.live.found import Found, Path, find
+from pitfall_lab.observe.live.carriers import Carriers
+from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, growing
 from pitfall_lab.observe.live.history import history
@@ -19,7 +20,7 @@ from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
-from pitfall_lab.observe.live.used_graphs import Used, used
+from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
 from pitfall_lab.observe.looking import unseen
 
 FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3
@@ -33,6 +34,8 @@ class Look:
     left_out: list[LeftOut] = field(default_factory=list)
     growing: list[Growing] = field(default_factory=list)
     used: list[Used] = field(default_factory=list)
+    again: list[Used] = field(default_factory=list)
+    """What the last cell both reads and binds, and whose graph has been freed: run again, the cell would begin from it."""
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
@@ -44,10 +47,11 @@ class Live:
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
-        self._owners = Owners()
+        self._owners, self._carriers = Owners(), Carriers()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
+        self._carried: frozenset[str] = frozenset()
         self._numbers: dict[Any, int] = {}
         self._held: list[Held] = []
         self._first: int | None = None
@@ -63,8 +67,11 @@ class Live:
         """The cell's statement at this place is about to run."""
         self._statements.append((_next_node(), line))
 
-    def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool) -> None:
-        """Called after a cell has run; ``bound`` are the names that its text binds. ``torch_is_new``: this cell has imported torch."""
+    def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool, carried: Iterable[str] = ()) -> None:
+        """Called after a cell has run; ``bound`` are the names that its text binds, ``carried`` those that it also reads before.
+
+        ``torch_is_new``: this cell has imported torch.
+        """
         end = _next_node()
         first = 0 if torch_is_new else self._first
         self._cells.ran(cell, end if first is None else first, end, self._statements)
@@ -72,7 +79,7 @@ class Live:
         self._statements.clear()
         self._updates.begin(cell)
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
-        self._after = {}
+        self._after, self._carried = {}, frozenset(carried)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
         """Examine the namespace in at most ``seconds`` of processor time. ``page``: first row and number of rows, if rows are wanted.
@@ -88,8 +95,10 @@ class Live:
             held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
             look = Look(broken(roots, moved, Names(found), graphs))
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
-            look.growing = growing(roots, self._bound, self._cells, graphs)
-            look.used = used(roots, {each.kept.node for each in held}, self._cells, graphs)
+            look.growing = growing(roots, self._bound, self._cells, self._carriers, graphs)
+            look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
+            look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
+            self._carriers.remember(roots, self._cells.now)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
@@ -99,6 +108,20 @@ class Live:
                 self._after.update(table.after)
             look.cut = found.hidden or any(each.spent for each in (finding, graphs, drawing))
             return look
+
+    def _begins(self, root: Root, budget: Budget) -> bool:
+        """Whether the last cell has carried this name on from a value without a graph."""
+        return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
+
+    def second_time(self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float) -> Used | None:
+        """What led a backward that has just failed into a used graph. Called before :meth:`ended`; ``made`` and ``read`` by its cell."""
+        with unseen():
+            budget = Budget(seconds)
+            before = self._cells.now + 1
+            for root in _roots_of(_named(namespace, made), budget):
+                if found := carried(root, self._carriers, self._cells, before, budget):
+                    return found
+            return next(iter(begun_from(_roots_of(_named(namespace, read), budget), self._cells, budget)), None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """The rows inside one row's object; ``None`` if it no longer exists."""
@@ -120,10 +143,19 @@ def _next_node() -> int:
     return private.next_sequence() if private.next_sequence is not None else 0
 
 
+def _named(namespace: Mapping[str, Any], names: Iterable[str]) -> list[Thing]:
+    found = (resolve(namespace, (name,)) for name in names)
+    return [each for each in found if each is not None and each.kind == "tensor"]
+
+
 def _roots(found: Found, budget: Budget) -> list[Root]:
     """The named tensors with a graph."""
+    return _roots_of(found.tensors, budget)
+
+
+def _roots_of(tensors: Iterable[Thing], budget: Budget) -> list[Root]:
     roots = []
-    for thing in found.tensors:
+    for thing in tensors:
         if not budget.goes_on():
             break
         tensor = thing.value

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.found import Path
-from pitfall_lab.observe.live.graphs import is_freed
+from pitfall_lab.observe.live.graphs import is_freed, walk
 from pitfall_lab.observe.live.saved import Cells
 from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 
 
 class Used(NamedTuple):
-    """A scalar with a new graph, the name of the freed node that it leads into, and the cell that made that node."""
+    """A tensor with a new graph, the name of the freed node that it leads into, and the cell that made that node.
+
+    ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known.
+    """
 
     name: str
     path: Path
     node: str
     made: int | None
+    carrier: str = ""
+    carrier_path: Path = ()
 
 
-def used(roots: Sequence[Root], live: set[Any], cells: Cells, budget: Budget) -> list[Used]:
+def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> list[Used]:
     """The scalars computed both from parameters and from a result whose graph was freed. Nodes in ``live`` are known to be not freed.
 
     A loss whose backward has run, and what was computed from it alone (a percentage to print), is left out: between it and the parameters
     no node holds saved tensors any more.
     """
-    found = [_used(root, live, cells, budget) for root in roots if root.thing.value.numel() == 1]
+    found = [_used(root, live, cells, carriers, budget) for root in roots if root.thing.value.numel() == 1]
     return [each for each in found if each is not None] if not budget.spent else []
 
 
-def _used(root: Root, live: set[Any], cells: Cells, budget: Budget) -> Used | None:
+def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> Used | None:
     work, seen, freed, leaf, new = [root.node], {root.node}, None, False, False
     for node in work:  # the list grows during the iteration
         if not budget.goes_on():
@@ -48,4 +54,32 @@ def _used(root: Root, live: set[Any], cells: Cells, budget: Budget) -> Used | No
                 work.append(following)
     if freed is None or not (leaf and new):
         return None
-    return Used(root.thing.text, root.thing.path, node_name(freed), cells.of(sequence_of(freed)))
+    return carried(root, carriers, cells, cells.now, budget) or Used(
+        root.thing.text, root.thing.path, node_name(freed), cells.of(sequence_of(freed))
+    )
+
+
+def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
+    """The freed graph that a graph leads into through a name of a cell ``before`` this one; ``None`` if there is none."""
+    for carrier, node in carriers.of(root.node, before, budget):
+        freed = freed_behind(node, budget)
+        if freed is not None:
+            made = cells.of(sequence_of(freed))
+            return Used(root.thing.text, root.thing.path, node_name(freed), made, carrier.name, carrier.path)
+    return None
+
+
+def freed_behind(node: Any, budget: Budget) -> Any:
+    """The nearest node behind this one, or itself, that a backward has freed; ``None`` if there is none."""
+    return next((each for each in walk([node], budget) if is_freed(each)), None)
+
+
+def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
+    """The tensors whose own graph has been freed: what is computed from them leads into it."""
+    found = []
+    for root in roots:
+        freed = freed_behind(root.node, budget)
+        if freed is not None:
+            name, path = root.thing.text, root.thing.path
+            found.append(Used("", (), node_name(freed), cells.of(sequence_of(freed)), name, path))
+    return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
@@ -13,35 +14,65 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.used_graphs import Used
 
 
-def used(found: Used, ran: Ran, *, failed: bool = False) -> dict[str, Any] | None:
+_WHY = T(
+    "A backward frees what its graph has saved. Something that was computed in that step (a hidden state, a running sum) went into "
+    "this one with its history, so backward would go through the used graph a second time.",
+    "反向传播会释放计算图保存的内容。那一步算出的某个结果（隐藏状态、累加的和）连同历史一起进入了这一步，反向传播会第二次经过已用过的图。",
+)
+
+
+def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str] = ()) -> dict[str, Any] | None:
     """The warning; ``None`` if no cell calls backward on this name: then it may be a sum that is only printed.
 
-    ``failed``: the backward has raised.
+    ``failed``: the backward has raised, in a cell that calls ``backwards``.
     """
-    if not _has_backward(found.name, ran):
+    known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))
+    if not known and not failed:
         return None
-    made = called(found.made)
-    en, zh = (f" of {made}", f" {made} 的") if made else ("", "")
-    wrong = T(f"`{found.name}.backward()` will fail", f"`{found.name}.backward()` 将会失败")
-    if failed:
-        wrong = T(f"this is why `{found.name}.backward()` failed", f"所以 `{found.name}.backward()` 失败了")
-    sentence = T(
-        f"`{found.name}` leads into {found.node}{en}, whose graph a backward has used: {wrong.en}.",
-        f"`{found.name}` 通向{zh} {found.node}，而那个计算图已被一次反向传播用过：{wrong.zh}。",
-    )
-    explanation = T(
-        "A backward frees what its graph has saved. Something that was computed in that step (a hidden state, a running sum) went into "
-        "this one with its history, so backward would go through the used graph a second time.",
-        "反向传播会释放计算图保存的内容。那一步算出的某个结果（隐藏状态、累加的和）连同历史一起进入了这一步，反向传播会第二次经过已用过的图。",
-    )
-    fix = T("Carry it from step to step without its history: `h = h.detach()`.", "把它传到下一步时去掉历史：`h = h.detach()`。")
+    said = Said(_sentence(found, known=known, failed=failed), _WHY, _fix(found.carrier), found.path or found.carrier_path)
     cells = cell(ran, found.made, "saved") + cell(ran, ran.last.count if ran.last is not None else None, "changed")
-    return warning("used-graph", "error", Said(sentence, explanation, fix, found.path), cells, "PL502", failed=failed)
+    return warning("used-graph", "error", said, cells, "PL502", failed=failed)
 
 
-def _has_backward(name: str, ran: Ran) -> bool:
-    return any(
-        isinstance(node, ast.Attribute) and node.attr == "backward" and ast.unparse(node.value) == name
-        for run in ran.since(0) if ".backward" in run.text
-        for node in ast.walk(run.tree)
-    )  # fmt: skip
+def again(found: Used, ran: Ran) -> dict[str, Any] | None:
+    """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows no backward that leads there."""
+    now, name = ran.last, found.carrier_path[0]
+    made = flow(now.tree)[1] if now is not None else {}
+    loss = next((each for each in now.backwards if name != each and name in made.get(each, ())), "") if now is not None else ""
+    if now is None or not loss:
+        return None
+    said = T(
+        f"This cell begins from `{name}` and ends with a new `{name}`, whose graph backward has used: "
+        f"run again, `{loss}.backward()` will fail.",
+        f"此单元格从 `{name}` 开始，又产生新的 `{name}`，而它的计算图已被反向传播用过：再次运行时 `{loss}.backward()` 将会失败。",
+    )
+    return warning("used-again", "note", Said(said, _WHY, _fix(found.carrier), found.carrier_path), cell(ran, now.count, "made"), "PL502")
+
+
+def _sentence(found: Used, *, known: bool, failed: bool) -> T:
+    made, via = called(found.made), f"`{found.carrier}`" if found.carrier else ""
+    en, zh = (f" of {made}", f" {made} 的") if made else ("", "")
+    call = T(f"`{found.name}.backward()`", f"`{found.name}.backward()`") if known else T("this backward", "这次反向传播")
+    wrong = T(f"{call.en} will fail", f"{call.zh} 将会失败")
+    if failed:
+        wrong = T(f"this is why {call.en} failed", f"所以 {call.zh} 失败了")
+    if not known:
+        begin = T(f"{via} leads into", f"{via} 通向")
+    elif via and found.carrier != found.name:
+        begin = T(f"`{found.name}` leads through {via} into", f"`{found.name}` 经过 {via} 通向")
+    else:
+        begin = T(f"`{found.name}` leads into", f"`{found.name}` 通向")
+    return T(
+        f"{begin.en} {found.node}{en}, whose graph a backward has used: {wrong.en}.",
+        f"{begin.zh}{zh} {found.node}，而那个计算图已被一次反向传播用过：{wrong.zh}。",
+    )
+
+
+def _fix(carrier: str) -> T:
+    if carrier.isidentifier():
+        return T(
+            f"Carry it from step to step without its history: `{carrier} = {carrier}.detach()`.",
+            f"把它传到下一步时去掉历史：`{carrier} = {carrier}.detach()`。",
+        )
+    en, zh = (f"`{carrier}`", f"`{carrier}` ") if carrier else ("it", "它")
+    return T(f"Carry {en} from step to step without its history: `.detach()`.", f"把{zh}传到下一步时去掉历史：`.detach()`。")

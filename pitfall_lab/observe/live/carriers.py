@@ -1,0 +1,55 @@
+"""Finds the name through which a graph leads from one cell into the graph of an earlier cell: a hidden state, a running sum.
+
+After each look only the keys of nodes are kept, with the names whose graphs ended in them: numbers and texts, no object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe.live.broken import Root
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Path
+
+REMEMBERED = 5_000
+
+
+class Carrier(NamedTuple):
+    """A name that had a graph after ``cell``, and from which a later graph goes on."""
+
+    name: str
+    path: Path
+    cell: int
+
+
+class Carriers:
+    """Which names had the graphs that later ones lead into."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], Carrier] = {}
+
+    def remember(self, roots: Sequence[Root], cell: int) -> None:
+        """Keep the nodes in which the graphs of these tensors end after this cell; the first name of a node is kept."""
+        for root in roots:
+            self._known.setdefault(tensor_facts.node_key(root.node), Carrier(root.thing.text, root.thing.path, cell))
+        while len(self._known) > REMEMBERED:
+            del self._known[next(iter(self._known))]
+
+    def of(self, node: Any, before: int, budget: Budget) -> list[tuple[Carrier, Any]]:
+        """The carriers from cells ``before`` this one that the graph of ``node`` leads into, nearest first, each with its node."""
+        found: list[tuple[Carrier, Any]] = []
+        work, seen = [node], {node}
+        for each in work:  # the list grows during the iteration
+            if not budget.goes_on():
+                return found
+            known = self._known.get(tensor_facts.node_key(each)) if each is not node else None
+            if known is not None and known.cell < before:
+                found.append((known, each))
+                continue
+            for following, _ in each.next_functions:
+                if following is not None and following not in seen:
+                    seen.add(following)
+                    work.append(following)
+        return found

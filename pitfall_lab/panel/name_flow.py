@@ -1,0 +1,90 @@
+"""Reads from the text of a cell which names it takes from earlier cells, and from which names each name is computed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_NOT_NUMBERS = {"shape", "dtype", "device", "ndim", "size", "dim", "numel", "parameters", "state_dict"}
+_LOOKS = {"len", "type", "isinstance", "print"}
+
+
+def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements without statements inside them, in order; the bodies of functions and classes are left out."""
+    for statement in body:
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        blocks = [block for name in ("body", "orelse", "finalbody") if isinstance(block := getattr(statement, name, None), list)]
+        blocks += [handler.body for handler in getattr(statement, "handlers", ())]
+        if not blocks:
+            yield statement
+        for block in blocks:
+            yield from simple(block)
+
+
+def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
+    r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names that it was computed from.
+
+    >>> taken, made = flow(ast.parse("a = x * 2\\nb = a + y\\nc = b.shape"))
+    >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
+    (['x', 'y'], {'a': ['x'], 'b': ['x', 'y'], 'c': []})
+    """
+    taken: set[str] = set()
+    made: dict[str, set[str]] = {}
+    for statement in statements(tree):
+        reads = set(_reads(statement))
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            reads.add(statement.target.id)
+        taken |= reads - made.keys()
+        behind = {each for name in reads for each in made.get(name, {name})}
+        for name in binds(statement):
+            made[name] = behind
+    return taken, made
+
+
+def statements(tree: ast.Module) -> list[ast.stmt]:
+    """The definitions, the headers of loops and ``with`` as assignments, and the simple statements of a cell."""
+    return [*_definitions(tree), *_headers(tree), *simple(tree.body)]
+
+
+def _definitions(tree: ast.Module) -> Iterator[ast.stmt]:
+    return (each for each in tree.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)))
+
+
+def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Loops and with statements as assignments: ``for x in xs:`` as ``x = xs``, ``with a as b:`` as ``b = a``."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            yield ast.Assign([node.target], node.iter)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            yield from (ast.Assign([each.optional_vars], each.context_expr) for each in node.items if each.optional_vars is not None)
+
+
+def _reads(node: ast.AST) -> Iterator[str]:
+    """The names whose values a statement uses; reading only a shape or type does not count."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+        return
+    if isinstance(node, ast.Attribute) and node.attr in _NOT_NUMBERS and isinstance(node.value, ast.Name):
+        if node.attr in ("parameters", "state_dict"):
+            yield node.value.id
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _LOOKS:
+        return
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Load):
+            yield node.id
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _reads(child)
+
+
+def binds(statement: ast.stmt) -> Iterator[str]:
+    """The names that a statement binds."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
