@@ -12,29 +12,38 @@ from typing import NamedTuple
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.cuts import Cut
 from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.warnings.changed import changed
+from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
 
+NO_GRAPH = "does not require grad and does not have a grad_fn"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
 class Cause(NamedTuple):
     """What was warned of, in the words for what has happened. ``what`` is what the live graph knew of it."""
 
-    what: Broken | Used
+    what: Broken | Used | Cut
     sentence: T
     explanation: T
     fix: T
     rule: str
 
 
-Search = Callable[[Iterable[str], Iterable[str]], "Used | None"]
-"""Finds in the live objects what led a backward into a used graph, by the names that the cell has made and read."""
+class Look(NamedTuple):
+    """How live objects are asked: ``search`` for what led into a used graph, by the names that the cell has made and has read.
+
+    ``is_module``: whether a name is a module with parameters.
+    """
+
+    search: Callable[[Iterable[str], Iterable[str]], Used | None]
+    is_module: Callable[[str], bool]
 
 
-def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, search: Search) -> Cause | None:
+def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, look: Look) -> Cause | None:
     """What the cell of this text failed at, if that was among what was ``known`` before or is seen in its graphs; else ``None``."""
     if error is None:
         return None
@@ -44,13 +53,19 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used]
             return said
     if SECOND_TIME in str(error):
         made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
-        found = search(made, sorted(flow(cell.tree)[0] - set(cell.backwards)))
+        found = look.search(made, sorted(flow(cell.tree)[0] - set(cell.backwards)))
         return _said(found, ran, cell.backwards) if found is not None else None
+    if NO_GRAPH in str(error):
+        roots = [each for each in cell.backwards if each.isidentifier()]
+        without = refused(roots[0], ran, cell, look.is_module) if roots else None
+        return Cause(*without, "PLE32") if without is not None else None
     return None
 
 
-def runs_of(what: Broken | Used) -> tuple[int | None, ...]:
-    """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved."""
+def runs_of(what: Broken | Used | Cut) -> tuple[int | None, ...]:
+    """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it."""
+    if isinstance(what, Cut):
+        return (what.cell or None,)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.side_effects import side_effects
-from pitfall_lab.panel.written_names import changed, written_into
+from pitfall_lab.panel.written_names import changed
 from pitfall_lab.trace import T
 
 MOST = 8
@@ -48,7 +48,7 @@ def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Ce
         if sure and run.count < min(sure):
             break
         reads = flow(run.tree)[0]
-        makes = wanted & (run.bound | _written(run))
+        makes = wanted & (run.bound | run.written)
         between = bool(sure) and run.succeeded and (bool(makes) or ".backward(" in run.text)
         computes = run.succeeded and any(kind(name) == "tensor" for name in makes) and any(kind(name) in _USED for name in reads)
         if run.count in sure or between or computes:
@@ -58,10 +58,6 @@ def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Ce
 
 
 _USED = ("tensor", "module")
-
-
-def _written(run: Cell) -> set[str]:
-    return {name for statement in run.tree.body for name in written_into(statement)}
 
 
 def _restoring(names: list[str], chosen: list[Cell], runs: list[Cell], kind: Kind) -> list[Cell]:

@@ -45,6 +45,11 @@ class Cell:
         return frozenset(taken & made.keys())
 
     @cached_property
+    def written(self) -> frozenset[str]:
+        """The names into whose objects the cell's top-level code writes, as far as its text shows."""
+        return frozenset(name for statement in self.tree.body for name in written_into(statement))
+
+    @cached_property
     def backwards(self) -> tuple[str, ...]:
         """The expressions on which the cell's text calls ``backward``, functions and classes included."""
         if ".backward" not in self.text:

@@ -184,14 +184,20 @@ class Beside:
         if error is None or self._live is None:
             return None
         if id(error) not in self._causes:
-            from pitfall_lab.panel.cause import cause
+            from pitfall_lab.panel.cause import Look, cause
 
-            self._causes[id(error)] = cause(error, text, self._known, self._ran, self._second_time)
+            look = Look(self._second_time, self._has_parameters)
+            self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
 
     def _second_time(self, made: Iterable[str], read: Iterable[str]) -> Used | None:
         live = self._watching()
         return live.second_time(self._shell.user_ns, made, read, ASKED_SECONDS) if live is not None else None
+
+    def _has_parameters(self, name: str) -> bool:
+        from pitfall_lab.observe.live.object_kinds import has_parameters
+
+        return has_parameters(self._shell.user_ns.get(name))
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
         """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are none."""
@@ -220,13 +226,14 @@ class Beside:
         if live is None:
             return
         from pitfall_lab.observe.live.broken import Broken
+        from pitfall_lab.observe.live.used_graphs import Used
 
-        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried)
+        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried, written=cell.written)
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
             return
-        self._led = found.what if found is not None and not isinstance(found.what, Broken) else None
-        if found is not None:
+        self._led = found.what if found is not None and isinstance(found.what, Used) else None
+        if found is not None and isinstance(found.what, (Broken, Used)):
             self._failed.append(found.what)
         rows, warnings = self._look(min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale)
         self._keep(rows)
@@ -262,7 +269,9 @@ class Beside:
 
     def _warnings(self, look: Look) -> list[dict[str, Any]]:
         from pitfall_lab.panel.warnings.changed import changed
+        from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.used import again, used
@@ -271,6 +280,8 @@ class Beside:
         said += [left_out(each, self._ran) for each in look.left_out]
         said += [growing(each, self._ran) for each in look.growing]
         said += [used(each, self._ran, failed=each in self._failed) for each in look.used]
+        said += [kept(each, self._ran) for each in look.kept]
+        said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))
         said += [again(each, self._ran) for each in look.again[:1] if self._led is None]

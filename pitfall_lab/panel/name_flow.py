@@ -32,11 +32,11 @@ def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
     taken: set[str] = set()
     made: dict[str, set[str]] = {}
     for statement in statements(tree):
-        reads = set(_reads(statement))
+        read = set(reads(statement))
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            reads.add(statement.target.id)
-        taken |= reads - made.keys()
-        behind = {each for name in reads for each in made.get(name, {name})}
+            read.add(statement.target.id)
+        taken |= read - made.keys()
+        behind = {each for name in read for each in made.get(name, {name})}
         for name in binds(statement):
             made[name] = behind
     return taken, made
@@ -60,7 +60,7 @@ def _headers(tree: ast.Module) -> Iterator[ast.stmt]:
             yield from (ast.Assign([each.optional_vars], each.context_expr) for each in node.items if each.optional_vars is not None)
 
 
-def _reads(node: ast.AST) -> Iterator[str]:
+def reads(node: ast.AST) -> Iterator[str]:
     """The names whose values a statement uses; reading only a shape or type does not count."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
         return
@@ -75,7 +75,7 @@ def _reads(node: ast.AST) -> Iterator[str]:
             yield node.id
         return
     for child in ast.iter_child_nodes(node):
-        yield from _reads(child)
+        yield from reads(child)
 
 
 def binds(statement: ast.stmt) -> Iterator[str]:

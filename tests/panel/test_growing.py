@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 START = "net, rnn = nn.Linear(3, 1), nn.RNNCell(3, 3)\nX = torch.randn(5, 3)\ntotal, h = 0, torch.zeros(5, 3)"
 
@@ -41,6 +42,48 @@ def test_a_hidden_state_carried_into_the_next_step_with_its_history(notebook):
     assert warning["sentence"]["en"].endswith("whose graph a backward has used: `loss.backward()` will fail.")
     assert "second time" in notebook.fails("loss.backward()")
     assert notebook.run("h = h.detach()\n" + step, "right") == []
+
+
+RNN = "rnn, head = nn.GRUCell(3, 3), nn.Linear(3, 1)\nX, h = torch.randn(5, 3), torch.zeros(5, 3)"
+STEP = "h = rnn(X, h)\nloss = head(h).square().mean()"
+
+
+def test_the_name_that_carries_a_graph_is_the_one_that_is_said(notebook):
+    notebook.run(RNN, "start")
+    assert notebook.run(STEP, "step") == notebook.run(STEP, "step") == []
+    [warning] = notebook.run(STEP, "step")  # and not once more for the loss
+    assert (warning["row"], warning["kind"]) == ("h", "graph-grows")
+    assert "h = " not in warning["sentence"]["en"]
+
+
+def test_a_step_in_one_cell_is_noted_before_it_is_run_again_and_named_when_it_fails(notebook, monkeypatch):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run(RNN, "start")
+    [note] = notebook.run(STEP + "\nloss.backward()", "step")
+    assert (note["kind"], note["row"], note["level"]) == ("used-again", "h", "note")
+    assert not notebook.shell.run_cell(STEP + "\nloss.backward()", store_history=True, cell_id="step").success
+    [warning] = notebook.page.last("warnings")["warnings"]
+    assert (warning["kind"], warning["failed"]) == ("used-graph", True)
+    assert warning["sentence"]["en"].startswith("`loss` leads through `h` into ")
+    assert "`h = h.detach()`" in warning["fix"]["en"]
+    assert notebook.run("h = torch.zeros(5, 3)\n" + STEP + "\nloss.backward()\nh = h.detach()", "right") == []
+
+
+def test_a_step_in_a_function_is_named_when_it_fails(notebook, monkeypatch):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run(RNN, "start")
+    notebook.run("def step(h):\n    h = rnn(X, h)\n    head(h).mean().backward()\n    return h", "f")
+    assert notebook.run("h = step(h)", "go") == []
+    assert not notebook.shell.run_cell("h = step(h)", store_history=True, cell_id="go").success
+    [warning] = notebook.page.last("warnings")["warnings"]
+    assert warning["sentence"]["en"].startswith("`h` leads into ")
+
+
+def test_an_output_that_is_reshaped_before_its_loss_is_no_state(notebook):
+    notebook.run(RNN, "start")
+    forward, back = "out = head(rnn(X, h))", "out = out.squeeze()\nloss = out.square().mean()\nloss.backward()"
+    for text, cell in ((forward, "f"), (back, "b")) * 2:
+        assert notebook.run(text, cell) == []
 
 
 def test_what_is_computed_from_a_used_loss_to_be_printed_is_no_new_graph(notebook):

@@ -85,3 +85,17 @@ def tables(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
     found = [table.get(name) for name in ("_parameters", "_buffers", "_modules")]
     first, second, third = (each if type(each) is dict else {} for each in found)
     return first, second, third
+
+
+def has_parameters(value: Any) -> bool:
+    """Whether a value is a module with parameters, its own or its submodules'."""
+    work, seen = ([value] if Kinds().of(value) == "module" else []), set[int]()
+    for module in work:  # the list grows during the iteration
+        if id(module) in seen or Kinds().of(module) != "module":
+            continue
+        seen.add(id(module))
+        parameters, _, children = tables(module)
+        if parameters:
+            return True
+        work.extend(children.values())
+    return False

@@ -15,6 +15,8 @@ from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, growing
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.inside import Updates, children, resolve
+from pitfall_lab.observe.live.kept_references import KeptReference, References
+from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
@@ -36,6 +38,8 @@ class Look:
     used: list[Used] = field(default_factory=list)
     again: list[Used] = field(default_factory=list)
     """What the last cell both reads and binds, and whose graph has been freed: run again, the cell would begin from it."""
+    kept: list[KeptReference] = field(default_factory=list)
+    leaves: list[LeafLoss] = field(default_factory=list)
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
@@ -47,11 +51,12 @@ class Live:
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
-        self._owners, self._carriers = Owners(), Carriers()
+        self._owners, self._carriers, self._references = Owners(), Carriers(), References()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
         self._carried: frozenset[str] = frozenset()
+        self._touched: frozenset[str] = frozenset()
         self._numbers: dict[Any, int] = {}
         self._held: list[Held] = []
         self._first: int | None = None
@@ -67,10 +72,12 @@ class Live:
         """The cell's statement at this place is about to run."""
         self._statements.append((_next_node(), line))
 
-    def ended(self, cell: int, bound: Iterable[str], *, torch_is_new: bool, carried: Iterable[str] = ()) -> None:
-        """Called after a cell has run; ``bound`` are the names that its text binds, ``carried`` those that it also reads before.
+    def ended(
+        self, cell: int, bound: Iterable[str], *, torch_is_new: bool, carried: Iterable[str] = (), written: Iterable[str] = ()
+    ) -> None:
+        """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
-        ``torch_is_new``: this cell has imported torch.
+        ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those that it writes into.
         """
         end = _next_node()
         first = 0 if torch_is_new else self._first
@@ -80,6 +87,7 @@ class Live:
         self._updates.begin(cell)
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after, self._carried = {}, frozenset(carried)
+        self._touched = self._bound.union(written)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
         """Examine the namespace in at most ``seconds`` of processor time. ``page``: first row and number of rows, if rows are wanted.
@@ -99,6 +107,8 @@ class Live:
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)
+            look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
+            look.leaves = leaf_losses(found, graphs)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})

@@ -54,4 +54,4 @@ def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | No
 
 def called(count: int | None) -> str:
     """``In [8]``; empty if unknown."""
-    return f"In [{count}]" if count is not None else ""
+    return f"In [{count}]" if count else ""

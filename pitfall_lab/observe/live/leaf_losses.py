@@ -1,0 +1,34 @@
+"""Finds numbers that require gradients and have no graph behind them: a loss that was made anew from a number is one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.inside import held_by
+from pitfall_lab.observe.live.object_kinds import is_own
+
+
+class LeafLoss(NamedTuple):
+    """A tensor with one element that requires gradients, is a leaf, and is no parameter. ``has_gradient``: a backward has reached it."""
+
+    name: str
+    path: Path
+    has_gradient: bool
+
+
+def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
+    """The names of such tensors, if there is an optimizer that could want their gradient."""
+    if not found.optimizers:
+        return []
+    known = {id(each) for optimizer in found.optimizers for each in held_by(optimizer.value)}
+    known |= {id(thing.value) for thing in found.parameters}
+    losses = [thing for thing in _numbers(found.names) if budget.goes_on() and id(thing.value) not in known]
+    return [LeafLoss(thing.text, thing.path, thing.value.grad is not None) for thing in losses]
+
+
+def _numbers(names: Sequence[Thing]) -> list[Thing]:
+    tensors = (thing for thing in names if thing.kind == "tensor" and is_own(thing.value))
+    return [each for each in tensors if each.value.requires_grad and each.value.is_leaf and each.value.numel() == 1]

@@ -1,0 +1,102 @@
+"""Finds, in the texts of the cells, the statement that made plain numbers out of a model's output on the way to a name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.name_flow import binds, flow, reads, simple, statements
+
+_METHODS = {"detach", "numpy", "item", "tolist", "data"}
+_FUNCTIONS = {"tensor", "as_tensor", "from_numpy", "asarray", "array", "float", "int"}
+_CONTEXTS = {"no_grad", "inference_mode"}
+
+
+class Cut(NamedTuple):
+    """``words`` of the statement at ``line`` of run ``cell`` leave the graph behind, on the way from ``module`` to the name."""
+
+    cell: int
+    line: int | None
+    words: str
+    module: str
+
+
+def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None = None) -> Cut | None:
+    """The cut nearest to the model whose output ``name`` was computed from; ``None`` if there is none.
+
+    The names are followed backwards from run to run, and within one from statement to statement. ``last``: a run that is not in ``ran``.
+    """
+    wanted, found = {name}, None
+    for run in reversed([*ran.since(0), *([last] if last is not None else [])]):
+        for statement in reversed(_ordered(run.tree)):
+            if not wanted & set(binds(statement)):
+                continue
+            sources = set(reads(statement)) | _read_in_functions(statement, ran)
+            found = next(_cutting(statement, run, ran), found)
+            module = next((each for each in sorted(sources) if is_module(each)), "")
+            if module:
+                return found._replace(module=module) if found is not None else None
+            wanted = (wanted - set(binds(statement))) | sources
+    return None
+
+
+def _ordered(tree: ast.Module) -> list[ast.stmt]:
+    """The statements in the order of the text; loops and ``with`` as assignments."""
+    return sorted(statements(tree), key=lambda each: getattr(each, "lineno", 0) or getattr(getattr(each, "value", None), "lineno", 0))
+
+
+def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
+    """The cuts of a statement, nearest to the model first: its own, those of functions that it calls, and a ``with`` around it."""
+    line = getattr(statement, "lineno", None) if run.whole else None
+    words = _words(statement)
+    if words.startswith("."):
+        yield Cut(run.count, line, words, "")
+    for other, function in functions_of(statement, ran):
+        for inner in simple(function.body):
+            if words := _words(inner):
+                yield Cut(other.count, inner.lineno if other.whole else None, words, "")
+    if words:
+        yield Cut(run.count, line, words, "")
+    for node in ast.walk(run.tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)) and any(each is statement for each in simple(node.body)):
+            for name in (_name(item.context_expr) for item in node.items):
+                if name in _CONTEXTS:
+                    yield Cut(run.count, line, f"with {name}", "")
+
+
+def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:
+    """The notebook's functions that a statement calls."""
+    called = {node.func.id for node in ast.walk(statement) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    for other in ran.since(0) if called else ():
+        for node in other.tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name in called:
+                yield other, node
+
+
+def _read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
+    """The names that the called functions take from the notebook."""
+    found: set[str] = set()
+    for _, function in functions_of(statement, ran):
+        arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+        found |= flow(ast.Module(function.body, []))[0] - arguments
+    return found
+
+
+def _words(statement: ast.AST) -> str:
+    """The innermost part of a statement that leaves a graph behind: ``.detach()``, ``torch.tensor(…)``; empty if there is none."""
+    found = ""
+    for node in ast.walk(statement):  # from the outside to the inside
+        if isinstance(node, ast.Attribute) and node.attr in _METHODS and _name(node.value) != "utils":
+            found = f".{node.attr}" + ("" if node.attr == "data" else "()")
+        elif isinstance(node, ast.Call) and not found and _name(node) in _FUNCTIONS:
+            found = f"{ast.unparse(node.func)}(…)"
+    return found
+
+
+def _name(node: ast.AST) -> str:
+    """The last name of what is called: ``no_grad`` of ``torch.no_grad()``."""
+    while isinstance(node, ast.Call):
+        node = node.func
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
