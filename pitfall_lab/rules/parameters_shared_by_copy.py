@@ -45,7 +45,8 @@ def _shared(story: Story, own: str, held: set[str]) -> Iterator[Shared]:
     for label, record in story.tensors_on(mine.get("storage")):
         if label in held or record.get("kind") != "parameter" or label in lives(story) or not same_piece(record, mine):
             continue  # a parameter that learns too is tied on purpose
-        if any(use.writes for use in story.uses(label)):
+        shared = max((step for step, storage in story.history("tensors", label, "storage") if storage == mine.get("storage")), default=-1)
+        if any(use.writes and use.step > shared for use in story.uses(label)):
             continue  # an average that is moved towards the other one: another rule says so
         uses = [use for use in story.uses(label) if use.results and not use.writes and use.error is None]
         updates = [m.step for m in lives(story)[own] if m.kind == "used"]

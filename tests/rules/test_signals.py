@@ -36,6 +36,99 @@ opt = Adam(net.parameters())
 for _ in range(3):
     update(opt, F.mse_loss(predict(x), y))
 """,
+    "numbers that are missing, looked for by ==": DATA
+    + """
+missing = torch.tensor(float("nan"))
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+def valid(loss):
+    return not (loss == missing)  # PL814
+for _ in range(2):
+    if valid(loss := F.mse_loss(net(x), y)):
+        update(opt, loss)
+print(torch.ne(x, torch.nan).all())  # PL814
+""",
+    "rows exchanged in a function, and columns": """
+table = torch.arange(12.0).view(4, 3)
+def exchange(t, i, j):
+    kept = t[i]
+    t[i] = t[j]
+    t[j] = kept  # PL732
+exchange(table, 0, 2)
+table[:, 0], table[:, 1] = table[:, 1], table[:, 0]  # PL732
+print(table.sum(0))
+""",
+    "counts and weights in memory that nothing filled": DATA
+    + """
+counts = torch.empty(4)  # PL816
+for label in torch.tensor([0, 1, 1]):
+    counts[label] += 1
+class Bias(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1, 3))
+        self.bias = nn.Parameter(torch.empty(1))  # PL816
+        nn.init.normal_(self.weight)
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+net = Bias()
+update(SGD(net.parameters(), lr=0.1), F.mse_loss(net(x), y))
+""",
+    "the target network of a value drops numbers": DATA
+    + """
+value = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Dropout(0.2), nn.Linear(4, 2))
+target = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Dropout(0.2), nn.Linear(4, 2))
+target.load_state_dict(value.state_dict())
+opt = SGD(value.parameters(), lr=0.1)
+def goal(after):
+    return 1 + 0.9 * target(after).max(1).values  # PL940
+for round in range(4):
+    with torch.no_grad():
+        wanted = goal(torch.randn(8, 3))
+    update(opt, F.smooth_l1_loss(value(x).amax(1), wanted))
+    if round == 1:
+        target.load_state_dict(value.state_dict())
+""",
+    "a norm in place of the one beside it": """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(4), nn.LayerNorm(4)
+        self.mix, self.mlp = nn.Linear(4, 4), nn.Linear(4, 8)
+    def forward(self, x):
+        x = x + self.mix(self.norm1(x))
+        return self.mlp(self.norm1(x))  # PL636
+for block in (Block(), Block()):
+    block(torch.randn(3, 4)).mean().backward()
+""",
+    "a split scaled by a function that measures what it is given": """
+def standardize(x):
+    return (x - x.mean(dim=0, keepdim=True)) / (x.std(dim=0, keepdim=True) + 1e-6)  # PL944
+data = torch.randn(24, 3) * 2 + 1
+train = DataLoader(TensorDataset(standardize(data[:16]), data[:16].sum(1, True)), batch_size=8, shuffle=True)
+rest = standardize(data[16:])
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for x, y in train:
+    update(opt, F.mse_loss(net(x), y))
+with torch.no_grad():
+    print(net(rest).mean())
+""",
+    "the target of an agent is given the weights themselves": """
+class Agent:
+    def __init__(self):
+        self.value, self.target = nn.Linear(4, 2), nn.Linear(4, 2)
+        self.opt = Adam(self.value.parameters())
+        for a, b in zip(self.target.parameters(), self.value.parameters()):
+            a.data = b.data  # PL714
+    def learn(self):
+        with torch.no_grad():
+            goal = 1 + 0.9 * self.target(torch.randn(8, 4)).amax(1)
+        update(self.opt, (self.value(torch.randn(8, 4)).amax(1) - goal).square().mean())
+agent = Agent()
+for _ in range(3):
+    agent.learn()
+""",
     "a matrix of a plain tensor behind a layer": DATA
     + """
 class Head(nn.Module):
