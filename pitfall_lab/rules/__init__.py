@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+from pitfall_lab.rules.kit.advice import advised
 from pitfall_lab.rules.kit.call_stack import at_home
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.story import Story
@@ -31,6 +32,7 @@ def _discover() -> tuple[Rule, ...]:
 
 
 RULES: tuple[Rule, ...] = _discover()
+_BY_CODE = {each.code: each for each in RULES}
 CATALOGUE: tuple[Rule | Family, ...] = (*RULES, *FAMILIES)
 """All that a finding can be called: the pitfalls, and the families of errors that torch raises."""
 
@@ -79,4 +81,5 @@ def found_in(story: Story) -> list[Finding]:
             seen.add(finding.key)
             findings.append(finding)
     findings = [as_note(finding) if is_caught(story, finding) else finding for finding in findings]
+    findings = [advised(story, finding, _BY_CODE.get(finding.rule)) for finding in findings]
     return sorted(findings, key=lambda finding: (finding.step if finding.step is not None else 1 << 60, finding.rule))

@@ -139,6 +139,11 @@ RULE = Rule(
         "均。k 个同样大的批次，全部样本的平均值等于 k 个平均值之和除以 k，所以每个损失（或学习率）都要除以 k。若用 "
         '`reduction="sum"`，则除以样本总数。Adam 会掩盖这个倍数，因为它除以梯度的大小；梯度裁剪和权重衰减则不会。',
     ),
+    advice=T(
+        en="divide the loss by the number of batches before the backward on {backward}; if each batch was to have an update "
+        "of its own, clear the gradients before each.",
+        zh="在{backward}的反向传播之前把损失除以批次数；如果每个批次本该各自更新一次，就在每次之前清零。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])

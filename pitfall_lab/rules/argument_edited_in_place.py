@@ -213,6 +213,10 @@ RULE = Rule(
         "`inplace=True` 的层和函数也一样：`nn.ReLU(inplace=True)(x)` 返回的就是 `x`。如果没有别处再读 `x`，这样可以节省内存。如果交进去的是"
         "数据集的切片，改变的就是数据集，而且一轮比一轮更多。只要没有保存过旧的数值，反向传播就不会察觉。",
     ),
+    advice=T(
+        en="make a new tensor on {line} instead of writing into the argument, or pass a copy on {alias}.",
+        zh="在{line}产生新的张量，不要写入参数；或者在{alias}传入副本。",
+    ),
     bad="""import torch
 
 

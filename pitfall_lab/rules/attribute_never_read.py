@@ -138,6 +138,10 @@ RULE = Rule(
         zh="张量是否记录梯度，由它的属性 `requires_grad` 决定；模块没有这个属性，但有方法 `requires_grad_()`，会为它的所有参数设置。"
         "优化器从 `param_groups`（带有参数的字典列表）读取学习率，而不是从某个属性。给别的名字赋值只会新建一个属性。",
     ),
+    advice=T(
+        en="correct the name on {line}: the reason below says which attribute torch reads.",
+        zh="改正{line}的名称：下面的原因说明了 torch 读取的是哪个属性。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

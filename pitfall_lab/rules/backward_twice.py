@@ -161,6 +161,11 @@ RULE = Rule(
         "的，所以对两个损失之和反向传播一次，结果与两次相同。`retain_graph=True` 会保留记录：需要分别得到两个梯度时是对的；只为消除报"
         "错而加，就是浪费内存。",
     ),
+    advice=T(
+        en="if the backward on {freed} is not meant to go through {made}, give it the `.detach()` of that result; else "
+        "compute the result again before {backward}.",
+        zh="如果{freed}的反向传播不该经过{made}，就给它那个结果的 `.detach()`；否则在{backward}之前重新计算那个结果。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0], requires_grad=True)

@@ -242,6 +242,10 @@ RULE = Rule(
         "第一维求和不需要 `keepdim`。偏置也遵循同样的规则：每个输出一个数，沿最后一维排列，形状是 `(outputs,)`；写成 `(outputs, 1)` 则"
         "是给每一*行*一个数。",
     ),
+    advice=T(
+        en="keep the axis that {made} reduces (`keepdim=True`), so that {used} combines each number with its own row.",
+        zh="让{made}保留被归约的轴（`keepdim=True`），这样{used}会把每个数与它自己的行结合。",
+    ),
     bad="""import torch
 
 x = torch.tensor([[1.0, 2.0, 1.0], [6.0, 3.0, 3.0], [1.0, 1.0, 8.0]], requires_grad=True)

@@ -246,6 +246,10 @@ RULE = Rule(
         "（它的*闭包*）、被优化器移动过的参数、层的模式。只有随机数生成器的状态会被恢复，使 dropout 抽到同样的数，除非用 "
         "`preserve_rng_state=False` 禁止。",
     ),
+    advice=T(
+        en="change the value on {changed} only after the backward on {backward}, or give the checkpointed function a copy as an argument.",
+        zh="等{backward}的反向传播之后再在{changed}修改，或者把副本作为参数传给被检查点包装的函数。",
+    ),
     bad="""import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

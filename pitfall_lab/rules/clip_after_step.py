@@ -206,6 +206,10 @@ RULE = Rule(
         "所知：`step()` 取的是此刻 `.grad` 里的值。更新之后，梯度只是在等待清零。什么都不会报错，训练看起来也正常，直到遇上梯度巨大的那"
         "一批数据，而裁剪正是为它写的。",
     ),
+    advice=T(
+        en="move the clipping of {changed} between the backward on {backward} and the update on {step}.",
+        zh="把{changed}的裁剪移到{backward}的反向传播与{step}的更新之间。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, -2.0], requires_grad=True)

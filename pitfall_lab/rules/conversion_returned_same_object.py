@@ -139,6 +139,10 @@ RULE = Rule(
         "用做，它们就返回参数本身，即同一个对象；这时 `y is x` 为真。否则它们会复制。所以同一个函数，参数是 `float32` 时共用内存，是 "
         "`float64` 时不共用；或者在 CPU 上共用，在 GPU 上不共用。`clone()` 总是复制，`to(…, copy=True)` 则两件事都做。",
     ),
+    advice=T(
+        en="copy on {alias} where a copy is meant (`.clone()`), so that {changed} changes nothing else.",
+        zh="如果{alias}本意是复制，请加 `.clone()`，这样{changed}不会改变别的张量。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 6.0])

@@ -185,6 +185,10 @@ RULE = Rule(
         "`load_state_dict` 才"
         "是在两块内存之间复制。",
     ),
+    advice=T(
+        en="make a second model on {alias}: `copy.deepcopy(…)`.",
+        zh="在{alias}用 `copy.deepcopy(…)` 创建第二个模型。",
+    ),
     bad="""import copy
 
 import torch

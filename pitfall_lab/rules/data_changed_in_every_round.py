@@ -194,6 +194,10 @@ RULE = Rule(
         "留到下一轮。"
         "如果一个函数把张量的一部分抹掉，而调用者又把它当作原件使用，也是如此：输入和目标成了同一块内存。",
     ),
+    advice=T(
+        en="make a new tensor on {changed} instead of writing into {tensor}, or do it once, before the rounds.",
+        zh="在{changed}产生新的张量，不要写入 {tensor}；或者只在各轮之前做一次。",
+    ),
     bad="""import torch
 
 data = torch.tensor([[2.0, 4.0], [6.0, 8.0]])

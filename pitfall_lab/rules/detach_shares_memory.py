@@ -90,6 +90,10 @@ RULE = Rule(
         "，而通过两者之一的任何就地写入，另一个都能看到：优化器的一步、`+=`、`zero_()`。`clone()` 则产生新的内存。想要没有历史的副本，"
         "就两个都写：`w.detach().clone()`。",
     ),
+    advice=T(
+        en="keep a copy on {alias}: `.detach().clone()`.",
+        zh="在{alias}留下副本：`.detach().clone()`。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0])

@@ -156,6 +156,10 @@ RULE = Rule(
         "切换它。没有这个标志，dropout 就返回输入本身；批归一化就使用 `running_mean` 和 `running_var`，而不是这一批的统计量，也不更新它"
         "们。对于要保持不变的部分，训练时这样做是合法的，所以 torch 什么也不说。",
     ),
+    advice=T(
+        en="call `.train()` at the beginning of each round of training: {line} leaves evaluation mode on.",
+        zh="在每一轮训练开始时调用 `.train()`：{line}使评估模式一直开着。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

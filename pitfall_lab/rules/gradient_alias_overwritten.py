@@ -100,6 +100,10 @@ RULE = Rule(
         "`grads.append(w.grad)` 是把同一个张量收集了许多次。`optimizer.zero_grad()` 会把 `.grad` 设为 `None`，下一次反向传播就创建新的"
         "张量，留下的东西便是安全的：这样的程序靠运气工作，直到有人写了 `zero_grad(set_to_none=False)` 或跨批次累积。",
     ),
+    advice=T(
+        en="keep a copy of the gradient on {kept}: `.clone()`.",
+        zh="在{kept}留下梯度的副本：`.clone()`。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0])

@@ -85,6 +85,10 @@ RULE = Rule(
         "它不会跟着权重变化，因为 `loss` 是算出来的一个数，不是公式。`retain_graph=True` 只是让报错推迟：权重更新之后，往回走时会发现它"
         "们已经被改过。",
     ),
+    advice=T(
+        en="move {made} into the loop, so that each round computes it again before the backward on {backward}.",
+        zh="把{made}移进循环，让每一轮在{backward}的反向传播之前重新计算它。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, 2.0], requires_grad=True)

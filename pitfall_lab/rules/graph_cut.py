@@ -387,6 +387,10 @@ RULE = Rule(
         "`argmax`、比较和转换成整数没有导数；在 `torch.no_grad()` 里什么也不记录。如果这样的调用挡在所有参数与损失之间，torch 就会说损失 "
         "*does not require grad*（不需要梯度）。如果它只挡住了其中一部分参数，torch 什么也不说，优化器则一声不响地跳过它们。",
     ),
+    advice=T(
+        en="stay with tensors from the parameters to the loss: {cut} leaves the graph, so take numbers out only for printing.",
+        zh="从参数到损失都使用张量：{cut}离开了计算图，只在打印时才取出数值。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0])

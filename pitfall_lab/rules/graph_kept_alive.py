@@ -212,6 +212,10 @@ RULE = Rule(
         "本身；没有反向传播的地方（没有 `torch.no_grad()` 的评估）一切都会留下。`item()` 给出 Python 数值，`detach()` 给出没有图的同一"
         "个值。",
     ),
+    advice=T(
+        en="keep the plain number on {kept}, with `.item()`, or `.detach()`.",
+        zh="在{kept}只留下数值：用 `.item()` 或 `.detach()`。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0])

@@ -62,6 +62,10 @@ RULE = Rule(
         "太长的行进行。每次这样的写入都使表的*版本*增大，而为反向传播保存了这张表的乘法，会发现版本与保存时不同。torch 的文档说得很清楚："
         "模块有 `max_norm` 时，以可求导的方式使用它的权重之前，要先克隆。先查表再相乘也行，直到下一次查表。",
     ),
+    advice=T(
+        en="look the rows up on {changed} before {saved} uses the weight, or let {saved} use a copy of it (`.clone()`).",
+        zh="在{saved}使用权重之前先做{changed}的查表，或者让{saved}使用它的副本（`.clone()`）。",
+    ),
     bad="""import torch
 from torch import nn
 

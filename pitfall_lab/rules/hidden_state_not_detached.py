@@ -191,6 +191,10 @@ RULE = Rule(
         "图从一轮带到下一轮；每一轮它都会变大。只往回走固定的步数，叫作截断的时间反向传播：状态的数值继续传下去，历史则不传。"
         "`retain_graph=True` 让图无限增长：每一轮都要往回走过之前的所有轮，越来越慢，而且期间更新过的权重仍会让它失败。",
     ),
+    advice=T(
+        en="cut the value that goes from round to round off with `.detach()` before {used} uses it again.",
+        zh="在{used}再次使用之前，用 `.detach()` 切断从一轮传到下一轮的值。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

@@ -98,6 +98,10 @@ RULE = Rule(
         "exp、softmax 和 ReLU 保存自己的*输出*，因为由它计算梯度最方便：`sigmoid'(x) = s · (1 - s)`。保存的是内存而不是副本，还有它被写入"
         "过的次数（*版本*）。就地写入同时改变两者，反向传播便拒绝继续。",
     ),
+    advice=T(
+        en="make a new tensor on {changed} (`a = a + b`, not `a += b`), because the backward on {backward} needs the result of {saved}.",
+        zh="在{changed}产生新的张量（写 `a = a + b`，不写 `a += b`），因为{backward}的反向传播需要{saved}的结果。",
+    ),
     bad="""import torch
 from torch import nn
 

@@ -119,6 +119,10 @@ RULE = Rule(
         "是作为属性的"
         "各层的参数。函数里创建的层两者都不是，函数结束它也就没了。如果大小要由数据决定，可以用 `nn.LazyLinear`。",
     ),
+    advice=T(
+        en="make the layer of {made} once, before the loop, and give its parameters to the optimizer.",
+        zh="只在循环之前创建一次{made}的层，并把它的参数交给优化器。",
+    ),
     bad="""import torch
 from torch import nn
 

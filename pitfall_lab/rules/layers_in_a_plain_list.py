@@ -185,6 +185,10 @@ RULE = Rule(
         "来看不到它们，也没有谁清掉这些梯度。`nn.ModuleList` 和 `nn.ModuleDict` 用同样的方式装层，并且登记它们；单个参数则用 "
         "`nn.ParameterList`。只有所有的层都藏了起来的模型才会报错：优化器拒绝空的参数列表。",
     ),
+    advice=T(
+        en="put the layers of {made} into `nn.ModuleList`, so that the model knows them.",
+        zh="把{made}的层放进 `nn.ModuleList`，让模型知道它们。",
+    ),
     bad="""import torch
 from torch import nn
 

@@ -248,6 +248,10 @@ RULE = Rule(
         "`torch.no_grad()` 就是用来说明这一点的：数值变了，叶子仍是叶子。同样的报错也会落在并非叶子的视图上：有一个算出来的值通过另一个视图"
         "写进了它的内存，而 torch 还没有推算它的历史。这时重新取一次视图就行。",
     ),
+    advice=T(
+        en="put {changed} inside `with torch.no_grad():` if it is an update; if not, compute a new tensor from {tensor}.",
+        zh="如果{changed}是一次更新，把它放进 `with torch.no_grad():`；否则由 {tensor} 算出新的张量。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, 2.0], requires_grad=True)  # leaf

@@ -125,6 +125,10 @@ RULE = Rule(
         "匹配，唯一的迹象"
         "是损失从未训练模型的水平开始。",
     ),
+    advice=T(
+        en="initialise first: put {line} before {made}.",
+        zh="先初始化：把{line}放到{made}之前。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

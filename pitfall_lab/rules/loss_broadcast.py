@@ -214,6 +214,17 @@ def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
         related=related,
         fixes=_fixes(story, event, column, row),
         facts=facts,
+        advice=_advice(story, event, names),
+    )
+
+
+def _advice(story: Story, event: Event, names: tuple[T, T]) -> T:
+    line, (column, row) = at_line(story, event.span), names
+    return T(
+        en=f"Give {column.en} and {row.en} the same shape before {line.en}: `.squeeze(-1)` takes the axis of length 1 away from the first, "
+        "or `.unsqueeze(-1)` adds one to the second.",
+        zh=f"在{line.zh}之前让 {column.zh} 和 {row.zh} 形状相同：用 `.squeeze(-1)` 去掉前者长度为 1 的轴，"
+        "或用 `.unsqueeze(-1)` 给后者加一个轴。",
     )
 
 

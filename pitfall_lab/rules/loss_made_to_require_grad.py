@@ -117,6 +117,10 @@ RULE = Rule(
         "`.item()`、`torch.tensor(…)`、NumPy、`argmax`，或者前向计算外面的 `torch.no_grad()`。参数的 `grad` 一直是 `None`，优化器会跳过"
         "它们。",
     ),
+    advice=T(
+        en="leave {leaf_code} out, and repair {cut}, where the loss lost its graph.",
+        zh="去掉 {leaf_code}，并修改{cut}：损失在那里失去了计算图。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0])

@@ -128,6 +128,10 @@ RULE = Rule(
         "只由这一项训练的参数得不"
         "到梯度，`step()` 会默默略过它们。",
     ),
+    advice=T(
+        en="add what {line} computes to the loss before the backward on {backward}.",
+        zh="在{backward}的反向传播之前，把{line}算出的结果加到损失里。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

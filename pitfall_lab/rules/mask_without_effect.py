@@ -147,6 +147,10 @@ RULE = Rule(
         "0；而 "
         "`exp(0)` 与 `exp(1e-9)` 都是 1。在注意力里，短句的填充会参与每个结果；在因果遮罩里，参与的是未来。",
     ),
+    advice=T(
+        en="fill the masked places on {made} with `float('-inf')`, so that the softmax on {used} gives them 0.",
+        zh="在{made}用 `float('-inf')` 填充被遮住的位置，这样{used}的 softmax 会给它们 0。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

@@ -183,6 +183,10 @@ RULE = Rule(
         "也会流向本"
         "不该起作用的分数。`exp(-inf)` 是 0，所以在 softmax 之前遮住的位置不参与总和。",
     ),
+    advice=T(
+        en="mask the scores before the softmax of {made}, with `masked_fill(mask, float('-inf'))`, and leave out the mask on {line}.",
+        zh="在{made}的 softmax 之前用 `masked_fill(mask, float('-inf'))` 遮住得分，并去掉{line}的遮罩。",
+    ),
     bad="""import torch
 import torch.nn.functional as F
 

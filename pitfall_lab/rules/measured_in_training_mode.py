@@ -179,6 +179,10 @@ RULE = Rule(
         "`training` 为假，否则它"
         "总会丢弃。",
     ),
+    advice=T(
+        en="call `.eval()` before {line} measures, and `.train()` before the training continues.",
+        zh="在{line}测量之前调用 `.eval()`，训练继续之前调用 `.train()`。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

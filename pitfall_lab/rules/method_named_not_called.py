@@ -74,6 +74,10 @@ RULE = Rule(
         "`loss.backward()` 才执行它。没有反向传播，每个 `.grad` 都一直是 `None`，而 `step()` 会默默跳过没有梯度的参数。没有 "
         "`zero_grad()`，梯度会堆积；没有 `eval()`，dropout 和批归一化会像训练时那样继续工作。",
     ),
+    advice=T(
+        en="add parentheses on {line}: {code} only names the method, and does not call it.",
+        zh="请在{line}加上括号：{code} 只写了方法的名字，没有调用它。",
+    ),
     bad="""import torch
 from torch import nn
 

@@ -137,6 +137,11 @@ RULE = Rule(
         "何时开始新的一轮，所以从不自己清零，而 `optimizer.step()` 只是读取它。没有 `zero_grad()`，更新会越来越大，指向过去的方向，"
         "在最小值附近来回摆动。有些程序这样也能学到东西，只是更差，所以这个错误很难发现。",
     ),
+    advice=T(
+        en="clear the gradients once for each update, between {step} and the next {code} on {line}: with `zero_grad()` of "
+        "every optimizer, or of the whole model.",
+        zh="每次更新都清零一次，在{step}与下一次{line}的 {code} 之间：对每个优化器或整个模型调用 `zero_grad()`。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, -2.0], requires_grad=True)

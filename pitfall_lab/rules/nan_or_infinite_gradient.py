@@ -219,6 +219,10 @@ RULE = Rule(
         "未被选中的位置得到梯度 0，而 `sqrt` 仍用 `1 / (2 * sqrt(0))` 去乘它，即无穷大：0 · inf = NaN。乘以掩码也一样。如果在运算之前就"
         "选好输入，所有斜率都是有限的。`torch.autograd.set_detect_anomaly(True)` 会在第一个 NaN 处报错，但很慢。",
     ),
+    advice=T(
+        en="give {made} an input at which its derivative is finite: use `torch.where` or `clamp` before it, not after it.",
+        zh="给{made}一个导数有限的输入：在它之前使用 `torch.where` 或 `clamp`，而不是之后。",
+    ),
     bad="""import torch
 
 x = torch.tensor([0.0, 1.0, 4.0], requires_grad=True)

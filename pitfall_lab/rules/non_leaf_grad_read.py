@@ -104,6 +104,10 @@ RULE = Rule(
         "`torch.randn(3, requires_grad=True) * 0.1` 是一个乘积，叶子是里面那个没有名字的张量。后面加上 `.to(device)` 或 `.double()` 也"
         "一样。`backward()` 只把梯度放进叶子，中间结果的梯度用完就丢。",
     ),
+    advice=T(
+        en="call `retain_grad()` on {tensor} before the backward on {backward}.",
+        zh="在{backward}的反向传播之前对 {tensor} 调用 `retain_grad()`。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)

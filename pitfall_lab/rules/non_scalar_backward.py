@@ -88,6 +88,10 @@ RULE = Rule(
         "`y.backward(weights)` 说明各占多少；`y.sum().backward()` 等于 `y.backward(torch.ones_like(y))`。和与平均只差一个倍数：用平均"
         "时，梯度的大小与样本数无关。本该是一个数的损失却有多个数，常常是因为写了 `reduction='none'`。",
     ),
+    advice=T(
+        en="make one number of it before the backward on {backward}, with `.mean()` or `.sum()`.",
+        zh="在{backward}的反向传播之前用 `.mean()` 或 `.sum()` 把它变成一个数。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)

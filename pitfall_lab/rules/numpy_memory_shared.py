@@ -129,6 +129,10 @@ RULE = Rule(
         "会随着这一步改变。`torch.tensor(array)` 总是复制，`.clone()` 和 NumPy 的 `.copy()` 也是。转换成别的类型时也会复制，所以这样的"
         "程序用 `float64` 时正常，用 `float32` 时出错。",
     ),
+    advice=T(
+        en="copy on {alias} (`.clone()`, or `.copy()` of an array), so that {changed} writes into other memory.",
+        zh="在{alias}复制（`.clone()`，数组用 `.copy()`），让{changed}写入别的内存。",
+    ),
     bad="""import numpy as np
 import torch
 

@@ -151,6 +151,10 @@ RULE = Rule(
         "就地写入的操作（`state += 1`、`buf[0] = v`、`state.zero_()`）改变的则是所有项共同的那个张量。`torch.stack` 会复制数值，但要到调用"
         "它的那一刻。",
     ),
+    advice=T(
+        en="keep a copy on {kept}, with `.clone()`, or make a new tensor on {changed}.",
+        zh="在{kept}留下副本（`.clone()`），或在{changed}产生新的张量。",
+    ),
     bad="""import torch
 
 state = torch.zeros(2)

@@ -100,6 +100,10 @@ RULE = Rule(
         "度在下一"
         "轮被清掉，从未使用。",
     ),
+    advice=T(
+        en="step the optimizer made on {made} too, after the backward on {backward}.",
+        zh="在{backward}的反向传播之后，也让{made}创建的优化器更新一步。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

@@ -63,6 +63,10 @@ RULE = Rule(
         "一个数）。优化器的一步会就地写入所有参数。哪种修法对，取决于你的意思：在 GAN 里，生成器通常对着*改进后*的判别器训练，所以更新"
         "之后重新计算它的得分。`retain_graph=True` 只为第二次反向传播保留计算的记录，并不保留旧参数。",
     ),
+    advice=T(
+        en="run the backward on {backward} before {changed} updates the parameters, or compute {saved} again after the update.",
+        zh="先做{backward}的反向传播，再由{changed}更新参数；或者在更新之后重新计算{saved}。",
+    ),
     bad="""import torch
 from torch import nn
 

@@ -60,6 +60,10 @@ RULE = Rule(
         "都不写：它让张量看向另一块内存，版本保持原样。于是检查通过，梯度却由新的数算出。`model.double()` 和 `model.to(…)` 也是这样换"
         "掉参数的数据，只因为没人在前向和反向之间调用它们，才没有害处。",
     ),
+    advice=T(
+        en="exchange the numbers on {changed} only after the backward on {backward}, with `copy_` inside `torch.no_grad()`.",
+        zh="等{backward}的反向传播之后再在{changed}更换数值，并在 `torch.no_grad()` 里用 `copy_`。",
+    ),
     bad="""import torch
 
 w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)

@@ -158,6 +158,10 @@ RULE = Rule(
         "训练的部"
         "分之后。",
     ),
+    advice=T(
+        en="give the optimizer on {line} the parameters of all parts that are to be trained.",
+        zh="把所有要训练的部分的参数都交给{line}的优化器。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

@@ -147,6 +147,10 @@ RULE = Rule(
         "出的张量（同"
         "一块内存）作为参数，这在载入文件时可以省去一次复制。给 `.data` 赋值也是如此。优化器就地写入，于是两个网络都得到新的权重。",
     ),
+    advice=T(
+        en="copy the numbers on {alias}: `load_state_dict(…)` without `assign=True`, or `copy.deepcopy(…)`.",
+        zh="在{alias}复制数值：不带 `assign=True` 的 `load_state_dict(…)`，或 `copy.deepcopy(…)`。",
+    ),
     bad="""import torch
 from torch import nn
 

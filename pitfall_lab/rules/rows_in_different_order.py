@@ -253,6 +253,10 @@ RULE = Rule(
         "组数。"
         "形状与类型都对得上，损失会降到按标签频率猜测的水平，而不会报错。",
     ),
+    advice=T(
+        en="draw one order, `order = torch.randperm(n)`, and take the rows on {made} and on {line} both by it.",
+        zh="只抽取一个次序 `order = torch.randperm(n)`，{made}和{line}都按它取行。",
+    ),
     bad="""import torch
 import torch.nn.functional as F
 

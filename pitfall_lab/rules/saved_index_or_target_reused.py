@@ -70,6 +70,10 @@ RULE = Rule(
         "反向传播留下（*保存*）它们：是内存而不是副本，以及它的*版本*，即每次就地写入就增大的一个数。`index[:] = …`、`copy_()` 和 `out=` "
         "都是就地写入。只要每一轮在下一轮填写缓冲区之前调用 `backward()`，重复使用就是对的；先把几轮的损失加起来才会出错。",
     ),
+    advice=T(
+        en="make a new {tensor} on {changed} in each round, or run the backward on {backward} before it is filled again.",
+        zh="每一轮都在{changed}产生新的 {tensor}，或者在重新填写之前先做{backward}的反向传播。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

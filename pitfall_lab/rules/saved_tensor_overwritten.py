@@ -317,6 +317,10 @@ RULE = Rule(
         "，如果版本与保存时不同，里面的数就不再是对的，torch 拒绝计算错误的梯度。什么都不保存的运算（`x + 1`、`x.view(…)`、`x.sum()`）"
         "不在乎被写入。",
     ),
+    advice=T(
+        en="make a new tensor on {changed} instead of writing into {tensor}, or write only after the backward on {backward}.",
+        zh="在{changed}产生新的张量，不要写入 {tensor}；或者等{backward}的反向传播之后再写。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)

@@ -82,6 +82,10 @@ RULE = Rule(
         zh="调度器在创建时写入第一个学习率，供第一次更新使用；它的 `step()` 写入下一次的。如果调度器先步进，torch 会警告一次，因为在 1.1 版"
         "之前，这个顺序才是对的。",
     ),
+    advice=T(
+        en="step the scheduler on {line} after the update on {step}, not before it.",
+        zh="让{line}的调度器在{step}的更新之后前进，而不是之前。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

@@ -93,6 +93,10 @@ RULE = Rule(
         zh="调度器是优化器之外的一个对象：它持有优化器，并数自己的步数。创建时写入最初的学习率；每次 `step()` 把下一个写进 `param_groups`。"
         "没有这些调用，torch 里没有任何东西会再用到它。",
     ),
+    advice=T(
+        en="step the scheduler of {line} once in each round, after {step}.",
+        zh="每一轮在{step}之后让{line}的调度器前进一步。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

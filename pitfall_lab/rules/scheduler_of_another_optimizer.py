@@ -99,6 +99,10 @@ RULE = Rule(
         "（例如解冻一些层"
         "之后）会让这个名字指向另一个对象，而调度器仍持有旧的那个。请在真正更新的优化器之后创建调度器。",
     ),
+    advice=T(
+        en="give the scheduler on {line} the optimizer with which the training steps.",
+        zh="把训练所用的优化器交给{line}的调度器。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

@@ -291,6 +291,10 @@ RULE = Rule(
         "个元素的"
         "轴，softmax 永远是 1。",
     ),
+    advice=T(
+        en="take the softmax of {made} along the axis over which {used} adds up or chooses; for scores of classes that is mostly `dim=-1`.",
+        zh="{made}的 softmax 应沿着{used}求和或选择的那个轴；对类别得分大多是 `dim=-1`。",
+    ),
     bad="""import torch
 import torch.nn.functional as F
 

@@ -180,6 +180,10 @@ RULE = Rule(
         "报错：模型的其余部分继续学习，而这一部分一直保持刚创建的样子。就地修改参数的做法，例如 `model.double()` 或 `load_state_dict()`，"
         "会保留张量，优化器也就仍然有效。",
     ),
+    advice=T(
+        en="make the optimizer of {kept} after {made}, when the model is complete.",
+        zh="等{made}之后、模型完整时，再创建{kept}的优化器。",
+    ),
     bad="""import torch
 from torch import nn
 

@@ -116,6 +116,10 @@ RULE = Rule(
         "存中就地更新参数。`dict(...)` 和 `.copy()` 复制的是字典，而不是其中的张量；`copy.deepcopy` 或对每个张量 `.clone()` 才会复制数"
         "值。`torch.save` 把它们写进文件，也是一份副本。",
     ),
+    advice=T(
+        en="keep a copy on {kept}: `copy.deepcopy(…)` of the state.",
+        zh="在{kept}留下副本：对状态用 `copy.deepcopy(…)`。",
+    ),
     bad="""import copy
 
 import torch

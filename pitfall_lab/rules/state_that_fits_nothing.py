@@ -104,6 +104,10 @@ RULE = Rule(
         zh="`load_state_dict` 按名字查找模块的每个参数，找到就复制。`strict=False` 把“缺少或多出的名字”从错误变成返回值 `missing_keys` 和 "
         "`unexpected_keys`，而几乎没有程序去读它。它是为只有一部分相符的状态准备的，例如不带头部的骨干网络。",
     ),
+    advice=T(
+        en="compare the names in the state with the model's own, which {line} lists without `strict=False`, and take the prefix off.",
+        zh="把状态里的名称与模型自己的名称对照（{line}去掉 `strict=False` 就会列出），并去掉前缀。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

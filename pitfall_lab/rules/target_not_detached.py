@@ -270,6 +270,10 @@ RULE = Rule(
         "甚至出错。"
         "用来给对数概率加权的优势值（`returns - value`）也是一样：value 由它自己的损失训练。",
     ),
+    advice=T(
+        en="compute the target on {made} without a graph: inside `torch.no_grad()`, or with `.detach()` at its end.",
+        zh="在{made}计算目标时不要计算图：放进 `torch.no_grad()`，或在末尾加 `.detach()`。",
+    ),
     bad="""import torch
 
 torch.manual_seed(0)

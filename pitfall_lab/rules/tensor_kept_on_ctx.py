@@ -192,6 +192,10 @@ RULE = Rule(
         "并在反向传播之后释放它们。属性什么都不做：错误的梯度不会被发现，而且作为属性留下的输出会反过来指向持有它的计算图，内存不能及时释"
         "放。",
     ),
+    advice=T(
+        en="keep the tensor of {kept} with `ctx.save_for_backward`, which checks for writes, and do not overwrite {tensor} on {changed}.",
+        zh="用会检查写入的 `ctx.save_for_backward` 保存{kept}的张量，并且不要在{changed}改写 {tensor}。",
+    ),
     bad="""import torch
 
 

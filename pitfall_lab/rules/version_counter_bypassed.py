@@ -230,6 +230,10 @@ RULE = Rule(
         "组共享内存，却不共享计数器：通过它们写入的东西不会被计数，因为 NumPy 对 torch 一无所知，也因为 `.data` 比计数器更古老，本是给"
         "知道自己在做什么的代码用的。",
     ),
+    advice=T(
+        en="write on {changed} into a copy (`.clone()`, or `.copy()` of an array), or only after the backward on {backward}.",
+        zh="在{changed}写入副本（`.clone()`，数组用 `.copy()`），或者等{backward}的反向传播之后再写。",
+    ),
     bad="""import torch
 
 x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)

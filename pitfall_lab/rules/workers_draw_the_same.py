@@ -93,6 +93,10 @@ RULE = Rule(
         "Python 的 `random` 和 NumPy 的全局生成器设置不同的种子，却不知道数据集里的生成器。请从全局生成器抽取，或在工作进程里用 "
         "`torch.initial_seed()` 创建生成器。",
     ),
+    advice=T(
+        en="draw with torch's own generator on {line}, or seed the other one in each worker (`worker_init_fn`).",
+        zh="{line}的数据请用 torch 自己的生成器抽取，或在每个工作进程里为另一个生成器设置种子（`worker_init_fn`）。",
+    ),
     bad="""import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset

@@ -198,6 +198,8 @@ def in_two_languages(finding: Any) -> dict[str, Any]:
     explanation = getattr(finding, "explanation", None)
     if explanation is not None:
         merged["explanation"] = {"en": explanation.en, "zh": explanation.zh}
+    advice = getattr(finding, "advice", None)
+    merged["advice"] = {"en": advice.en, "zh": advice.zh} if advice is not None else ""
     merged["facts"] = [{"name": fact.name, "value": fact.value} for fact in getattr(finding, "facts", ())]
     for entry, related in zip(merged.get("related", []), getattr(finding, "related", ()), strict=False):
         entry["step"] = getattr(related, "step", None)

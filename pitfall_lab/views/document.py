@@ -154,7 +154,9 @@ def _finding(finding: dict[str, Any], say: _Say) -> str:
         for r in finding.get("related", [])
     )
     fixes = "".join(_fix(fix, say) for fix in finding.get("fixes", []))
-    return head + (f"<p>{why}</p>" if why else "") + (f"<ul>{related}</ul>" if related else "") + fixes
+    advice = say.of(finding.get("advice")) if not finding.get("fixes") else ""
+    todo = f"<h3>{say('What to do (not tried here)', '怎么办（此处未尝试）')}</h3><p>{advice}</p>" if advice else ""
+    return head + (f"<p>{why}</p>" if why else "") + (f"<ul>{related}</ul>" if related else "") + fixes + todo
 
 
 def _fix(fix: dict[str, Any], say: _Say) -> str:

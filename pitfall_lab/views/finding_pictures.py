@@ -111,12 +111,16 @@ class Round(TypedDict):
 
 
 class SumPicture(TypedDict):
-    """A ``.grad`` that one backward after another adds to; ``cleared`` if it was meant to be cleared in between."""
+    """A ``.grad`` that one backward after another adds to; ``cleared`` if it was meant to be cleared in between.
+
+    ``rounds`` begin with the one before the finding's; ``first`` is its index, and ``left`` the number of rounds that are left out.
+    """
 
     kind: Literal["sum"]
     leaf: str
     name: str
     rounds: list[Round]
+    first: int
     cleared: bool
     left: int
     moments: list[Moment]
@@ -342,9 +346,9 @@ class _Board:
             return None
         leaf = str(known.get("tensor"))
         added = self._added(leaf)
-        steps = {beat["step"] for beat in beats}
-        around = [one for one in added if one["step"] <= max((s for s in steps if s is not None), default=0)]
-        chosen = (around or added)[:ROUNDS]
+        wrong = next((at for at, one in enumerate(added) if one["step"] == finding.get("step")), 1)
+        first = max(0, wrong - 1)
+        chosen = added[first : first + ROUNDS]
         if len(chosen) < 2:
             return None
         return {
@@ -352,6 +356,7 @@ class _Board:
             "leaf": leaf,
             "name": self.names.get(leaf, leaf),
             "rounds": chosen,
+            "first": first,
             "cleared": "left" in known,
             "left": len(added) - len(chosen),
             "moments": [],
@@ -584,9 +589,21 @@ def _step(beats: list[Beat], role: str) -> int | None:
 
 def _difference(after: Any, before: Any) -> Any:
     """The gradient added: the present values minus the former ones."""
+    if isinstance(after, dict):
+        return _shortened_difference(after, before)
     if not isinstance(after, list):
         return None
     if before is None:
         return after
     numbers = isinstance(before, list) and all(isinstance(v, (int, float)) for v in (*before, *after))
     return [float(f"{a - b:.6g}") for a, b in zip(after, before, strict=True)] if numbers and len(before) == len(after) else None
+
+
+def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
+    """The same for a large tensor, of which a few values are known: those that both have."""
+    if before is None:
+        return after
+    former = dict(before.get("shown", ())) if isinstance(before, dict) else {}
+    shown = [(index, value) for index, value in after.get("shown", ()) if index in former]
+    values = _difference([value for _, value in shown], [former[index] for index, _ in shown])
+    return {**after, "shown": [[index, value] for (index, _), value in zip(shown, values, strict=True)]} if values else None

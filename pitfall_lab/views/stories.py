@@ -85,6 +85,7 @@ class Story(Drawn):
     name: str
     message: str | Text
     explanation: str | Text
+    advice: str | Text
     predicted: bool
     step: int | None
     fixes: list[Fix]
@@ -111,6 +112,7 @@ def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) ->
         "name": finding.get("name") or "",
         "message": finding.get("message") or "",
         "explanation": finding.get("explanation") or "",
+        "advice": finding.get("advice") or "",
         "severity": finding.get("severity") or "info",
         "predicted": finding.get("predicted") is True,
         "step": finding.get("step"),
@@ -198,7 +200,7 @@ def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> Story:
     values = [{"name": key, "value": getattr(failure, key)} for key in known if getattr(failure, key) is not None]
     finding = {"step": failure.step, "facts": values}
     return {
-        "rule": "", "name": failure.kind, "message": message, "explanation": "", "severity": "error", "predicted": False,
+        "rule": "", "name": failure.kind, "message": message, "explanation": "", "advice": "", "severity": "error", "predicted": False,
         "step": failure.step, "fixes": [], **_drawn(facts, names, finding, beats),
     }  # fmt: skip
 

@@ -28,6 +28,10 @@ UNSENT = frozenset({"code", "folds", "jumps", "story"})
 """Parts of a scene that the script finds in the trace by itself."""
 
 
+SEVERITIES = ("error", "warning", "info")
+"""From the worst on: the page shows findings in this order."""
+
+
 class Progress(Protocol):
     """How far trials have come, and the findings with what holds so far."""
 
@@ -206,7 +210,8 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
     failures = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
     causes = [cause for harm in trace.harms for cause in harm.causes]
     writes = [steps[-1] for steps in (*(one.changed_at for one in failures), *(one.changed_at for one in causes)) if steps]
-    named = [finding.step for finding in findings if finding.step is not None]
+    worst = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    named = [finding.step for finding in worst if finding.step is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
     return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Locator
@@ -159,6 +160,49 @@ def test_once_fixes_were_tried_only_those_that_work_are_offered(stage: Stage):
     assert root.locator(".pl-fix").count() == 1
     assert "verified" in root.locator(".pl-fix .pl-ok").inner_text()
     assert root.locator(".pl-fix p").inner_text() == first.title.en.replace("`", "")
+
+
+def test_where_no_edit_holds_the_rule_s_advice_is_shown_and_marked_as_not_tried(stage: Stage):
+    finding = rules.find(TRACE)[0].with_fixes(())
+    root = stage.show(state_of(TRACE, [finding]))
+    advice = root.locator(".pl-advice")
+    assert advice.locator("p").inner_text() == finding.advice.en.replace("`", "")
+    assert "not tried" in advice.locator(".pl-untried").inner_text()
+    root.locator("[data-key=language]").click()
+    assert advice.locator("p").inner_text() == finding.advice.zh.replace("`", "")
+
+
+DEEP = """import torch
+encoder = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(9, 40)), torch.nn.Linear(40, 1))
+opt = torch.optim.SGD(encoder.parameters(), lr=0.1)
+for turn in range(3):
+    encoder(torch.ones(4, 9)).pow(2).mean().backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("width", [1040, 400])
+def test_numbers_of_a_gradient_that_grows_stay_in_their_card(stage: Stage, width: int):
+    trace = trace_program(DEEP)
+    found = [finding for finding in rules.find(trace) if finding.rule == "PL601"]
+    stage.page.set_viewport_size({"width": width, "height": 800})
+    root = stage.show(state_of(trace, found))
+    assert root.locator(".pl-bar").count() >= 12
+    assert "weight.grad" in root.locator(".pl-sum-row code").first.inner_text()
+    outside = """all => all.filter(bar => {
+        const [inner, card] = [bar, bar.closest("li")].map(one => one.getBoundingClientRect());
+        return inner.left < card.left || inner.right > card.right + 1 || inner.bottom > card.bottom + 1;
+    }).length"""
+    assert root.locator(".pl-bar").evaluate_all(outside) == 0
+
+
+def test_the_worst_finding_comes_first(stage: Stage):
+    error = rules.find(TRACE)[0]
+    note = replace(error, severity="info", name="a-note")
+    root = stage.show(state_of(TRACE, [note, error]))
+    assert error.name in root.locator(".pl-about").inner_text()
+    root.locator("[data-key=finding]").click()
+    assert "a-note" in root.locator(".pl-about").inner_text()
 
 
 def test_without_findings_the_trace_tells_its_own_story(stage: Stage):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+import pitfall_lab
 import pitfall_lab.rules
 from pitfall_lab.rules import RULES, find, rule
+from pitfall_lab.rules.kit.advice import last_sentence
 from pitfall_lab.trace import LANGUAGES, Failure, T, Trace
 from tests.rules.build import SIGMOID, bypassed, compared, refused
 
@@ -28,6 +31,53 @@ def test_a_rule_is_documented_in_both_languages_with_a_bad_and_a_good_program(ea
     assert all(text.say(language).strip() for text in (each.title, each.why) for language in LANGUAGES)
     assert ast.dump(ast.parse(each.bad)) != ast.dump(ast.parse(each.good))
     assert each.name == each.name.lower().replace(" ", "-")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("each", RULES, ids=lambda r: r.code)
+def test_a_rule_says_what_to_do_where_no_edit_holds(each: pitfall_lab.rules.Rule) -> None:
+    found = [finding for finding in find(pitfall_lab.record(each.bad)) if finding.rule == each.code]
+    assert found
+    for advice in (finding.advice for finding in found):
+        assert advice is not None
+        assert re.search(r"\bline \d", advice.en, re.IGNORECASE), advice.en
+        assert re.search(r"第 \d+ 行", advice.zh), advice.zh
+        assert all("{" not in advice.say(language) for language in LANGUAGES)
+    if each.advice is not None and (advice := found[0].advice) is not None:
+        assert not advice.en.endswith(last_sentence(each.what).en), "a line or name of the rule's own advice was not found"
+
+
+ALTERNATING = """import torch
+a, b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+slow, fast = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (a, b))
+for turn in range(4):
+    loss = b(a(torch.ones(3, 2))).pow(2).mean()
+    loss.backward()
+    if turn % 2:
+        slow.step()
+    else:
+        fast.step()
+"""
+
+
+def test_advice_has_the_program_s_own_lines_and_code() -> None:
+    advice = next(finding.advice for finding in find(pitfall_lab.record(ALTERNATING)) if finding.rule == "PL601")
+    assert advice is not None
+    assert "between line 8 and the next `loss.backward()` on line 6" in advice.en
+
+
+def test_what_torch_refuses_comes_with_what_it_would_accept() -> None:
+    (finding,) = find(pitfall_lab.record("import torch\nx = torch.ones(2, 3)\nx.view(4)\n"))
+    assert finding.advice is not None
+    assert finding.advice.en.startswith("What torch would accept on line 3: ")
+    assert "6" in finding.advice.en
+
+
+def test_names_of_the_rule_s_example_are_marked_as_such() -> None:
+    program = "import torch\ncube = torch.arange(4.0).view(2, 2)\ncube[cube > 1].zero_()\nprint(cube)\n"
+    (finding,) = find(pitfall_lab.record(program))
+    assert finding.advice is not None
+    assert finding.advice.en.endswith("(names as in the rule's example).")
 
 
 def test_an_unknown_rule_is_a_key_error() -> None:

@@ -95,6 +95,34 @@ def test_a_gradient_grows_by_what_flows_in():
     assert second["after"] == pytest.approx([a + b for a, b in zip(second["before"], second["flowed"], strict=True)])
 
 
+LATER = """import torch
+class Deep(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(9, 40), torch.nn.Linear(40, 1)])
+    def forward(self, x):
+        return self.layers[1](torch.tanh(self.layers[0](x)))
+encoder = Deep()
+first, opt = torch.ones(4, 9), torch.optim.SGD(encoder.parameters(), lr=0.1)
+for turn in range(2):
+    for part in range(3):
+        encoder(first * (part + 1)).pow(2).mean().backward()
+    encoder(first * 5).mean().backward()
+    opt.step()
+"""
+
+
+def test_of_many_backwards_the_picture_begins_with_the_one_before_the_finding():
+    found = story(LATER, "PL601")
+    picture = found["picture"]
+    assert picture["rounds"][1]["step"] == found["step"]
+    assert picture["first"] == 3
+    assert picture["left"] + len(picture["rounds"]) == 8
+    before, flowed, after = (dict(picture["rounds"][1][part]["shown"]) for part in ("before", "flowed", "after"))
+    assert flowed
+    assert all(after[at] == pytest.approx(before[at] + flowed[at], rel=1e-3, abs=1e-5) for at in flowed)
+
+
 def test_two_shapes_make_a_table_and_the_meant_number_stands_beside_the_one_that_came():
     picture = story(TABLE, "PL401")["picture"]
     assert (picture["column"]["name"], picture["column"]["shape"]) == ("prediction", [4, 1])

@@ -117,6 +117,8 @@ class Finding:
     related: tuple[Related, ...] = ()
     fixes: tuple[Fix, ...] = ()
     facts: tuple[Fact, ...] = ()
+    advice: T | None = None
+    """What to do, in a sentence that was not tried: for readers whom no verified fix helps."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -214,6 +216,8 @@ class Rule:
       (:meth:`instead`); ``None`` to keep that finding. So one mistake stays one finding, of the most specific rule.
     - ``traps``: repairs that only hide the mistake, at least one where learners commonly try one.
     - ``docs``: pages of torch's documentation.
+    - ``advice``: what to do, in one sentence for a finding without a verified fix, with places for what the finding names
+      (:func:`pitfall_lab.rules.kit.advice.names`). Without it, the last sentence of ``what`` is that: write it so.
     """
 
     code: str
@@ -229,6 +233,7 @@ class Rule:
     refine: Callable[[Story, Finding], Finding | None] = _as_it_is
     traps: tuple[Trap, ...] = ()
     docs: tuple[str, ...] = ()
+    advice: T | None = None
 
     def finding(
         self,
@@ -242,6 +247,7 @@ class Rule:
         facts: Iterable[Fact] = (),
         predicted: bool = False,
         severity: Severity | None = None,
+        advice: T | None = None,
     ) -> Finding:
         """Return a finding of this rule: one sentence for a beginner, then how it came about."""
         return Finding(
@@ -256,6 +262,7 @@ class Rule:
             tuple(related),
             tuple(fixes),
             tuple(facts),
+            advice,
         )
 
     def instead(
@@ -277,6 +284,7 @@ class Rule:
             explanation=explanation,
             related=general.related if related is None else tuple(related),
             fixes=general.fixes if fixes is None else tuple(fixes),
+            advice=None,
         )
 
 

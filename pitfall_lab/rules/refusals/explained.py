@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Severity
+from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.refusals.arguments import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.offending import offending
@@ -93,7 +94,15 @@ def _finding(refused: Refused, family: Family, said: tuple[T, T | None], wrong: 
     return Finding(
         family.code, family.name, severity, refused.span, step if refused.failure.step is not None else None,
         story.predicted(refused.failure, step), message, explanation, _related(refused, wrong), fixes, tuple(facts),
+        _advice(refused, accepts),
     )  # fmt: skip
+
+
+def _advice(refused: Refused, accepts: T | None) -> T | None:
+    if accepts is None:
+        return None
+    where = at_line(refused.story, refused.span)
+    return T(en=f"What torch would accept on {where.en}: {accepts.en}.", zh=f"torch 在{where.zh}会接受：{accepts.zh}。")
 
 
 def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, message: T) -> T:

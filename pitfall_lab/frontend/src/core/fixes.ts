@@ -90,21 +90,35 @@ export class Fixes {
     box.append(this.#trials());
     if (fixes.length)
       box.append(h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix) => this.#fix(fix, can))));
-    else if (!model.scene.trying && !model.scene.trials?.said)
-      box.append(
-        h(
-          "p",
-          { class: "pl-nothing" },
-          model.t(
-            "No single edit was found that repairs this. What the picture shows says where to change it.",
-            "没有找到一处能修好它的改动；上面的图说明了应在哪里修改。",
-          ),
-        ),
-      );
+    else if (!model.scene.trying) box.append(this.#advice(story));
     box.append(h("p", { class: "pl-answer", role: "status" }, this.#said));
     const why = say(story.explanation, model.language);
     if (why) box.append(h("h3", {}, model.t("Why", "原因")), h("p", { class: "pl-why" }, ...prose(why)));
     return box;
+  }
+
+  /** Where no edit holds: what the rule says, in the program's own names. */
+  #advice(story: Story): HTMLElement {
+    const model = this.#model;
+    const text = say(story.advice, model.language);
+    if (!text) {
+      const none = model.t(
+        "No single edit was found that repairs this. What the picture shows says where to change it.",
+        "没有找到一处能修好它的改动；上面的图说明了应在哪里修改。",
+      );
+      return h("p", { class: "pl-nothing" }, none);
+    }
+    return h(
+      "div",
+      { class: "pl-advice" },
+      h(
+        "h3",
+        {},
+        model.t("What to do", "怎么办"),
+        h("span", { class: "pl-untried" }, model.t("advice, not tried here", "建议，此处未尝试")),
+      ),
+      h("p", {}, ...prose(text)),
+    );
   }
 
   /** How far Python is with trying the edits, and the button that ends it. */

@@ -125,15 +125,18 @@ function needs(keeper: Keeper, model: ExplorerModel): string {
   return model.t(`needs v${keeper.expected}, finds v${keeper.found ?? "?"}`, `需要 v${keeper.expected}，却是 v${keeper.found ?? "?"}`);
 }
 
+/** A longer name of a gradient is shown by its last two parts: the numbers need the room. */
+const LONGEST = 14;
+
 /** A gradient that grows: what was there + what flows in = what is there now. All bars have one scale. */
-function sum({ name, rounds, left, cleared }: SumPicture, model: ExplorerModel, go: Go): HTMLElement {
+function sum({ name, rounds, first, left, cleared }: SumPicture, model: ExplorerModel, go: Go): HTMLElement {
   const numbers = rounds
     .flatMap((round) => [round.before, round.flowed, round.after])
     .flatMap((cells) => known(cells, 3).map((one) => (one && typeof one[1] === "number" ? Math.abs(one[1]) : 0)));
   const most = Math.max(1e-12, ...numbers);
   const columns = rounds.map((round, at) => {
     const of = rounds.length + left;
-    const title = model.t(`backward ${at + 1} of ${of}`, `第 ${at + 1} 次反向，共 ${of} 次`);
+    const title = model.t(`backward ${first + at + 1} of ${of}`, `第 ${first + at + 1} 次反向，共 ${of} 次`);
     return column(
       at ? "wrong" : "other",
       title,
@@ -141,25 +144,33 @@ function sum({ name, rounds, left, cleared }: SumPicture, model: ExplorerModel, 
       round.code,
       round.step,
       go,
-      addition(name, round, most, cleared && at > 0, model),
+      addition(name, round, most, cleared && at === 1, model),
     );
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
 }
 
 function addition(name: string, { before, flowed, after }: Round, most: number, cleared: boolean, model: ExplorerModel): HTMLElement {
+  const gradient = `${name}.grad`;
+  const short = gradient.length > LONGEST ? `…${gradient.split(".").slice(-2).join(".")}` : gradient;
   const rows: [sign: string, text: string, cells: Round["after"], kind: string][] = [
-    ["", `${name}.grad`, before, "pl-before"],
+    ["", short, before, "pl-before"],
     ["+", model.t("flows in", "流入"), flowed, "pl-flow"],
-    ["=", `${name}.grad`, after, before ? "pl-total" : "pl-flow"],
+    ["=", short, after, before ? "pl-total" : "pl-flow"],
   ];
   if (cleared) rows.push(["", model.t("meant", "本应"), flowed, "pl-flow pl-ok"]);
   const lines = rows.map(([sign, text, cells, kind]) => {
     const values = known(cells, 3);
     const shown = values.length
       ? values.map((one) => (one ? bar(one[1], most) : h("i", { class: "pl-gap" }, "…")))
-      : [h("i", { class: "pl-gap" }, cells === null && sign !== "+" ? "None" : "…")];
-    return h("span", { class: `pl-sum-row ${kind}` }, h("b", {}, sign), h("code", {}, text), h("span", { class: "pl-bars" }, ...shown));
+      : [h("i", { class: "pl-gap" }, cells === null && text === short ? "None" : "…")];
+    return h(
+      "span",
+      { class: `pl-sum-row ${kind}` },
+      h("b", {}, sign),
+      h("code", { title: text === short ? gradient : "" }, text),
+      h("span", { class: "pl-bars" }, ...shown),
+    );
   });
   return h("span", { class: "pl-sum-rows" }, ...lines);
 }

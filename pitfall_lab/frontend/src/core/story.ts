@@ -26,12 +26,15 @@ export type Story = Omit<SentStory, "slice"> & { slice: Slice | null };
 
 const EMPTY: Slice = { storages: [], tensors: [], counters: [], nodes: [], steps: [] };
 
-/** One per finding, or what the trace itself tells when no rule spoke; none when Python sent nothing that can be read. */
+const SEVERITIES = ["error", "warning", "info"];
+
+/** The worst first, and in the order of the program; one per finding, or what the trace itself tells when no rule spoke; none when Python sent nothing that can be read. */
 export function stories(scene: Scene): Story[] {
   const sent = Array.isArray(scene.stories) ? (scene.stories as SentStory[]) : [];
   return sent
     .filter((story) => Array.isArray(story?.beats) && Array.isArray(story.fixes))
-    .map((story) => ({ ...story, slice: readSlice(story.slice) }));
+    .map((story) => ({ ...story, slice: readSlice(story.slice) }))
+    .sort((a, b) => SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity));
 }
 
 /** A slice that can be trusted to be lists; `null` where it names no memory: there is nothing to open on. */

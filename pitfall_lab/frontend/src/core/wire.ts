@@ -62,6 +62,7 @@ export interface Story {
   name: string;
   message: string | Text;
   explanation: string | Text;
+  advice: string | Text;
   predicted: boolean;
   step: number | null;
   fixes: Fix[];
@@ -318,6 +319,7 @@ export interface SumPicture {
   leaf: string;
   name: string;
   rounds: Round[];
+  first: number;
   cleared: boolean;
   left: number;
   moments: Moment[];

@@ -1,0 +1,77 @@
+"""What to do about a finding where no edit was verified: the rule's advice, in the program's own names and lines."""
+
+from __future__ import annotations
+
+import ast
+import keyword
+import re
+from dataclasses import replace
+from string import Formatter
+from typing import TYPE_CHECKING
+
+from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.trace import LANGUAGES, T
+
+if TYPE_CHECKING:
+    from pitfall_lab.rules.kit.finding import Finding, Rule
+    from pitfall_lab.rules.kit.source import Program
+    from pitfall_lab.rules.kit.story import Story
+
+CODE = re.compile(r"`([^`]*\W[^`]*)`")
+KNOWN = {"torch", "nn", "np", "copy", "self", "ctx", "float", "range", "model", "optimizer", "scheduler", *keyword.kwlist}
+"""Words in the code of an advice that are no variables of a program, or that every reader understands as their own."""
+VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
+
+
+def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
+    """The finding with its rule's advice filled in, unless it has one of its own.
+
+    Where the rule has no advice of its own, or the finding lacks a line that it names, it is the last sentence of what the rule's page
+    says, with the finding's line before it.
+    """
+    if finding.advice is not None or rule is None:
+        return finding
+    words = _words(story, finding)
+    if rule.advice is not None and names(rule.advice) <= words.keys():
+        en, zh = (capital(rule.advice.say(one).format(**{key: word.say(one) for key, word in words.items()})) for one in LANGUAGES)
+        return replace(finding, advice=T(en=en, zh=zh))
+    last, where = last_sentence(rule.what), words.get("line")
+    own = T(en=" (names as in the rule's example)", zh="（名称取自规则的例子）") if _foreign(last, story.program) else T(en="", zh="")
+    en, zh = (f"{last.say(one).rstrip('.。')}{own.say(one)}" for one in LANGUAGES)
+    if where is None:
+        return replace(finding, advice=T(en=f"{en}.", zh=f"{zh}。"))
+    return replace(finding, advice=T(en=f"{capital(where.en)}: {en[:1].lower() + en[1:]}.", zh=f"{where.zh}：{zh}。"))
+
+
+def _foreign(text: T, program: Program) -> bool:
+    """Whether code in a text has a variable that the program does not have."""
+    known = {node.id for node in program.nodes if isinstance(node, ast.Name)} | KNOWN
+    return any(name not in known for code in CODE.findall(text.en) for name in VARIABLE.findall(code))
+
+
+def names(advice: T) -> set[str]:
+    """The places in an advice: ``line`` and ``code`` of the finding, ``tensor``, a role (``saved``), its code (``saved_code``)."""
+    return {field for one in LANGUAGES for _, field, _, _ in Formatter().parse(advice.say(one)) if field}
+
+
+def last_sentence(text: T) -> T:
+    """The last sentence of a text: that of a rule's page says what to do.
+
+    >>> last_sentence(T(en="It is 0.5. Use `a.b()`.", zh="它是 0.5。用 `a.b()`。")).zh
+    '用 `a.b()`。'
+    """
+    return T(en=re.split(r"(?<=[.!?]) (?=[A-Z`])", text.en)[-1], zh=re.split(r"(?<=[。！？])(?=.)", text.zh.rstrip())[-1])
+
+
+def _words(story: Story, finding: Finding) -> dict[str, T]:
+    places = {related.role: related.span for related in reversed(finding.related) if related.span is not None}
+    spans = {**places, **({"line": finding.span} if finding.span is not None else {})}
+    words: dict[str, T] = {}
+    for name, span in spans.items():
+        words[name] = at_line(story, span)
+        if code := statement_text(story, span):
+            words["code" if name == "line" else f"{name}_code"] = T(en=f"`{code}`", zh=f"`{code}`")
+    tensor, storage = finding.fact("tensor"), finding.fact("storage")
+    if tensor is not None or storage is not None:
+        words["tensor"] = called(story, tensor, storage, finding.step)
+    return words
