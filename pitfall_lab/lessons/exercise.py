@@ -223,18 +223,33 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 
 
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
-    """Check that two expressions are alike, for each seed."""
+    """Check that two expressions are alike, for each seed. Where the answer is not shown, one typed between the quotes of ``"?"`` counts."""
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
         attempt.foresee(seeds, expression, meant, **run)
         for seed in seeds:
             values = attempt.look(expression, meant, seed=seed, **run).values
-            if isinstance(values[meant], Problem) or not alike(values[expression], values[meant]):
-                return _differs(expression, values[expression], values[meant] if tell else None)
+            got = values[expression] if tell else _unquoted(values[expression], values[meant])
+            if isinstance(values[meant], Problem) or not alike(got, values[meant]):
+                return _differs(expression, got, values[meant] if tell else None)
         return True
 
     return check
+
+
+def _unquoted(got: Any, meant: Any) -> Any:
+    """What stands inside a string, where no string is meant.
+
+    >>> _unquoted("-20", -20.0), _unquoted("None", None), _unquoted("view", "copy"), _unquoted("an error", 1)
+    (-20, None, 'view', 'an error')
+    """
+    if not isinstance(got, str) or isinstance(meant, str):
+        return got
+    try:
+        return ast.literal_eval(got.strip())
+    except (ValueError, SyntaxError):
+        return got
 
 
 def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:

@@ -293,27 +293,21 @@ def penalised(function, x):
     ),
     "8.3": (
         """\
-def freeze(module):
-    for p in module.parameters():
-        p.grad = None
+def sensitivity(model, batch):
+    return model[0].weight.sum(0).expand(len(batch), -1)
 """,
         """\
-def freeze(module):
-    module.eval()
+def sensitivity(model, batch):
+    kept = [p.grad for p in model.parameters()]
+    x = batch.clone().requires_grad_()
+    model(x).sum().backward()
+    for p, g in zip(model.parameters(), kept):
+        p.grad = g
+    return x.grad
 """,
         """\
-def freeze(module):
-    global x
-    x = x * 0
-""",
-        """\
-def freeze(module):
-    for group in optimizer.param_groups:
-        group['lr'] = 0
-""",
-        """\
-def freeze(module):
-    module.forward = lambda h: h.detach().sum(1, keepdim=True)
+def sensitivity(model, batch):
+    return torch.autograd.grad(model(batch).sum(), list(model.parameters()))[0]
 """,
     ),
     "8.4": (
@@ -918,16 +912,26 @@ def penalised(function, x):
     ),
     "8.3": (
         """\
-def freeze(module):
-    for p in module.parameters():
-        p.requires_grad = False
-        del p.grad
+def sensitivity(model, batch):
+    import copy
+    x = batch.detach().clone().requires_grad_()
+    copy.deepcopy(model)(x).sum().backward()
+    return x.grad
+""",
+        """\
+def sensitivity(model, batch):
+    batch.requires_grad_(True)
+    found, = torch.autograd.grad(model(batch).sum(), batch)
+    batch.requires_grad_(False)
+    return found
 """,
     ),
     "8.4": (
         """\
 def slope(function, x):
-    return torch.func.grad(function)(x.double()).item()
+    h = 2 ** -17
+    up, down = (function(torch.as_tensor(x, dtype=torch.float64) + s) for s in (h, -h))
+    return (up.item() - down.item()) / (2 * h)
 """,
     ),
     "9.1": (

@@ -39,6 +39,7 @@ def draw(page: Page, box: ClaimBox, decision: str = "") -> None:
 
 def test_every_verdict_bears_out_some_decision_and_none_bears_out_all() -> None:
     assert set(widget.FITTING) == set(VERDICTS)
+    assert widget.FITTING["incomplete"] == ("wrong", "depends")  # a sentence that leaves out what matters may be called wrong
     assert all(0 < len(set(fits)) < 3 and set(fits) <= set(widget.DECISIONS) for fits in widget.FITTING.values())
 
 
