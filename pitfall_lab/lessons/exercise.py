@@ -223,7 +223,7 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 
 
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
-    """Check that two expressions are alike, for each seed. Where the answer is not shown, one typed between the quotes of ``"?"`` counts."""
+    """Check that two expressions are alike, for each seed. Where the answer is not shown, text that stands for the answer counts as it."""
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
