@@ -88,7 +88,13 @@ EXERCISES = (
             ),
             Property(
                 T(en="the report is the values cut towards zero", zh="报告是向零截断的值"),
-                true("report == [int(v) for v in x.tolist()] and all(type(v) is int for v in report)"),
+                true(
+                    "report == [int(v) for v in x.tolist()] and all(type(v) is int for v in report)",
+                    T(
+                        en="it is not the list of the whole numbers that are left when fractions are cut off: 2 for 2.9, -2 for -2.9",
+                        zh="它不是去掉小数部分后的整数列表：2.9 得 2，-2.9 得 -2",
+                    ),
+                ),
             ),
         ),
         hints=(
@@ -132,11 +138,18 @@ for p in model.parameters():
             ),
             Property(
                 T(en="the norm before clipping is returned, as a number", zh="返回裁剪前的范数（数值）"),
-                true("isinstance(norm, float) and norm > 0.5"),
+                true(
+                    "isinstance(norm, float) and norm > 0.5",
+                    T(en="it is not a Python float, or it is the norm after clipping", zh="它不是 Python 浮点数，或者是裁剪后的范数"),
+                ),
             ),
             Property(T(en="it is the norm of this loss alone", zh="它只属于这个损失"), as_solved("float(norm)")),
             Property(
-                T(en="no gradient is left", zh="没有留下梯度"), true("all(p.grad is None or not p.grad.any() for p in model.parameters())")
+                T(en="no gradient is left", zh="没有留下梯度"),
+                true(
+                    "all(p.grad is None or not p.grad.any() for p in model.parameters())",
+                    T(en="after the step `.grad` still holds numbers", zh="step 之后 `.grad` 里仍有数值"),
+                ),
             ),
             Property(T(en="each parameter is written once", zh="每个参数只写入一次"), updated_once(None, 1)),
         ),
@@ -177,10 +190,17 @@ k = int(torch.randint(3, ()))
         drive="found = row(f, x, k)",
         properties=(
             Property(T(en="it is that row", zh="正是那一行"), as_solved("found.detach()")),
-            Property(T(en="`x.grad` is untouched", zh="`x.grad` 未被改动"), true("x.grad is None")),
+            Property(
+                T(en="`x.grad` is untouched", zh="`x.grad` 未被改动"),
+                true("x.grad is None", T(en="it is not None afterwards", zh="之后它不是 None")),
+            ),
             Property(
                 T(en="a gradient that was there before is untouched as well", zh="原有的梯度也未被改动"),
-                true("x.grad.tolist() == [1.0] * 4", drive="x.grad = torch.ones(4)\nfound = row(f, x, k)"),
+                true(
+                    "x.grad is not None and x.grad.tolist() == [1.0] * 4",
+                    T(en="ones were in `x.grad` before, and are not there afterwards", zh="之前 `x.grad` 里是 1，之后不是"),
+                    drive="x.grad = torch.ones(4)\nfound = row(f, x, k)",
+                ),
             ),
         ),
         hints=(
