@@ -13,7 +13,9 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
+from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin, values
 from pitfall_lab.trace import Event, T
 
@@ -27,6 +29,7 @@ EXPECTED: dict[str, Form] = {
     "log_softmax": "logits",
     "nll_loss": "log-probabilities",
     "kl_div": "log-probabilities",
+    "ctc_loss": "log-probabilities",
 }
 MADE: dict[str, Form] = {
     "softmax": "probabilities",
@@ -44,6 +47,8 @@ NAMES: dict[Form, T] = {
     "log-probabilities": T(en="logarithms of probabilities", zh="概率的对数"),
     "cut": T(en="scores without anything below 0", zh="没有负数的分数"),
 }
+SCORES = {"linear", "conv1d", "conv2d"}
+"""Layers whose results are plain scores."""
 TINY = 1e-6
 
 
@@ -85,8 +90,10 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
         return None
     if got == "probabilities":
         return Mismatch(event, wanted, got, maker)
+    if maker is not None and maker.name in SCORES and event.name != "kl_div":
+        return Mismatch(event, wanted, "logits", None)
     positive = any(value > TINY for value in values(story, given, event.step))
-    return Mismatch(event, wanted, "logits", maker) if positive and event.name == "nll_loss" else None
+    return Mismatch(event, wanted, "logits", maker) if positive and event.name in ("nll_loss", "ctc_loss") else None
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
@@ -155,7 +162,7 @@ def _evidence(story: Story, found: Mismatch) -> T:
             zh=f"它会再做一次 sigmoid，把任何概率变成 0.5 到 {number(1 / (1 + math.exp(-1)))} 之间的数：不可能预测出 0，"
             f"对标签 0 的完美预测也还要付出 {number(math.log(2))}。",
         )
-    if event.name in ("nll_loss", "kl_div"):
+    if event.name in ("nll_loss", "kl_div", "ctc_loss"):
         result = values(story, event.results[0], event.step)
         seen = len(result) == 1 and math.isfinite(result[0])
         negative = seen and result[0] < 0
@@ -179,7 +186,7 @@ def _fixes(story: Story, found: Mismatch) -> tuple[Fix, ...]:
     program = story.program
     if program.tree is None:
         return ()
-    candidates = [*_other_loss(story, found), *_other_maker(story, found)]
+    candidates = [*_other_loss(story, found), *_other_maker(story, found), *_normalised(story, found)]
     return unique(program.text, candidates)
 
 
@@ -200,6 +207,16 @@ def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
         if isinstance(node, ast.Call) and (new := names.get(call_name(node))) is not None and not node.keywords:
             title = T(en=f"Use the loss for these numbers: `{new}`", zh=f"使用适合这些数的损失：`{new}`")
             yield Fix(title, program.replace((node.func, _renamed(program, node.func, new))), meaning="shape")
+
+
+def _normalised(story: Story, found: Mismatch) -> Iterator[Fix]:
+    """Scores made logarithms of probabilities where they are given to the loss."""
+    given = (
+        written_as(story, found.event, found.event.operands[0].label) if found.event.name == "ctc_loss" and found.got == "logits" else None
+    )
+    if given is not None:
+        new = f"{operand(story.program, given)}.log_softmax(-1)"
+        yield Fix(T(en=f"Take the logarithms: `{new}`", zh=f"取对数：`{new}`"), story.program.replace((given, new)), meaning="shape")
 
 
 def _renamed(program: Program, function: ast.expr, name: str) -> str:
@@ -249,9 +266,12 @@ RULE = Rule(
     what=T(
         en="A program turned its scores into probabilities and gave them to a loss that does this itself, or gave plain scores to a loss "
         "that needs logarithms. It trains, slowly and towards the wrong aim. Give each loss what it works on: "
-        "`cross_entropy` and `binary_cross_entropy_with_logits` raw scores, `nll_loss` and `kl_div` the result of `log_softmax`.",
-        zh="程序先把分数变成概率，再交给自己也会做这一步的损失；或者把原始分数交给需要对数的损失。训练照样进行，但很慢，目标也不对。请给每个损"
-        "失它所需要的：`cross_entropy` 和 `binary_cross_entropy_with_logits` 要原始分数，`nll_loss` 和 `kl_div` 要 `log_softmax` 的结果。",
+        "`cross_entropy` and `binary_cross_entropy_with_logits` raw scores, `nll_loss`, `kl_div` and `ctc_loss` the result of "
+        "`log_softmax`.",
+        zh="程序先把分数变成概率，再交给自己也会做这一步的损失；或者把原始分数交给需要对数的损失。训练照样进行，但很慢，目标也不对。请给"
+        "每个损"
+        "失它所需要的：`cross_entropy` 和 `binary_cross_entropy_with_logits` 要原始分数，`nll_loss`、`kl_div` 和 `ctc_loss` 要 "
+        "`log_softmax` 的结果。",
     ),
     why=T(
         en="All of these take tensors of any numbers, and torch cannot know what they mean. `cross_entropy` is `log_softmax` followed by "

@@ -12,8 +12,10 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
-from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.sequences import name_of_tokens, padded, padding_number, rows_of
+from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
 PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__")
@@ -32,6 +34,16 @@ class Diluted:
     shown: int
 
 
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """``mean`` went over the positions of tokens that ``lookup`` looked up, of which those at ``places`` are padding, ``number``."""
+
+    mean: Event
+    lookup: Event
+    number: int
+    places: list[Index]
+
+
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each mean, on the way to a loss, over errors of which those of padding were made 0."""
     reported = set()
@@ -40,6 +52,11 @@ def find(story: Story) -> Iterator[Finding]:
         if place not in reported and product.error is None and (found := _diluted(story, product)) is not None:
             reported.add(place)
             yield _finding(story, found)
+    for mean in story.calls("mean") if story.backwards() else ():
+        place = story.span(mean.step)
+        if place not in reported and mean.error is None and (pooled := _pooled(story, mean)) is not None:
+            reported.add(place)
+            yield _of_pooled(story, pooled)
 
 
 def _diluted(story: Story, product: Event) -> Diluted | None:
@@ -51,17 +68,41 @@ def _diluted(story: Story, product: Event) -> Diluted | None:
     if sorted(trained) != [False, True]:
         return None
     mask = labels[trained.index(False)]
-    shape, uses = story.shape(mask, product.step) or (), story.uses(product.results[0])
-    mean = next((use for use in uses if use.name == "mean" and use.error is None and len(use.operands) == 1), None)
-    if mean is None or len(shape) != TABLE or min(shape) < TABLE or story.shape(product.results[0], product.step) != shape:
+    shape, own = (story.shape(each, product.step) or () for each in (product.results[0], mask))
+    flat = own[:-1] if len(own) == TABLE + 1 and own[-1] == 1 else own
+    mean = next((use for use in story.uses(product.results[0]) if _is_mean(use, len(shape))), None)
+    if mean is None or len(flat) != TABLE or min(flat) < TABLE or shape[:TABLE] != flat or len(shape) not in (TABLE, len(own)):
         return None
     node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) or {}
     if node.get("ran") is None or _is_counted(story, mask):
         return None
-    known = dict(Elements(story, mask, product.step).known())
+    known = {index[:TABLE]: value for index, value in Elements(story, mask, product.step, answers=True).known()}
     if not _is_padding(known):
         return None
     return Diluted(product, mean, mask, sum(value == 1 for value in known.values()), len(known))
+
+
+def _is_mean(use: Event, count: int) -> bool:
+    """A mean of everything, or, where each position has several features, over the positions."""
+    axis = whole(argument(use, "dim", 1))
+    everything = len(use.operands) == 1
+    return use.name == "mean" and use.error is None and (everything or (count == TABLE + 1 and axis is not None and axis % count == 1))
+
+
+def _pooled(story: Story, mean: Event) -> Pooled | None:
+    """A mean over the positions of looked-up tokens, trained, where some of them are known to be padding."""
+    label = mean.operands[0].label if mean.operands else None
+    shape, axis = story.shape(label, mean.step) or (), whole(argument(mean, "dim", 1))
+    node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) if mean.results else None
+    if axis is None or len(shape) != TABLE + 1 or axis % len(shape) == TABLE or (node or {}).get("ran") is None:
+        return None
+    for lookup in rows_of(story, label, mean.step).lookups:
+        tokens = story.shape(lookup.operands[0].label, lookup.step)
+        number = padding_number(story, lookup) if lookup.name == "embedding" and tokens == shape[:TABLE] else None
+        places = padded(story, lookup.operands[0].label, lookup.step, number, axis % len(shape)) if number is not None else []
+        if number is not None and places:
+            return Pooled(mean, lookup, number, places)
+    return None
 
 
 def _is_counted(story: Story, mask: str) -> bool:
@@ -112,15 +153,83 @@ def _finding(story: Story, found: Diluted) -> Finding:
     )  # fmt: skip
 
 
+def _of_pooled(story: Story, found: Pooled) -> Finding:
+    mean, lookup = found.mean, found.lookup
+    span = story.span(mean.step)
+    here, there, tokens = (
+        at_line(story, span),
+        at_line(story, story.span(lookup.step)),
+        expression(story, lookup.operands[0].label, lookup.step),
+    )
+    place = ", ".join(map(str, found.places[-1]))
+    return RULE.finding(
+        span, mean.step,
+        T(
+            en=f"{capital(here.en)} takes the mean over all positions, those of padding as well: {tokens.en} is {found.number} at "
+            f"[{place}], "
+            "for instance.",
+            zh=f"{here.zh}对所有位置取平均，连填充的位置也算在内：例如 {tokens.zh} 在 [{place}] 处是 {found.number}。",
+        ),
+        T(
+            en=f"{capital(there.en)} looks up tokens of which {found.number} is padding. The mean divides by the length of the table, so "
+            f"a short text "
+            "becomes the smaller, and the more like padding, the longer its neighbours are. Add up the real positions only, and divide by "
+            "their number.",
+            zh=f"{there.zh}查的词里，{found.number} 是填充。平均值除以表的长度，于是旁边的文本越长，短文本的结果就越小、越像填充。请只把"
+            f"真实的"
+            "位置相加，再除以它们的个数。",
+        ),
+        related=[story.related("made", lookup.step, T(en="the tokens are looked up here", zh="在这里查词"))],
+        fixes=_pooled_fixes(story, found),
+        facts=[Fact("padding", found.number, story.by(lookup.step))],
+    )  # fmt: skip
+
+
+def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
+    """A sum of the real positions over their number, in two lines before the mean."""
+    program, mean = story.program, found.mean
+    node = program.at(story.span(mean.step)) if program.tree is not None else None
+    name, statement = name_of_tokens(story, found.lookup, mean), program.statement(node)
+    axis = whole(argument(mean, "dim", 1))
+    if name is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or statement is None:
+        return ()
+    value = written_as(story, mean, mean.operands[0].label)
+    if value is None:
+        return ()
+    mask, kept = _mask_in(story, mean), operand(program, value)
+    if mask is None:
+        mask = f"({name} != {found.number}).unsqueeze(-1)"
+        kept = f"({kept} * {mask})"
+    text = f"{kept}.sum({axis}) / {mask}.sum({axis})"
+    title = T(en="Divide by the number of places that count", zh="除以计入的位置个数")
+    around = program.parents.get(node)
+    alone = (isinstance(around, ast.Assign | ast.Return)) or (isinstance(around, ast.Call) and node in around.args)
+    return unique(program.text, [Fix(title, program.replace((node, text if alone else f"({text})")), meaning="shape")])
+
+
+def _mask_in(story: Story, mean: Event) -> str | None:
+    """The mask that is multiplied with in the mean's own argument."""
+    made = story.event((story.tensor(mean.operands[0].label, mean.step) or {}).get("born"))
+    if made is None or made.name not in PRODUCTS or made.span is None or mean.span is None or made.span.line != mean.span.line:
+        return None
+    masks = [o.label for o in made.operands if o.label is not None and (story.shape(o.label, made.step) or (0,))[-1] == 1]
+    node = written_as(story, made, masks[0]) if len(masks) == 1 else None
+    return operand(story.program, node) if node is not None else None
+
+
 def _fixes(story: Story, found: Diluted) -> tuple[Fix, ...]:
     program = story.program
     node = program.at(story.span(found.mean.step)) if program.tree is not None else None
     mask = written_as(story, found.product, found.mask) if node is not None else None
     if not isinstance(node, ast.Call) or mask is None or not isinstance(node.func, ast.Attribute):
         return ()
-    torch_call = bool(node.args)
-    value = node.args[0] if torch_call else node.func.value
-    text = f"({operand(program, value)}.sum() / {operand(program, mask)}.sum())"
+    value = written_as(story, found.mean, found.mean.operands[0].label)
+    axis = argument(found.mean, "dim", 1) or ""
+    if value is None:
+        return ()
+    features = axis == "" and len(story.shape(found.product.results[0], found.product.step) or ()) > TABLE
+    times = f" / {operand(program, value)}.size(-1)" if features else ""
+    text = f"({operand(program, value)}.sum({axis}) / {operand(program, mask)}.sum({axis}){times})"
     statement = program.parents.get(node)
     alone = isinstance(statement, ast.Assign | ast.Return)
     title = T(en="Divide by the number of places that count", zh="除以计入的位置个数")

@@ -156,7 +156,7 @@ def _counts(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
     there = story.shape(use.label, use.event.step) or ()
     if there[use.axis] < MATRIX:
         return False
-    if name in ("nll_loss", "multinomial", "kl_div"):
+    if name in ("nll_loss", "multinomial", "kl_div", "ctc_loss"):
         return True
     if name in ("sum", "mean"):
         return use.weighted and use.followed == 0

@@ -29,6 +29,8 @@ def find(story: Story) -> Iterator[Finding]:
     for event in story.calls(*CUTTING) if trained else ():
         if event.error is not None or not event.results or not event.operands or event.step > trained[-1].step:
             continue
+        if story.said(event.step) not in ("", *CUTTING):
+            continue  # torch's own: an attention joins its heads so
         shapes = story.shape(event.operands[0].label, event.step), story.shape(event.results[0], event.step)
         before, after = shapes
         turn = _turned(before, after) if before is not None and after is not None else None

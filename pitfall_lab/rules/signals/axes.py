@@ -78,7 +78,7 @@ def _along(event: Event, place: int, count: int) -> int | None:
         return _contracted(event, place)
     if event.name == "nll_loss" and place == 0:
         return 1 if count > 1 else 0
-    if event.name == "multinomial" and place == 0:
+    if event.name in ("multinomial", "ctc_loss") and place == 0:
         return count - 1
     if event.name == "kl_div" and place == 0 and count == 2 and "batchmean" in (argument(event, "reduction") or ""):
         return 1

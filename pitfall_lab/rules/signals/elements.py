@@ -11,14 +11,16 @@ Index = tuple[int, ...]
 
 
 class Elements:
-    """The known values of one tensor at one step."""
+    """The known values of one tensor at one step; with ``answers`` those of bools too, as 0 and 1."""
 
-    def __init__(self, story: Story, label: str | None, step: int) -> None:
+    def __init__(self, story: Story, label: str | None, step: int, *, answers: bool = False) -> None:
         record: Record = story.tensor(label, step) or {}
         self.shape: Index = tuple(record.get("shape") or ())
         self._stride, self._offset = tuple(record.get("stride") or ()), record.get("offset") or 0
         held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
-        self._cells = {place: value for place, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)}
+        self._cells = {
+            place: value for place, value in flat(held) if isinstance(value, int | float) and (answers or not isinstance(value, bool))
+        }
 
     def at(self, index: Index) -> float | None:
         """The value at ``index`` of a result that this tensor was broadcast to."""

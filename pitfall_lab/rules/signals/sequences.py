@@ -1,0 +1,342 @@
+"""Tokens in rows: which tokens the positions of a tensor were made from, and through which attentions, and which target belongs to each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isnan
+
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.signals.axes import ELEMENTWISE, LAYERS, PRODUCTS, VIEWS, dimension
+from pitfall_lab.rules.signals.elements import Elements, Index
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event
+
+CLASSIFIERS = ("cross_entropy", "nll_loss")
+PRODUCTS_OF_MATRICES = {"matmul", "bmm", "mm", "__matmul__", "baddbmm", "einsum"}
+KEEPING = (
+    ELEMENTWISE | PRODUCTS | LAYERS | VIEWS
+    | {"div", "truediv", "__truediv__", "sqrt", "square", "pow", "rms_norm", "batch_norm", "cat", "softmax", "_softmax", "log_softmax",
+       "chunk", "split", "unbind", "view_as", "type", "softplus", "add_", "mul_", "div_", "sub_", "masked_fill_", "relu_", "nan_to_num",
+       "mish", "glu", "narrow", "select", "feature_dropout", "__add__", "__radd__", "__sub__", "__iadd__", "detach_", "multiply", "selu"}
+)  # fmt: skip
+"""Calls of which each row of the result is made from the same row of the operands; of a product of matrices, those of its first operand."""
+SAME_TOKENS = {
+    "contiguous", "clone", "to", "long", "int", "detach", "view", "reshape", "flatten", "t", "T", "mT", "transpose", "permute", "squeeze",
+    "unsqueeze", "cpu", "type", "ravel", "data", "view_as", "type_as",
+}  # fmt: skip
+RECURRENT = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
+PLAIN = {"mul", "div", "truediv", "__truediv__", "__mul__", "__rmul__", "multiply", "float", "dropout", "contiguous", "to", "type"}
+COMPARED = {"eq", "ne", "__eq__", "__ne__", "not_equal"}
+FURTHER = 400
+FEWEST, FEWEST_KINDS = 6, 3
+"""So many tokens, of so many kinds, have to agree before a target counts as the next token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One attention: ``event`` is its softmax, or the whole call; ``weights`` what the values were multiplied with, where that is seen."""
+
+    event: Event
+    product: Event
+    keys: str
+    weights: str | None
+    mask: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the rows of a tensor were made from: the look-ups of tokens, and the attentions that one row sees others by."""
+
+    lookups: tuple[Event, ...]
+    attentions: tuple[Attention, ...]
+
+
+def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
+    """The call that made a tensor, and those that wrote into it up to ``step``."""
+    born = story.event((story.tensor(label, step) or {}).get("born"))
+    if born is not None and born.kind == "call" and label in born.results:
+        yield born
+        yield from (use for use in story.uses(label) if born.step < use.step <= step and label in use.results)
+
+
+def rows_of(story: Story, label: str | None, step: int) -> Rows:
+    """Follow the rows of a tensor back to the tokens of each, through calls that leave rows apart, and past attentions by their queries."""
+    pending, seen = [(label, step)], {label}
+    lookups, attentions = list[Event](), list[Attention]()
+    while pending and len(seen) < FURTHER:
+        here, until = pending.pop(0)
+        for event in makers(story, here, until):
+            follow: list[str | None] = []
+            if event.name in ("embedding", "one_hot"):
+                lookups.append(event)
+            elif event.name == "scaled_dot_product_attention":
+                attentions.append(_fused(event))
+                follow = [event.operands[0].label]
+            elif event.name in PRODUCTS_OF_MATRICES:
+                given = [o.label for o in event.operands if o.label is not None]
+                given = given[1:] if event.name == "baddbmm" else given
+                weighing = _softmax_behind(story, given[0], event.step) if len(given) > 1 else None
+                if weighing is not None:
+                    attentions.append(Attention(weighing, event, given[1], given[0], None))
+                    follow = [weighing.operands[0].label]
+                else:
+                    follow = [given[0]] if given else []
+            elif event.name in RECURRENT:
+                follow = [event.operands[0].label] if here == event.results[0] else []
+            elif event.name in KEEPING:
+                follow = [o.label for o in event.operands]
+            fresh = [each for each in follow if each is not None and each not in seen]
+            seen.update(fresh)
+            pending += [(each, event.step) for each in fresh]
+    return Rows(tuple(lookups), tuple(attentions))
+
+
+def _fused(event: Event) -> Attention:
+    tensors = [o for o in event.operands if o.label is not None]
+    mask = next((o.label for o in event.operands if o.name == "attn_mask"), None)
+    if mask is None and len(event.operands) > 3 and not event.operands[3].name:
+        mask = event.operands[3].label
+    return Attention(event, event, str(tensors[1].label), None, mask)
+
+
+def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
+    """The softmax along the last axis whose result, perhaps with a dropout or a mask, this is."""
+    for _ in range(8):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results or not event.operands or event.operands[0].label is None:
+            return None
+        if event.name in ("softmax", "_softmax"):
+            shape = story.shape(label, event.step) or ()
+            return event if dimension(story, event) == len(shape) - 1 else None
+        if (
+            event.name not in ELEMENTWISE
+            and event.name not in PRODUCTS
+            and event.name not in VIEWS
+            and event.name not in ("nan_to_num", "div")
+        ):
+            return None
+        label, step = event.operands[0].label, event.step
+    return None
+
+
+def comes_from(story: Story, label: str | None, step: int, source: Event) -> bool:
+    """Was a tensor computed, in any way, from the result of ``source``?"""
+    pending, seen = [(label, step)], {label}
+    while pending and len(seen) < FURTHER:
+        here, until = pending.pop(0)
+        for event in makers(story, here, until):
+            if event.step == source.step:
+                return True
+            if event.step > source.step:
+                fresh = [o.label for o in event.operands if o.label is not None and o.label not in seen]
+                seen.update(fresh)
+                pending += [(each, event.step) for each in fresh]
+    return False
+
+
+def attentions(story: Story) -> Iterator[Attention]:
+    """All attentions of a trace, in order."""
+    for event in story.calls(*PRODUCTS_OF_MATRICES, "scaled_dot_product_attention"):
+        if event.error is not None or not event.results:
+            continue
+        if event.name == "scaled_dot_product_attention":
+            yield _fused(event)
+            continue
+        given = [o.label for o in event.operands if o.label is not None]
+        weighing = _softmax_behind(story, given[0], event.step) if len(given) > 1 and event.name != "baddbmm" else None
+        if weighing is not None:
+            yield Attention(weighing, event, given[1], given[0], None)
+
+
+def is_among(story: Story, attention: Attention, length: int) -> bool:
+    """Does it compare the positions of a row of ``length`` tokens with one another?"""
+    if attention.weights is not None:
+        return (story.shape(attention.weights, attention.product.step) or ())[-2:] == (length, length)
+    shapes = [story.shape(o.label, attention.event.step) or () for o in attention.event.operands[:2]]
+    return all(len(shape) > 1 and shape[-2] == length for shape in shapes)
+
+
+def sees_next(story: Story, attention: Attention) -> float | None:
+    """How much weight the first position gives to the second, where that is more than 0; 1 where only the mask is known, and lets it."""
+    if attention.weights is None:
+        return _mask_lets(story, attention)
+    shape = story.shape(attention.weights, attention.product.step) or ()
+    given, made = (
+        Elements(story, attention.weights, attention.product.step),
+        Elements(story, attention.event.results[0], attention.event.step),
+    )
+    first = (0,) * (len(shape) - 1)
+    weight = given.at((*first, 1))
+    row = [made.at((*first, j)) for j in range(shape[-1])]
+    uniform = len({value for value in row if value is not None}) < 2
+    return weight if weight is not None and not isnan(weight) and weight > 1e-6 and not uniform else None
+
+
+def _mask_lets(story: Story, attention: Attention) -> float | None:
+    event = attention.event
+    if any(
+        o.text == "True" and o.name in ("", "is_causal") for o in event.operands
+    ):  # an argument that is None or False is not in the trace
+        return None
+    if attention.mask is None:
+        return 1.0
+    answers = (story.tensor(attention.mask, event.step) or {}).get("dtype") == "bool"
+    count = len(story.shape(event.operands[0].label, event.step) or ())
+    value = Elements(story, attention.mask, event.step, answers=True).at((*(0,) * (count - 1), 1))
+    return 1.0 if value is not None and value > (0 if answers else -1e3) else None
+
+
+def is_unmasked(story: Story, attention: Attention) -> bool:
+    """Has an attention no mask at all, neither in front of its softmax nor behind it, and no order of time?"""
+    if attention.weights is None:
+        return attention.mask is None and _mask_lets(story, attention) is not None
+    plain = PLAIN | VIEWS
+    before = _only(story, attention.event.operands[0].label, attention.event.step, PRODUCTS_OF_MATRICES - {"baddbmm"}, plain)
+    return before and _only(story, attention.weights, attention.product.step, {"softmax", "_softmax"}, plain)
+
+
+def _only(story: Story, label: str | None, step: int, ends: set[str], between: set[str]) -> bool:
+    """Is a tensor made by one of the calls ``ends``, with none but those of ``between``, of one tensor each, after it?"""
+    for _ in range(8):
+        made = list(makers(story, label, step))
+        if len(made) != 1:
+            return False
+        if made[0].name in ends:
+            return True
+        given = [o.label for o in made[0].operands if o.label is not None]
+        if made[0].name not in between or len(given) != 1:
+            return False
+        label, step = given[0], made[0].step
+    return False
+
+
+def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[str, int]]:
+    """A tensor of tokens, and those that it is a copy or a view of, with all their elements."""
+    while label is not None:
+        yield label, step
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results or event.name not in SAME_TOKENS or not event.operands:
+            return
+        label, step = event.operands[0].label, event.step
+
+
+def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | None, int]) -> int | None:
+    """The axis along which the targets are the tokens of one place further on; ``None`` if they are not, as far as is known."""
+    targets, given = list(written_forms(story, *target)), list(written_forms(story, *tokens))
+    for one, at in targets:
+        for other, there in given:
+            axis = _one_further(story.tensor(one, at) or {}, story.tensor(other, there) or {})
+            if axis is not None:
+                return axis
+    pairs = ((one, at, other, there) for one, at in targets for other, there in given)
+    return next((axis for pair in pairs if (axis := _next_by_value(story, *pair)) is not None), None)
+
+
+def _one_further(target: Record, tokens: Record) -> int | None:
+    """The axis, where both are pieces of one memory and the target begins one place later on it."""
+    if target.get("storage") is None or target.get("storage") != tokens.get("storage") or target.get("stride") != tokens.get("stride"):
+        return None
+    there, here = target.get("shape") or [], tokens.get("shape") or []
+    for axis, step in enumerate(tokens.get("stride") or ()):
+        rest = [n for i, n in enumerate(there) if i != axis] == [n for i, n in enumerate(here) if i != axis]
+        further = (target.get("offset") or 0) - (tokens.get("offset") or 0) == step
+        if rest and further and here[axis] > 1 and there[axis] in (here[axis], here[axis] - 1):
+            return axis
+    return None
+
+
+def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) -> int | None:
+    shape, own = story.shape(tokens, there) or (), story.shape(target, at) or ()
+    if len(shape) != len(own) or not shape:
+        return None
+    before, after = Elements(story, tokens, there), Elements(story, target, at)
+    for axis, length in enumerate(shape):
+        if length < 3 or any(a != b for i, (a, b) in enumerate(zip(shape, own, strict=True)) if i != axis):
+            continue
+        pairs = [
+            (value, found)
+            for index, value in before.known()
+            if index[axis] > 0 and (found := after.at((*index[:axis], index[axis] - 1, *index[axis + 1 :]))) is not None and found >= 0
+        ]
+        kinds = {value for value, _ in pairs}
+        if len(pairs) >= FEWEST and len(kinds) >= FEWEST_KINDS and all(value == found for value, found in pairs):
+            return axis
+    return None
+
+
+def padding_number(story: Story, lookup: Event) -> int | None:
+    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what ``pad_sequence`` or a mask of them says."""
+    given = argument(lookup, "padding_idx")
+    if given is not None and whole(given) is not None:
+        return whole(given)
+    tokens = lookup.operands[0].label
+    for label, step in written_forms(story, tokens, lookup.step):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is not None and made.name == "pad_sequence":
+            return _number(argument(made, "padding_value") or "0")
+    record = story.tensor(tokens, lookup.step) or {}
+    for label, other in story.tensors_on(record.get("storage")):
+        if all(other.get(key) == record.get(key) for key in ("offset", "shape", "stride")):
+            masks = (use for use in story.uses(label) if use.name in COMPARED and len(use.operands) == 2 and use.operands[1].label is None)
+            found = [number for use in masks if (number := _number(use.operands[1].text)) is not None]
+            if found:
+                return found[0]
+    return None
+
+
+def _number(text: str) -> int | None:
+    try:
+        return int(float(text)) if float(text) % 1 == 0 else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def padded(story: Story, label: str | None, step: int, number: int, along: int | None = None) -> list[Index]:
+    """The known places of padding in a table of tokens; none where rows, along one axis, are not known to be filled up with it."""
+    known = dict(Elements(story, label, step).known())
+    shape = story.shape(label, step) or ()
+    if len(shape) != 2 or min(shape) < 2:
+        return []
+    places = [index for index, value in known.items() if value == number]
+    if not places or len(places) == len(known):
+        return []
+    filled = [axis for axis in (1, 0) if _fills_up(known, places, axis, shape[axis])]
+    return places if filled and along in (None, filled[0]) else []
+
+
+def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length: int) -> bool:
+    """Is what is known after a place of padding padding too, up to the end of some row; or what is before it, from the beginning?"""
+    number = known[places[0]]
+    for sign, end in ((1, length - 1), (-1, 0)):
+        rows: dict[int, dict[int, float]] = {}
+        for index, value in known.items():
+            rows.setdefault(index[1 - axis], {})[index[axis]] = value
+        runs = [[value == number for _, value in sorted(row.items(), key=lambda pair: sign * pair[0])] for row in rows.values()]
+        ends = any(row.get(end) == number for row in rows.values())
+        if ends and all(run == sorted(run) for run in runs) and any(not all(run) for run in runs):
+            return True
+    return False
+
+
+def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
+    """The name that the looked-up tokens have where ``event`` is called, if that is in the same function."""
+    program = story.program
+    one, other = (program.at(story.span(each.step)) for each in (lookup, event))
+    if one is None or other is None:
+        return None
+    node = written_as(story, lookup, lookup.operands[0].label)
+    if program.function(one) is program.function(other) and isinstance(node, ast.Name):
+        return node.id
+    names = [n.id for n in ast.walk(one) if isinstance(n, ast.Name)] if program.function(one) is program.function(other) else []
+    held = {
+        str(name)
+        for label, _ in written_forms(story, lookup.operands[0].label, lookup.step)
+        for _, each in story.history("tensors", label, "names") for name in each or ()
+    }  # fmt: skip
+    around = program.function(other)
+    if around is not None:
+        names += [a.arg for a in around.args.args]
+    return next((name for name in names if name in held), next(iter(sorted(held)), None) if around is None else None)

@@ -1,0 +1,238 @@
+"""Tokens, padding, attentions and contracts of losses: silent pitfalls in other forms, and right programs that resemble them."""
+
+from __future__ import annotations
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.expected_marks import met, plain
+from tests.rules.test_signals import BINARY, together
+
+TEXT = """
+seq = torch.randint(1, 9, (4, 7))
+emb, head = nn.Embedding(9, 8), nn.Linear(8, 9)
+"""
+SHORT = """
+x = torch.tensor([[3, 4, 5, 6, 2], [3, 4, 0, 0, 0], [7, 1, 2, 0, 0]])
+y = torch.tensor([0, 1, 1])
+emb, net = nn.Embedding(9, 8, padding_idx=0), nn.Linear(8, 2)
+"""
+
+WRONG = {
+    "windows of a text from a loader, heads by hand": """
+text = torch.randint(0, 7, (60,))
+class Windows(Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return text[i:i + 5], text[i + 1:i + 6]
+class Head(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.k, self.q, self.v = nn.Linear(8, width), nn.Linear(8, width), nn.Linear(8, width)
+    def forward(self, x):
+        w = self.q(x) @ self.k(x).transpose(-2, -1) / 2
+        w = F.dropout(w.softmax(dim=-1), 0.1)  # PL430
+        return w @ self.v(x)
+table, heads, last = nn.Embedding(7, 8), nn.ModuleList([Head(4), Head(4)]), nn.Linear(8, 7)
+opt = Adam([*table.parameters(), *heads.parameters(), *last.parameters()])
+for x, y in DataLoader(Windows(), batch_size=4, shuffle=True):
+    h = table(x)
+    h = h + torch.cat([head(h) for head in heads], -1)
+    update(opt, F.cross_entropy(last(h).view(-1, 7), y.view(-1)))
+""",
+    "an encoder without a mask, and logits moved by one": TEXT
+    + """
+enc = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+logits = head(enc(emb(seq)))  # PL430
+F.cross_entropy(logits[:, :-1].transpose(1, 2), seq[:, 1:]).backward()
+""",
+    "a mask that hides what came before": TEXT
+    + """
+layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+hidden = torch.tril(torch.ones(6, 6, dtype=torch.bool), diagonal=-1)
+h = layer(emb(seq[:, :-1]), src_mask=hidden)  # PL430
+F.cross_entropy(head(h).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
+""",
+    "a decoder whose own tokens have no mask, time first": TEXT
+    + """
+dec = nn.TransformerDecoderLayer(8, 2, 16)
+tokens = seq.T
+out = head(dec(emb(tokens[:-1]), torch.randn(5, 4, 8)))  # PL430
+nn.CrossEntropyLoss()(out.view(-1, 9), tokens[1:].reshape(-1)).backward()
+""",
+    "padding among the next words": """
+texts = [torch.randint(1, 9, (n,)) for n in (6, 5, 3)]
+table, rnn, last = nn.Embedding(9, 4, padding_idx=0), nn.LSTM(4, 4, batch_first=True), nn.Linear(4, 9)
+criterion = nn.CrossEntropyLoss()
+batch = nn.utils.rnn.pad_sequence(texts, batch_first=True)
+def step(x, y):
+    h, _ = rnn(table(x))
+    return criterion(last(h).reshape(-1, 9), y.reshape(-1))  # PL928
+step(batch[:, :-1], batch[:, 1:]).backward()
+""",
+    "padding among the tags": SHORT
+    + """
+tags = torch.randint(0, 2, (3, 5)).masked_fill(x == 0, 1)
+F.cross_entropy(net(emb(x)).transpose(1, 2), tags).backward()  # PL928
+""",
+    "an encoder that is not told of the padding, and a mean over it": SHORT
+    + """
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.emb, self.net = emb, net
+        self.enc = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    def forward(self, x):
+        h = self.enc(self.emb(x))  # PL450
+        return self.net(h.mean(dim=1))  # PL910
+F.cross_entropy(Classifier()(x), y).backward()
+""",
+    "scores by hand, without a mask": SHORT
+    + """
+h = emb(x)
+scores = h @ h.transpose(1, 2)
+w = F.softmax(scores / 8 ** 0.5, dim=-1)  # PL450
+kept = (x != 0).unsqueeze(-1)
+F.cross_entropy(net(((w @ h) * kept).sum(1) / kept.sum(1)), y).backward()
+""",
+    "features of padding made 0, then a mean": """
+rnn, net = nn.GRU(5, 6, batch_first=True), nn.Linear(6, 2)
+mask = torch.arange(4)[None] < torch.tensor([4, 2, 1])[:, None]
+h, _ = rnn(torch.randn(3, 4, 5))
+h = h * mask[..., None]
+F.cross_entropy(net(h.mean(1)), torch.tensor([0, 1, 0])).backward()  # PL910
+""",
+    "a ranking whose labels are answers, from a loader": """
+net, criterion = nn.Linear(4, 1), nn.MarginRankingLoss(margin=0.1)
+opt = Adam(net.parameters())
+a, b = torch.randn(40, 4), torch.randn(40, 4)
+better = (a.sum(1) > b.sum(1)).long()
+for one, other, label in DataLoader(TensorDataset(a, b, better), batch_size=20):
+    update(opt, criterion(net(one).squeeze(1), net(other).squeeze(1), label))  # PL930
+""",
+    "a margin with answers for labels": BINARY
+    + """
+net = nn.Linear(3, 1)
+F.soft_margin_loss(net(x).squeeze(1), y).backward()  # PL930
+""",
+    "what a CTC loss is given": """
+rnn, last = nn.LSTM(5, 6), nn.Linear(6, 7)
+t, lengths, sizes = torch.randint(1, 7, (3, 4)), torch.full((3,), 12), torch.full((3,), 4)
+x = last(rnn(torch.randn(12, 3, 5))[0])
+ctc = nn.CTCLoss()
+ctc(x, t, lengths, sizes).backward(retain_graph=True)  # PL901
+p = F.softmax(x, dim=2)
+ctc(p, t, lengths, sizes).backward(retain_graph=True)  # PL901
+over_time = x.log_softmax(0)  # PL408
+ctc(over_time, t, lengths, sizes).backward()
+""",
+    "a deviation for a variance, and softplus for a logarithm": """
+net, positive = nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 1), nn.Softplus())
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+mean, log_variance = net(x).chunk(2, -1)
+deviation = torch.exp(log_variance / 2)
+nn.GaussianNLLLoss()(mean, y, deviation).backward()  # PL932
+nn.PoissonNLLLoss()(positive(x), y.abs().round()).backward()  # PL932
+""",
+}
+
+RIGHT = {
+    "targets that are signs, and losses of probabilities": BINARY
+    + """
+net = nn.Linear(3, 1)
+z = net(x).squeeze(1)
+loss = F.soft_margin_loss(z, 2 * y - 1) + F.margin_ranking_loss(z, torch.zeros(10), torch.ones(10))
+loss = loss + F.cosine_embedding_loss(net(x), net(x), torch.where(y > 0, 1, -1)) + F.multilabel_soft_margin_loss(z[:, None], y[:, None])
+loss.backward()
+""",
+    "logarithms of probabilities in three forms": """
+net = nn.Linear(5, 7)
+x = net(torch.randn(3, 12, 5))
+rest = torch.randint(1, 7, (3, 4)), torch.full((3,), 12), torch.full((3,), 4)
+loss = F.ctc_loss(x.log_softmax(2).permute(1, 0, 2), *rest) + F.ctc_loss(x.softmax(2).log().transpose(0, 1), *rest)
+(loss + F.ctc_loss((x - x.logsumexp(-1, keepdim=True)).transpose(0, 1), *rest)).backward()
+""",
+    "rates, logarithms and variances where they belong": """
+net, y = nn.Linear(3, 2), torch.randn(8, 1)
+a, b = net(torch.randn(8, 3)).chunk(2, -1)
+loss = F.gaussian_nll_loss(a, y, b.exp()) + F.gaussian_nll_loss(a, y, F.softplus(b) + 1e-3)
+loss = loss + F.gaussian_nll_loss(a, y, (0.5 * b).exp() ** 2)
+(loss + F.poisson_nll_loss(a, y.abs()) + F.poisson_nll_loss(b.exp(), y.abs(), log_input=False)).backward()
+""",
+    "masks of time in every form": TEXT
+    + """
+layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+h = layer(emb(seq[:, :-1]), src_mask=nn.Transformer.generate_square_subsequent_mask(6), is_causal=True)
+h = h + F.scaled_dot_product_attention(h, h, h, None, 0.0, True)
+h = h + F.scaled_dot_product_attention(h, h, h, attn_mask=torch.ones(6, 6).tril().bool())
+h = h + (h @ h.mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -1e9).softmax(-1) @ h
+F.cross_entropy(head(h).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
+""",
+    "an encoder of the whole text, for a decoder with a mask": TEXT
+    + """
+model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+out = model(emb(seq), emb(seq[:, :-1]), tgt_mask=model.generate_square_subsequent_mask(6))
+F.cross_entropy(head(out).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
+""",
+    "the last position only, tags, and words that were hidden": TEXT
+    + """
+mha = nn.MultiheadAttention(8, 2, batch_first=True)
+def attend(h):
+    return h + mha(h, h, h)[0]
+F.cross_entropy(head(attend(emb(seq[:, :-1])))[:, -1], seq[:, -1]).backward()
+F.cross_entropy(head(attend(emb(seq))).transpose(1, 2), torch.randint(0, 9, (4, 7))).backward()
+hidden = torch.arange(7) % 3 == 0
+F.cross_entropy(head(attend(emb(seq.masked_fill(hidden, 0)))).transpose(1, 2), seq.masked_fill(~hidden, -100)).backward()
+""",
+    "padding on the left, with both masks": TEXT
+    + """
+seq[:, :2] = 0
+h = emb(seq[:, :-1])
+scores = (h @ h.mT).masked_fill(torch.ones(6, 6).triu(1).bool(), -1e9).masked_fill((seq[:, :-1] == 0)[:, None], -1e9)
+F.cross_entropy(head(scores.softmax(-1) @ h).reshape(-1, 9), seq[:, 1:].reshape(-1), ignore_index=0).backward()
+""",
+    "padding left out in every form": SHORT
+    + """
+layer, real = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), x != 0
+tags = torch.randint(0, 2, (3, 5))
+h = layer(emb(x), src_key_padding_mask=~real)
+h = F.scaled_dot_product_attention(h, h, h, attn_mask=real[:, None])
+h = (h @ h.mT).masked_fill(~real[:, None], float("-inf")).softmax(-1) @ h
+h = (h @ h.mT + (~real[:, None]).float() * -1e9).softmax(-1) @ h
+loss = F.cross_entropy(net((h * real[..., None]).sum(1) / real.sum(1, keepdim=True)), y)
+loss = loss + F.cross_entropy(net(h).transpose(1, 2), tags.masked_fill(~real, -100)) + F.cross_entropy(net(h)[real], tags[real])
+each = F.cross_entropy(net(h).transpose(1, 2), tags, reduction="none")
+(loss + (each * real).sum() / real.sum()).backward()
+""",
+    "padding packed, or behind all that is predicted; means over other axes": SHORT
+    + """
+rnn, last = nn.GRU(8, 8, batch_first=True), nn.Linear(8, 9)
+order = torch.tensor([0, 2, 1])
+_, h = rnn(nn.utils.rnn.pack_padded_sequence(emb(x[order]), (x[order] != 0).sum(1), batch_first=True))
+loss = F.cross_entropy(net(h[-1]), y[order])
+h = emb(x[:, :-1])
+h = h + F.scaled_dot_product_attention(h, h, h, is_causal=True)
+loss = loss + F.cross_entropy(last(h).flatten(0, 1), x[:, 1:].flatten(), ignore_index=0)
+(loss + emb(x).mean(0).square().sum() + emb(x).mean(-1).square().sum()).backward()
+""",
+    "tables without padding": """
+words = torch.randint(0, 9, (3, 4))
+table, net = nn.Embedding(9, 8), nn.Linear(8, 2)
+h = table(words)
+h = (h @ h.mT).softmax(-1) @ h
+(F.cross_entropy(net(h.mean(1)), torch.tensor([0, 1, 1])) + F.cross_entropy(net(h).transpose(1, 2), words % 2)).backward()
+""",
+}
+
+
+def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
+    program = together(WRONG)
+    trace = shop.trace(Subject(plain(program), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert met([f for f in find(trace) if f.severity != "info"], program) == ""
+
+
+def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
+    trace = shop.trace(Subject(together(RIGHT), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
