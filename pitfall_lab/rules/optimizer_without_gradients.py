@@ -56,9 +56,18 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
     began = {operand.label for operand in found[0].operands}  # a loss that was made to require grad has a rule of its own
     filled = (label for label, moments in lives(story).items() if any(m.kind == "added" and m.step == found[0].step for m in moments))
     others = tuple(label for label in filled if label not in began)
-    if not others or any(each.new in others for each in replaced(story)) or _is_cut(story, updates):
-        return None  # parameters that took the place of the old ones, and a loss without a path, have rules of their own
+    renewed = {each.new for each in replaced(story)} | set(_copies(story))
+    if not others or renewed & set(others) or _is_cut(story, updates):
+        return None  # parameters that took the place of the old ones, copied results and a loss without a path have rules of their own
     return Idle(tuple(updates), tuple(free), found[0], others)
+
+
+def _copies(story: Story) -> Iterator[str]:
+    """What ``torch.tensor(result, requires_grad=True)`` made of results that have a graph."""
+    for event in story.calls("tensor"):
+        source = event.operands[0].label if event.operands and event.results else None
+        if source is not None and (story.tensor(source, event.step) or {}).get("requires_grad"):
+            yield event.results[0]
 
 
 def _is_cut(story: Story, updates: list[OptimizerStep]) -> bool:
