@@ -63,6 +63,9 @@ def _quantity(story: Story, event: Event) -> Event | None:
             continue
         if later.name in INDEXING and any(o.label in reached for o in later.operands[1:]):
             return None
+        base = later.operands[1] if later.name == "__rpow__" else later.operands[0]
+        if "pow" in later.name and base.label not in reached:
+            return None  # the exponent of a rate that falls in stairs
         if any(str((story.tensor(r, later.step) or {}).get("dtype")).startswith(("float", "bfloat")) for r in later.results):
             found = found or later
         elif later.name in SAME_NUMBERS:

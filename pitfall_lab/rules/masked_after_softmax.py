@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
+from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
@@ -24,6 +26,7 @@ ONWARD = {"matmul", "__matmul__", "bmm", "mm", "einsum", "mul", "__mul__", "__rm
 """What may be done with the shares: any division or norm could make them add up to 1 again."""
 CHANCE = ("rand", "bernoulli", "dropout", "uniform", "normal")
 HOPS = 60
+NEAR = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def _lost(story: Story, softmax: Event, axis: int, mask: Event) -> Lost | None:
     uses = [use for use in uses_of_axis(story, mask.results[0], axis, mask.step) if use.axis == use.followed]
     taken = next((use for use in uses if use.event.name in ONWARD and (use.event.name != "sum" or use.weighted)), None)
     plain = any(use.event.name == "sum" and not use.weighted for use in uses)  # the divisor of a mean
-    return Lost(softmax, mask, label, taken) if taken is not None and not plain and _masks_something(story, mask, label) else None
+    harmful = taken is not None and not plain and _masks_something(story, mask, label) and not _adds_up(story, mask, axis)
+    return Lost(softmax, mask, label, taken) if taken is not None and harmful else None
 
 
 def _mask(event: Event, shares: str) -> str | None:
@@ -100,6 +104,16 @@ def _is_given(story: Story, label: str, softmax: Event) -> bool:
         seen.update(new)
         pending += new
     return True
+
+
+def _adds_up(story: Story, mask: Event, axis: int) -> bool:
+    """Do the shares of each row add up to 1, or to 0 where all of it is masked? Then the scores were masked before the softmax too."""
+    rows: dict[Index, list[float]] = defaultdict(list)
+    elements = Elements(story, mask.results[0], mask.step)
+    for index, value in elements.known():
+        rows[index[:axis] + index[axis + 1 :]].append(value)
+    totals = [sum(row) for row in rows.values() if len(row) == elements.shape[axis]]
+    return bool(totals) and all(min(abs(total), abs(total - 1)) < NEAR for total in totals)
 
 
 def _masks_something(story: Story, event: Event, label: str) -> bool:

@@ -23,7 +23,7 @@ class Met:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``[Layer()] * n`` whose one layer was used again, and each ``[tensor()] * n`` whose tensor was written."""
+    """One finding for each ``[Layer()] * n`` whose layer was used again, and each ``[tensor()] * n`` or ``fromkeys`` that was written."""
     for node in story.program.nodes:
         parts = _multiplied(node)
         if parts is None:
@@ -35,7 +35,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
-    """The call inside the list, and the number, in ``[call(…)] * n``."""
+    """The call inside the list, and the number, in ``[call(…)] * n``; the call and the keys in ``dict.fromkeys(keys, call(…))``."""
+    if isinstance(node, ast.Call) and call_name(node) == "fromkeys" and len(node.args) == 2 and isinstance(node.args[1], ast.Call):
+        return node.args[1], node.args[0]
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
         return None
     for items, count in ((node.left, node.right), (node.right, node.left)):
@@ -79,22 +81,30 @@ def _finding(story: Story, node: ast.AST, inner: ast.Call, count: ast.expr, met:
     harm = T(
         en="all of them have the same weights, and their gradients go into the same place", zh="它们的权重都相同，梯度也流到同一处"
     ) if module else T(en="a change of one entry is a change of all", zh="改变一项就是改变所有各项")  # fmt: skip
-    new = f"[{code} for _ in range({number})]"
-    title = T(en=f"Make {number} of them: `{new}`", zh=f"分别创建 {number} 个：`{new}`")
+    keys = isinstance(node, ast.Call)
+    new = f"{{key: {code} for key in {number}}}" if keys else f"[{code} for _ in range({number})]"
+    title = T(en=f"Make one for each key: `{new}`", zh=f"为每个键各创建一个：`{new}`") if keys else T(
+        en=f"Make {number} of them: `{new}`", zh=f"分别创建 {number} 个：`{new}`"
+    )  # fmt: skip
+    place = T(en="puts it under every key of the dictionary", zh="把它放到字典的每个键下") if keys else T(
+        en=f"puts it into the list {number} times", zh=f"把它放进列表 {number} 次"
+    )  # fmt: skip
+    copies = T(
+        en="`fromkeys` puts the same object under every key" if keys else "Multiplying a list repeats its references and copies nothing",
+        zh="`fromkeys` 把同一个对象放到每个键下" if keys else "列表乘以一个数，重复的是引用，什么也没有复制",
+    )
     role: Role = "used" if module else "changed"
     verb = T(en="used", zh="使用") if module else T(en="changed", zh="修改")
     again = T(en=f"and {verb.en} again here", zh=f"又在这里被{verb.zh}")
     return RULE.finding(
         span, step,
         T(
-            en=f"{capital(here.en)} makes one {what.en} and puts it into the list {number} times: {harm.en}.",
-            zh=f"{here.zh}只创建了一个{what.zh}，却把它放进列表 {number} 次：{harm.zh}。",
+            en=f"{capital(here.en)} makes one {what.en} and {place.en}: {harm.en}.",
+            zh=f"{here.zh}只创建了一个{what.zh}，却{place.zh}：{harm.zh}。",
         ),
         T(
-            en=f"`{code}` is called once. Multiplying a list repeats its references and copies nothing, so every entry is the same "
-            "object. A comprehension calls it anew for each entry.",
-            zh=f"`{code}` 只被调用一次。列表乘以一个数，重复的是引用，什么也没有复制，所以每一项都是同一个对象。列表推导式则会为每一项重新"
-            "调用。",
+            en=f"`{code}` is called once. {copies.en}, so every entry is the same object. A comprehension calls it anew for each entry.",
+            zh=f"`{code}` 只被调用一次。{copies.zh}，所以每一项都是同一个对象。推导式则会为每一项重新调用。",
         ),
         related=[
             Related("made", span, step, T(en=f"the only {what.en} is made here", zh=f"唯一的{what.zh}在这里创建")),

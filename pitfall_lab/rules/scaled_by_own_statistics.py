@@ -45,7 +45,8 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that scales data by its own statistics, which a network trained with other ones is then measured with."""
     scaled = [found for event in story.calls("div", "div_") if (found := _scaled(story, event)) is not None]
     if len(scaled) > 1 and story.trace.optimizer_steps:
-        learned, measured = defaultdict(list), defaultdict(list)
+        learned: dict[str, list[tuple[Scaled, Event]]] = defaultdict(list)
+        measured: dict[str, list[tuple[Scaled, Event]]] = defaultdict(list)
         for each in scaled:
             for weight, trained, event in _uses(story, each):
                 (learned if trained else measured)[weight].append((each, event))
@@ -84,7 +85,7 @@ def _maker(story: Story, label: str | None, step: int) -> Event | None:
 
 def _statistics(story: Story, label: str | None, step: int, data: str | None) -> list[Event]:
     """The calls that computed a tensor from ``data``, if all of them are statistics over its rows."""
-    found, pending = [], [(label, step)]
+    found, pending = list[Event](), [(label, step)]
     for _ in range(UPWARD):
         if not pending:
             return found

@@ -136,8 +136,10 @@ def _finding(story: Story, found: Noisy) -> Finding:
 
 def _fixes(story: Story, statement: ast.stmt | None) -> tuple[Fix, ...]:
     """``teacher.eval()`` before the loop; before the call where the network is an attribute of another one."""
-    program, fixes = story.program, []
-    for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and is_name(n.func)) if statement is not None else ():
+    program, fixes = story.program, list[Fix]()
+    if statement is None:
+        return ()
+    for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and is_name(n.func)):
         name = program.segment(call.func)
         if name.split(".", maxsplit=1)[0] in ("torch", "nn", "F", "print", "len", "range"):
             continue

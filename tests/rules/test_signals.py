@@ -129,6 +129,45 @@ agent = Agent()
 for _ in range(3):
     agent.learn()
 """,
+    "an action for each state with one noise": DATA
+    + """
+class Policy(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mean, self.log_std = nn.Linear(3, 1), nn.Parameter(torch.zeros(1))
+    def forward(self, states):
+        mean = self.mean(states)
+        return mean + self.log_std.exp() * torch.randn(1)  # PL942
+class Vae(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enc, self.dec = nn.Linear(3, 4), nn.Linear(2, 3)
+    def forward(self, x):
+        mean, log_var = self.enc(x).chunk(2, dim=-1)
+        eps = torch.randn(1, 2)  # PL942
+        return self.dec(eps.mul((log_var / 2).exp()).add(mean))
+for net, goal in ((Vae(), x), (Policy(), y)):
+    opt = Adam(net.parameters())
+    for _ in range(3):
+        update(opt, F.mse_loss(net(x), goal))
+""",
+    "counts of one object with two names, under keys, and as a default": """
+class Meter:
+    def __init__(self):
+        self.hits = self.seen = torch.zeros(3)  # PL730
+    def add(self, k, ok):
+        self.seen[k] += 1
+        self.hits[k] += ok
+meter = Meter()
+sums = dict.fromkeys(("a", "b"), torch.zeros(2))  # PL704
+def kept(x, state=torch.zeros(2)):  # PL728
+    state.mul_(0.5).add_(x)
+    return state
+for number, key in enumerate(("a", "b")):
+    meter.add(number, number)
+    sums[key] += number + 1
+    print(kept(torch.ones(2)))
+""",
     "a matrix of a plain tensor behind a layer": DATA
     + """
 class Head(nn.Module):
