@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.ops.operands import MORE, OPERANDS, WAVES
 
-DIGITS, HIGHEST = 8, 1023
+DIGITS, HIGHEST = 14, 1023
 MOST_ELEMENTS, MOST_DIMENSIONS, MOST_STATEMENTS = 200, 5, 60
 IMPORTS = (
     ("copy.", "import copy"),
@@ -292,11 +292,24 @@ def dim(w: Writer, t: torch.Tensor) -> str:
     )
 
 
+def place(w: Writer, size: int) -> str:
+    """A place in a dimension of this size, counted from the front or the end; now and then one behind it."""
+    return str(w.digit(max(size, 1)) - size * w.chance(25) + size * w.chance(3))
+
+
+def part(w: Writer, size: int) -> str:
+    """A slice of a dimension of this size, often with a step."""
+    first, last = ("" if w.chance(40) else place(w, size + 1) for _ in range(2))
+    return f"{first}:{last}" + (f":{1 + w.digit(4)}" if w.chance(60) else "")
+
+
 def index(w: Writer, name: str) -> str:
     """What may stand in brackets behind ``name``."""
     t = w.names[name]
     if not isinstance(t, torch.Tensor):
         return "0"
+    if t.ndim and w.chance(35):
+        return ", ".join(w.one_of(part, part, place, lambda *_: "None")(w, size) for size in t.shape[: 1 + w.digit(t.ndim)])
     general = ["...", "None", ":", "..., None", f"{name} > 0", "[0]", "torch.tensor([0])", "torch.tensor(0)", f"{name} > 5", "True"]
     if t.ndim == 0:
         return str(w.one_of("...", "None", f"{name} > 0", "True", "0"))
@@ -376,9 +389,9 @@ def create(w: Writer) -> None:
 
 
 VIEWS = (
-    "{x}[{i}]", "{x}[{i}]", "{x}[{i}]", "{x}.t()", "{x}.view(-1)", "{x}.reshape(-1)", "{x}[None]", "{x}.expand(2, *{x}.shape)", "{x}.detach()", "{x}.data", "{x}.flatten()", "{x}.T", "{x}.mT",
-    "{x}.unbind({d})[0]", "{x}.split(1, {d})[0]", "{x}.chunk(2, {d})[-1]", "{x}.squeeze()", "{x}.squeeze({d})", "{x}.unsqueeze({d})", "{x}.transpose(0, {d})", "{x}.narrow({d}, 0, 1)", "{x}.select({d}, 0)",
-    "{x}.unfold(0, 2, 1)", "{x}.diagonal()", "{x}.as_strided((2,), (1,))", "{x}.as_strided((2, 2), (1, 1))", "{x}.permute(*reversed(range({x}.ndim)))", "{x}.view({x}.shape)", "{x}.expand({x}.shape)", "{x}.view_as({y})",
+    *["{x}[{i}]"] * 9, "{x}.t()", "{x}.view(-1)", "{x}.reshape(-1)", "{x}[None]", "{x}.expand(2, *{x}.shape)", "{x}.detach()", "{x}.data", "{x}.flatten()", "{x}.T", "{x}.mT",
+    "{x}.unbind({d})[-1]", "{x}.split(1, {d})[0]", "{x}.chunk(2, {d})[-1]", "{x}.squeeze()", "{x}.squeeze({d})", "{x}.unsqueeze({d})", "{x}.transpose(0, {d})", "{x}.narrow({d}, {p}, 1)", "{x}.select({d}, {p})",
+    "{x}.unfold({d}, 2, {s})", "{x}.diagonal({p})", "{x}.as_strided((2,), (2,))", "{x}.as_strided((2, 2), (1, 1), 0)", "{x}.permute(*reversed(range({x}.ndim)))", "{x}.view({x}.shape)", "{x}.expand({x}.shape)", "{x}.view_as({y})",
     "{x}.expand_as({y})", "{x}.swapaxes(0, {d})", "{x}.movedim(0, {d})", "{x}.reshape({x}.shape[::-1])", "{x}.view(1, -1)", "{x}.view(-1, 1).expand(-1, 3)", "{x}.expand(3, *{x}.shape)", "torch.broadcast_to({x}, (2, *{x}.shape))", "list({x})[0]",
     "{x}[:1].expand(3, *{x}.shape[1:])", "{x}.tensor_split(2, {d})[0]", "next(iter({x}))", "{x}.contiguous()", "{x}.unflatten({d}, (1, -1))", "{x}.real", "{x}.ravel()", "{x}.hsplit(1)[0]", "{x}.adjoint()",
 )  # fmt: skip
@@ -388,7 +401,7 @@ PURE = (
     "{x}.mean({d})", "{x}.mean()", "{x}.sum({d}, keepdim=True)", "{x}.max()", "{x}.max({d})[0]", "{x}.min({d}).values", "{x}.clone()", "{x} @ {y}", "{x}.clamp(-1, 1)", "{x}.clamp(min={y})", "torch.cat([{x}, {y}])",
     "torch.cat([{x}, {x}], {d})", "torch.stack([{x}, {y}])", "torch.where({x} > 0, {x}, {y})", "{x}.softmax({d})", "F.mse_loss({x}, {y})", "{x}.abs()", "{x}.double()", "{x}.half()", "{x}.long()", "{x}.to(torch.float64)",
     "{x}.masked_fill({x} > 0, 0.5)", "{x}.cumsum({d})", "torch.maximum({x}, {y})", "{x}.norm()", "F.leaky_relu({x})", "{x}.t() @ {x}", "{x}.log_softmax({d})", "{x}.std()", "{x}.var({d})", "{x}.prod()", "{x}.sqrt()",
-    "{x}.argmax()", "{x} > {y}", "{x} == {y}", "{x}.sort({d})[0]", "{x}.flip(0)", "{x}.roll(1)", "{x}.repeat(2, 1)", "{x}.index_select({d}, torch.tensor([0]))", "{x}.gather({d}, torch.zeros_like({x}, dtype=torch.long))",
+    "{x}.argmax()", "{x} > {y}", "{x} == {y}", "{x}.sort({d})[0]", "{x}.flip(0)", "{x}.roll(1)", "{x}.repeat(2, 1)", "{x}.index_select({d}, torch.tensor([{p}]))", "{x}.gather({d}, torch.zeros_like({x}, dtype=torch.long))",
     "torch.outer({x}, {y})", "{x}.tril()", "F.gelu({x})", "F.elu({x})", "{x}.logsumexp({d})", "{x}.float()", "{x} // 2", "{x} % 2", "-{x}", "{x} / {k}", "{x} + {k}", "{x}.bool()", "{x}.any()", "~({x} > 0)",
     "torch.dot({x}, {y})", "torch.matmul({x}, {x})", "{x}.amax({d})", "{x}.median()", "{x}.log()", "{x}.pow({y})", "{x}.topk(1)[0]", "F.layer_norm({x}, {x}.shape[-1:])", "F.normalize({x}, dim={d})", "{x}.type_as({y})",
     "F.l1_loss({x}, {y})", "F.smooth_l1_loss({x}, {y})", "F.binary_cross_entropy_with_logits({x}, ({y} > 0).float())", "F.cross_entropy({x}, torch.zeros({x}.shape[0], dtype=torch.long))", "{x}.lerp({y}, 0.5)",
@@ -396,10 +409,10 @@ PURE = (
 )  # fmt: skip
 WRITES = (
     "{x}.add_({y})", "{x}.mul_(2)", "{x}.mul_({y})", "{x}.exp_()", "{x}.sigmoid_()", "{x}.relu_()", "{x}.zero_()", "{x}.fill_(0.5)", "{x}.copy_({y})", "{x}.sub_({y}, alpha=2)", "{x}.tanh_()", "{x}.clamp_(-1, 1)",
-    "{x}[{i}] = {k}", "{x}[{i}] = {k}", "{x}[{i}] = {y}", "{x}[{i}] = {y}", "{x}[{i}] += 1", "{x}[{i}] *= {k}", "{x}.div_({y})", "{x} += {y}", "{x} *= {k}", "{x} -= {y}", "{x} /= {k}", "{x} += {k}", "{x} **= 2",
+    *["{x}[{i}] = {k}", "{x}[{i}] = {y}"] * 4, *["{x}[{i}] += {k}", "{x}[{i}] *= {y}"] * 2, "{x}.div_({y})", "{x} += {y}", "{x} *= {k}", "{x} -= {y}", "{x} /= {k}", "{x} += {k}", "{x} **= 2",
     "{x}.detach_()", "{x}.masked_fill_({x} > 1, 0.5)", "{x}.pow_(2)", "{x}.t_()", "{x}.squeeze_()", "{x}.unsqueeze_({d})", "{x}.sqrt_()", "{x}.sin_()", "{x}.abs_()", "{x}.neg_()", "{x}.lerp_({y}, 0.5)", "{x}.log_()",
-    "{x}.view(-1).add_({k})", "{x}.view(-1)[0] = {k}", "{x}.detach().mul_({k})", "{x}.index_fill_({d}, torch.tensor([0]), 1.5)", "{x}.index_add_({d}, torch.tensor([0]), {x}.narrow({d}, 0, 1))", "{x}.transpose(0, {d}).add_({y})",
-    "{x}.scatter_({d}, torch.zeros_like({x}, dtype=torch.long), 0.5)", "{x}.index_put_((torch.tensor([0]),), torch.tensor(2.0))", "F.relu({x}, inplace=True)", "{x}.addcmul_({y}, {y})", "{x}.fill_({y}.sum())", "{x}.copy_({x})",
+    "{x}.view(-1).add_({k})", "{x}.view(-1)[0] = {k}", "{x}.detach().mul_({k})", "{x}.index_fill_({d}, torch.tensor([{p}]), 1.5)", "{x}.index_add_({d}, torch.tensor([{p}]), {x}.narrow({d}, 0, 1))", "{x}.transpose(0, {d}).add_({y})",
+    "{x}.scatter_({d}, torch.zeros_like({x}, dtype=torch.long), 0.5)", "{x}.index_put_((torch.tensor([{p}]),), torch.tensor(2.0))", "F.relu({x}, inplace=True)", "{x}.addcmul_({y}, {y})", "{x}.fill_({y}.sum())", "{x}.copy_({x})",
     "torch.add({x}, {y}, out={x})", "torch.mul({y}, 2, out={x})", "torch.exp({y}, out={x})", "{x}.requires_grad_({b})", "{x}.requires_grad = {b}", "torch._foreach_mul_([{x}, {y}], 2)", "{x}.mul_({x}.sum())",
     "{x}.div_({x}.norm())", "{x}.transpose_(0, {d})", "{x}.resize_({x}.shape)", "{x}.random_(0, 3)", "torch.autograd.graph.increment_version({x})", "{x}.masked_scatter_({x} > 0, {y})", "{x}.sub_({y})", "{x}.mul_({y}.detach())",
 )  # fmt: skip
@@ -448,16 +461,19 @@ MODES = (
     "torch.autograd.set_grad_enabled(False)",
     "torch.autograd.detect_anomaly()",
 )
-PLACES = re.compile(r"\{([xyikdb])\}")
+PLACES = re.compile(r"\{([xyikdpsb])\}")
 
 
 def filled(w: Writer, template: str, x: str | None = None) -> str:
-    """A template with its places filled: ``x``, ``y`` tensors, ``i`` an index, ``k`` a number, ``d`` a dimension, ``b`` a flag."""
+    """A template with its places filled: ``x``, ``y`` tensors, ``i`` an index, ``k`` a number, ``d`` a dimension, ``p`` a place in the one before (or the first),
+    ``s`` a step, ``b`` a flag."""
     first = x or w.floating()
     second = w.partner(first) if "{y}" in template else ""
+    along = 0
 
-    def fill(place: re.Match[str]) -> str:
-        what = place[1]
+    def fill(found: re.Match[str]) -> str:
+        nonlocal along
+        what = found[1]
         if what == "x":
             return first
         if what == "y":
@@ -465,7 +481,13 @@ def filled(w: Writer, template: str, x: str | None = None) -> str:
         if what == "i":
             return index(w, first)
         if what == "d":
-            return dim(w, w.names[first])
+            along = int(dim(w, w.names[first]))
+            return str(along)
+        if what == "p":
+            sizes = w.names[first].shape
+            return place(w, sizes[along] if -len(sizes) <= along < len(sizes) else 1)
+        if what == "s":
+            return str(1 + w.digit(3))
         return number(w) if what == "k" else str(w.one_of("True", "False"))
 
     return PLACES.sub(fill, template)
