@@ -92,7 +92,8 @@ def recorded(python: str, path: str | None, before: str = "") -> dict:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory):
-    with warmed(tmp_path_factory.mktemp("warm")) as command:
+    # The layers that read torch's names are imported anew in each process; what is below them is there.
+    with warmed(tmp_path_factory.mktemp("warm"), ("pitfall_lab.shadow.ops", "pitfall_lab.trace")) as command:
         yield command
 
 
