@@ -70,7 +70,7 @@ KINDS = tuple(_SAID)
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What holds behind ``line``: the answer ``value`` to a question ``about`` names."""
+    """What is true after ``line`` has run: ``about`` is a kind of fact and the names it is about, ``value`` what was found."""
 
     line: int
     about: About
@@ -87,7 +87,7 @@ class Fact:
 
 @dataclass(slots=True)
 class _Look:
-    """Looks at a world behind each statement. ``arrived`` are the gradients that reached each leaf, in their order."""
+    """Collects facts after each statement of a run. ``arrived`` are the gradients that reached each leaf, in order."""
 
     states: list[tuple[int, State]] = field(default_factory=list)
     arrived: dict[str, list[list[float]]] = field(default_factory=dict)

@@ -51,7 +51,7 @@ def limits() -> list[T]:
 
 
 def notes() -> list[Note]:
-    """The same as notes of a trace."""
+    """The sentences of :func:`limits` as notes of a trace."""
     return [Note("limit", text.en, text.zh) for text in limits()]
 
 

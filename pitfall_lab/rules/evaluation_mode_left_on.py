@@ -44,7 +44,7 @@ def _updated(story: Story, each: Pass, backward: Event) -> bool:
 
 
 def _never_meant(story: Story, modes: Modes, each: Pass) -> bool:
-    """Was the layer off from the beginning, without a reason that the trace shows: statistics that come from other data?"""
+    """Was the layer never in training mode, and are its statistics those of a new layer, so that no other data explain the mode?"""
     if any(other.active for other in modes.passes if other.layer == each.layer):
         return False
     if each.kind == "dropout":

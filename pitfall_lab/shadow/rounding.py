@@ -42,7 +42,7 @@ class Rounding:
         self._results: dict[int, list[Sequence[Any]]] = {}
 
     def knows(self, storage: Storage) -> bool:
-        """Whether the storage holds a gradient of this backward."""
+        """Whether this backward has written a gradient into the storage."""
         return any(tensor.storage is storage for tensor, _ in self._made)
 
     def allowed(self, storage: Storage) -> np.ndarray:

@@ -114,7 +114,7 @@ def _telling(trace: Trace) -> list[int]:
 
 
 def _homes(trace: Trace) -> dict[str, str]:
-    """Each tensor's storage (the last one, if it had several)."""
+    """The storage of each tensor; of a tensor that was moved to another storage, the last one."""
     homes: dict[str, str] = {}
     for event in trace.events:
         for effect in event.effects:

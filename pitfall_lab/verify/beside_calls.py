@@ -37,7 +37,7 @@ class _Schedule:
     shared: tuple[str, ...] = ()
 
     def finished(self) -> Scheduler:
-        """It in the trace."""
+        """Return the scheduler as the trace stores it."""
         return Scheduler(
             self.step, self.kind, self.span, self.made, self.optimizer, self.steps, tuple(self.first), self.settings, self.count,
             self.shared,
@@ -58,7 +58,7 @@ class _Plain:
 
     @property
     def named(self) -> tuple[tuple[str, str], ...]:
-        """Those with a label."""
+        """The name and the label of each tensor that has a label."""
         return tuple((name, held.labels[0]) for name, held in self._held if held.labels)
 
 

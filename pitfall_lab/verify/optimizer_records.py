@@ -23,7 +23,7 @@ class Held:
 
     @property
     def count(self) -> int:
-        """How many there are, with and without a label."""
+        """The number of tensors that were added, whether they have a label or not."""
         return len(self._given)
 
     def add(self, real: Any) -> None:

@@ -124,7 +124,10 @@ class Live:
         return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
 
     def second_time(self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float) -> Used | None:
-        """What led a backward that has just failed into a used graph. Called before :meth:`ended`; ``made`` and ``read`` by its cell."""
+        """Why a backward that has just failed met a graph that was freed before; None if it did not.
+
+        Called before :meth:`ended`. ``made`` are the names that the failed cell assigned, ``read`` those that it read.
+        """
         with unseen():
             budget = Budget(seconds)
             before = self._cells.now + 1

@@ -220,7 +220,7 @@ class Adam(Optimizer):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """A count of steps and two means."""
+        """State of a new parameter: the count of steps, the means of the gradients and of their squares."""
         state.update(step=_step(), exp_avg=_like(p), exp_avg_sq=_like(p))
         if group.get("amsgrad"):
             state["max_exp_avg_sq"] = _like(p)
@@ -266,7 +266,7 @@ class NAdam(Adam):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Also the product of all momenta so far."""
+        """State of a new parameter: as for Adam, and the product of all momenta so far."""
         state.update(step=_step(), mu_product=call("torch.ones", ()), exp_avg=_like(p), exp_avg_sq=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -311,7 +311,7 @@ class RMSprop(Optimizer):
     }  # fmt: skip
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Means, and a buffer for momentum."""
+        """State of a new parameter: the mean of squared gradients; with options also the mean of gradients and a momentum buffer."""
         state.update(step=_step(), square_avg=_like(p))
         if group["momentum"]:
             state["momentum_buffer"] = _like(p)
@@ -369,7 +369,7 @@ class Adadelta(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1.0, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Means of squares of gradients and of steps."""
+        """State of a new parameter: the means of the squares of its gradients and of its steps."""
         state.update(step=_step(), square_avg=_like(p), acc_delta=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -388,7 +388,7 @@ class Adamax(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """A mean and a maximum."""
+        """State of a new parameter: the mean of the gradients and their largest absolute value."""
         state.update(step=_step(), exp_avg=_like(p), exp_inf=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -405,7 +405,7 @@ class ASGD(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "lambd": 1e-4, "alpha": 0.75, "t0": 1e6, "weight_decay": 0.0}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """The present rate, the weight of the mean, and the mean."""
+        """State of a new parameter: the present learning rate, the weight of the averaged parameter, and that average."""
         state.update(step=_step(), eta=call("torch.tensor", group["lr"]), mu=call("torch.ones", ()), ax=_like(p))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
@@ -431,7 +431,7 @@ class Rprop(Optimizer):
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)}
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """The last gradient and the size of each element's step."""
+        """State of a new parameter: its last gradient, and for each element the size of its next step."""
         state.update(step=_step(), prev=_like(p), step_size=call("torch.full_like", p, group["lr"]))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:

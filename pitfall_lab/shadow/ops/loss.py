@@ -308,7 +308,7 @@ def _nll(
 
 
 def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
-    """``nll_loss_nd``: any number of inner dimensions is seen as two."""
+    """``nll_loss_nd``: torch reshapes any number of inner dimensions to two before it calls the kernel."""
     if log_probs.dtype.numpy is None:
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
     if log_probs.ndim < 1:
