@@ -35,7 +35,7 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
         "storages": storages,
         "tensors": tensors,
         "counters": counters,
-        "nodes": _nodes(facts, picture, picked),
+        "nodes": _nodes(facts, picture, picked, {*storages}),
         "steps": steps[:STEPS],
     }
 
@@ -49,10 +49,16 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
     }
 
 
-def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int]) -> list[str]:
-    """The nodes that the picture names, and those that its steps brought into the graph."""
+def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str]) -> list[str]:
+    """The nodes that the picture names, and those that its steps brought into the graph; of leaves only those with this memory."""
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
     born = {label: history[0][0] for label, history in facts.nodes.items()}
     made = [label for label, step in born.items() if step in marked]
-    return list(dict.fromkeys([*named, *made]))[: max(NODES, len(named))]
+    own = [node for node in made if not _of_other_leaf(facts, node, storages)]
+    return list(dict.fromkeys([*named, *(own if len({*named, *own}) > 1 else made)]))[: max(NODES, len(named))]
+
+
+def _of_other_leaf(facts: Facts, node: str, storages: set[str]) -> bool:
+    record = facts.nodes[node][-1][1] or {}
+    return record.get("name") == "AccumulateGrad" and facts.tensor(str(record.get("output"))).get("storage") not in storages

@@ -10,6 +10,7 @@ from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
 from tests.frontend.stage import state_of
 from tests.views import build
+from tests.views.twelve import recorded, shown
 
 WHERE = """root => [...root.querySelectorAll('.v-card, .v-title, .v-cell, .v-tick, .v-pin, .v-band')].map((one) => {
   const box = one.getBoundingClientRect(), frame = one.closest('.plv'), edge = frame.getBoundingClientRect();
@@ -60,6 +61,54 @@ def test_the_graph_shows_saved_stale_and_raised_by_step(stage):
         step(stage, root)
     assert "v-bad" in sigmoid.get_attribute("class")
     assert sigmoid.locator("text", has_text="✕").last.is_visible()
+
+
+IN_SIGHT = """(root) => {
+  const frame = root.querySelector('.plv').getBoundingClientRect();
+  const inside = (one) => {
+    const box = one.getBoundingClientRect();
+    return box.width && box.left < frame.right && box.right > frame.left && box.top < frame.bottom && box.bottom > frame.top;
+  };
+  const cards = [...root.querySelectorAll('.v-card')].filter((one) => getComputedStyle(one).visibility === 'visible' && inside(one));
+  return [cards.map((one) => one.textContent), root.querySelector('svg.v-whole, .plv > svg').getBoundingClientRect().width];
+}"""
+
+
+@pytest.mark.parametrize("name", ["vae", "lstm"])
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (1920, 1080)])
+def test_the_graph_opens_on_what_is_guilty_and_can_be_read(stage, name, width, height):
+    root = shown(stage, recorded(name, fixes=False), width, height, "light")
+    guilty = {"vae": "AddBackward0", "lstm": "MkldnnRnnLayerBackward0"}[name]
+    panel = opened(root, "graph")
+    stage.page.wait_for_timeout(200)
+    cards, drawn = panel.evaluate(IN_SIGHT)
+    assert any(guilty in text for text in cards), cards
+    assert drawn >= 0.59 * float(panel.locator(".plv > svg").first.get_attribute("viewBox").split()[2]), "large enough to be read"
+    root.locator("[data-key=all]").click()
+    stage.page.wait_for_timeout(200)
+    assert panel.evaluate(IN_SIGHT)[0], "never blank"
+
+
+TEXTS = """(root) => {
+  const box = (one) => one.getBoundingClientRect();
+  const clipped = [...root.querySelectorAll('.v-bar svg:first-child text')].filter(
+    (one) => box(one).right > box(one.closest('svg')).right + 1).map((one) => one.textContent);
+  const over = [...root.querySelectorAll('.v-track')].flatMap((track) => {
+    const labels = [...track.querySelectorAll('.v-halo')].map(box);
+    return labels.filter((a, i) => labels.some((b, j) => j > i && a.left < b.right && b.left < a.right && a.top + 3 < b.bottom
+      && b.top + 3 < a.bottom));
+  });
+  return [clipped, over.length];
+}"""
+
+
+def test_versions_begin_with_the_guilty_counter_and_no_label_is_cut_or_covered(stage):
+    root = shown(stage, recorded("lstm", fixes=False), 1280, 800, "light")
+    panel = opened(root, "versions")
+    for _ in ("its own", "all"):
+        assert "state" in panel.locator(".v-bar svg text.v-b").first.text_content()
+        assert panel.evaluate(TEXTS) == [[], 0]
+        root.locator("[data-key=all]").click()
 
 
 @pytest.mark.parametrize("name", ["overwritten", "views", "array", "broadcasting"])

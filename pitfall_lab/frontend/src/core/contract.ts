@@ -1,5 +1,6 @@
 /** What the front end is made of: what Python sends (wire.ts), the model that all views share, and a view. */
 
+import type { Story } from "./story";
 import type { Drawing, Effect, Language, Scene, Slice, State, Trace } from "./wire";
 
 export type {
@@ -44,6 +45,8 @@ export interface Model {
   place(line: number | null, source?: number): string;
   /** Whether labels (`C2`) stand beside the names. */
   readonly labelled: boolean;
+  /** The finding that is shown, if there is one. */
+  readonly story: Story | undefined;
   /** The labels that the finding is about; null where everything is shown. */
   readonly slice: Slice | null;
   /** The part of the graph that belongs to it, as Python has laid it out. */

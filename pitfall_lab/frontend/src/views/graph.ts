@@ -86,16 +86,23 @@ function mountModules(root: HTMLElement, model: Model, scene: GraphScene): Mount
   return { update: () => view.update(), destroy: () => root.replaceChildren() };
 }
 
+/** The nodes that a finding turns on: what kept the memory, what was broken, and what its writes brought into the graph. */
+function guiltyNodes(model: Model, scene: Drawing): Set<string> {
+  const { story } = model;
+  if (!story) return new Set();
+  const changed = story.beats.filter((beat) => beat.role === "changed" && beat.step !== null).map((beat) => beat.step);
+  const cards = scene.nodes.filter((card) => card.raised != null || (card.kind === "node" && changed.includes(card.born)));
+  const { picture } = story;
+  const keeper = picture && "keeper" in picture && picture.keeper ? [picture.keeper.node] : [];
+  const named = [...keeper, ...cards.map((card) => card.id)];
+  return new Set(named.length ? named : (story.slice?.nodes ?? []));
+}
+
 function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key: string) => void, whole = false): Mounted {
   const box = frame(root, model.t("computation graph, scrollable", "计算图，可滚动"));
   const label = model.t(`Computation graph with ${scene.count} nodes`, `计算图，${scene.count} 个节点`);
-  const svg = s("svg", {
-    width: scene.width + 56,
-    height: scene.height,
-    viewBox: `0 0 ${scene.width + 56} ${scene.height}`,
-    class: whole ? "v-whole" : "",
-    group: label,
-  });
+  const size = { width: scene.width + 56, height: scene.height };
+  const svg = s("svg", { ...size, viewBox: `0 0 ${size.width} ${size.height}`, group: label });
   const tip = `v-tip-${Math.random().toString(36).slice(2)}`;
   const arrow = s("path", { d: "M0 0L8 4L0 8z", class: "v-tip" });
   svg.append(
@@ -113,18 +120,22 @@ function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key
     };
   });
   box.append(svg);
-  const tools =
-    scene.height > 260 || scene.width > 480 ? stage(box, svg, { width: scene.width + 56, height: scene.height }, places, model) : null;
-  if (whole) requestAnimationFrame(() => box.clientWidth && tools?.fit());
+  const tools = scene.height > 260 || scene.width > 480 ? stage(box, svg, size, places, model) : null;
+  const guilty = guiltyNodes(model, scene);
+  const chosen = places.filter((card) => [card.id, ...(card.inside ?? [])].some((id) => guilty.has(id)));
+  const opening = chosen.length ? chosen : [places.find((card) => isNow(card, model, model.step)) ?? places[0]];
+  requestAnimationFrame(() => box.clientWidth && tools?.open(opening.filter((one) => one !== undefined)));
   let shown = -2;
   return {
     update() {
       const state = model.stateAt(model.step);
       for (const redraw of redraws) redraw(state, model.step);
+      // What is to come is faint in a finding's part, and where there is nothing else to see; it is not drawn in a graph that grows.
+      toggle(svg, "v-whole", whole || scene.nodes.every((card) => card.born > model.step));
       if (!box.clientWidth) return; // behind another tab
       const now = shown === model.step ? null : svg.querySelector(".v-now");
       shown = model.step;
-      if (now && !whole) reveal(box, now);
+      if (now) reveal(box, now);
     },
     destroy: () => root.replaceChildren(),
   };

@@ -16,6 +16,8 @@ export interface Place {
 }
 
 const FURTHEST = 0.1;
+/** The least zoom at which a card can be read. */
+const READABLE = 0.6;
 const NEAREST = 3;
 const MAP = 120;
 
@@ -26,7 +28,7 @@ export function stage(
   size: { width: number; height: number },
   places: Place[],
   model: Model,
-): { fit(): void } {
+): { open(chosen: Place[]): void } {
   let zoom = 1;
   const map = overview(box, size, places, model);
   const fitting = (): number => Math.min(1, box.clientWidth / size.width, box.clientHeight / size.height);
@@ -63,7 +65,24 @@ export function stage(
     { passive: false },
   );
   pan(box, svg);
-  return { fit };
+  /** Everything where it can be read so; else the chosen places, as many of them as can be read. */
+  const open = (chosen: Place[]): void => {
+    const first = chosen[0];
+    if (fitting() >= READABLE || !first) return fit();
+    const edges = (some: Place[]): [x: number, y: number, w: number, h: number] => {
+      const [x, y] = [Math.min(...some.map((one) => one.x)), Math.min(...some.map((one) => one.y))];
+      return [x, y, Math.max(...some.map((one) => one.x + one.w)) - x, Math.max(...some.map((one) => one.y + one.h)) - y];
+    };
+    const room = ([, , w, tall]: number[]): number => Math.min(1, box.clientWidth / ((w ?? 1) + 40), box.clientHeight / ((tall ?? 1) + 40));
+    const all = edges(chosen);
+    const [x, y, w, tall] = room(all) >= READABLE ? all : edges([first]);
+    const to = Math.max(READABLE, Math.min(1, room([x, y, w, tall])));
+    scale(to);
+    const before = (at: number, long: number, wide: number): number => Math.min((at + long / 2) * to - wide / 2, at * to - 12);
+    box.scrollTo(before(x, w, box.clientWidth), before(y, tall, box.clientHeight));
+    map?.update(zoom);
+  };
+  return { open };
 }
 
 /** Dragging what is no card moves the drawing under the hand. */

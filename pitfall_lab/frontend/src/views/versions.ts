@@ -5,13 +5,16 @@ import { h, s } from "../core/dom";
 import type { Pin, Track } from "../core/wire";
 import { cut, frame, leftOut, nothing, part, pressable, sent, toggle } from "./draw";
 
-const LEFT = 132;
+const LEFT = 176;
 const COLUMN = 44;
 const ROW = 66;
 const PAD = 44;
 const TOP = 30;
 const LABEL = 15;
 const PINS = 12;
+/** The width of a letter in px, for labels that must not run into each other. */
+const LETTER = 7.3;
+const NAME = 17;
 type Redraw = (state: State, step: number) => void;
 
 export const versions: View = {
@@ -23,15 +26,16 @@ export const versions: View = {
     if (!scene?.tracks.length) return nothing(root, model.t("There is no version counter.", "没有版本计数器。"));
     const box = frame(root, model.t("version counters, scrollable", "版本计数器，可滚动"));
     const { slice } = model;
-    const own = slice ? scene.tracks.filter((track) => slice.counters.includes(track.counter)) : [];
-    const first = own.length ? own : scene.tracks.filter((track) => track.main);
+    const counters = model.story?.slice?.counters ?? [];
+    const own = scene.tracks.filter((track) => counters.includes(track.counter)).sort((a, b) => guilt(b) - guilt(a));
+    const first = slice && own.length ? own : [...own, ...scene.tracks.filter((track) => track.main && !own.includes(track))];
     const rest = scene.tracks.filter((track) => !first.includes(track));
-    const columns = own.length ? scene.columns.filter((step) => slice?.steps.includes(step)) : scene.columns;
-    let chart = new Chart(box, first, columns, model);
-    if (rest.length && !own.length) {
+    const near = scene.columns.filter((step) => slice?.steps.includes(step));
+    let chart = new Chart(box, first, slice && own.length && near.length ? near : scene.columns, model);
+    if (rest.length && !(slice && own.length)) {
       const all = (): void => {
         box.replaceChildren();
-        chart = new Chart(box, scene.tracks.slice(0, 300), scene.columns, model);
+        chart = new Chart(box, [...first, ...rest].slice(0, 300), scene.columns, model);
         chart.update();
       };
       box.append(
@@ -43,11 +47,20 @@ export const versions: View = {
   },
 };
 
-/** A track's height: one more line for each level of labels over its pins. */
-const tall = (track: Track): number => ROW + LABEL * Math.max(0, ...track.pins.slice(0, PINS).map((pin) => pin.level));
+/** A counter that a finding is about is the guiltier, the more of what was saved under it was broken, or changed at all. */
+function guilt({ pins, bumps, silent }: Track): number {
+  if (pins.some((pin) => pin.broken !== null || pin.wrong !== null)) return 3;
+  return pins.some((pin) => pin.stale !== null) ? 2 : bumps.length + silent.length ? 1 : 0;
+}
+
+/** The end of a name tells more than its beginning: `…lstm.weight_ih_l0`. */
+function tail(text: string, limit: number): string {
+  return text.length > limit ? `…${text.slice(1 - limit)}` : text;
+}
 
 class Chart {
   readonly #places = new Map<number, number>();
+  readonly #levels = new Map<Pin, number>();
   readonly #redraws: Redraw[] = [];
   readonly #cursor: SVGElement;
 
@@ -60,7 +73,8 @@ class Chart {
     this.#columns = columns;
     this.#model = model;
     columns.forEach((step, index) => this.#places.set(step, PAD + COLUMN * (index + 0.5)));
-    const [width, height] = [PAD + COLUMN * (columns.length + 1), tracks.reduce((sum, track) => sum + tall(track), 0) + 6];
+    const heights = tracks.map((track) => this.#level(track));
+    const [width, height] = [PAD + COLUMN * (columns.length + 1), heights.reduce((sum, tall) => sum + tall, 0) + 6];
     const sheet = (w: number, h: number, label: string): SVGElement =>
       s("svg", { width: w, height: h, viewBox: `0 0 ${w} ${h}`, ...(label ? { role: "group", label: label } : { "aria-hidden": "true" }) });
     const head = sheet(width, TOP, "");
@@ -72,10 +86,10 @@ class Chart {
     const svg = sheet(width, height, model.t("bumps and saved versions over the steps", "各步的版本变化与保存"));
     this.#cursor = s("line", { class: "v-cursor", y1: 0, y2: height, "aria-hidden": "true" });
     let top = 0;
-    for (const track of tracks) {
-      this.#track(track, top, width, side, svg);
-      top += tall(track);
-    }
+    tracks.forEach((track, at) => {
+      this.#track(track, top, heights[at] as number, width, side, svg);
+      top += heights[at] as number;
+    });
     svg.append(this.#cursor);
     this.#scrub(svg);
     box.append(h("div", { class: "v-bar" }, sheet(LEFT, TOP, ""), head), h("div", { class: "v-bar" }, side, svg));
@@ -100,10 +114,26 @@ class Chart {
     return before === undefined ? 0 : (this.#places.get(before) as number) + (before < step ? COLUMN * 0.35 : 0);
   }
 
-  #track(track: Track, top: number, width: number, side: SVGElement, svg: SVGElement): void {
+  /** Places each pin's label above those that it would run into, and returns the track's height. */
+  #level(track: Track): number {
+    const ends: number[] = [];
+    for (const pin of track.pins.slice(0, PINS)) {
+      const [x, half] = [this.#x(pin.step), (this.#text(pin).length * LETTER) / 2 + 3];
+      const free = ends.findIndex((end) => end <= x - half);
+      const level = free < 0 ? ends.length : free;
+      ends[level] = x + half;
+      this.#levels.set(pin, level);
+    }
+    return ROW + LABEL * Math.max(0, ends.length - 1);
+  }
+
+  #text(pin: Pin): string {
+    return `${this.#model.labelled ? `${pin.node}.` : ""}${cut(pin.slot, 10)} v${pin.version}`;
+  }
+
+  #track(track: Track, top: number, height: number, width: number, side: SVGElement, svg: SVGElement): void {
     const model = this.#model;
     const hue = track.storage ? model.hue(track.storage) : "#8A8A8A";
-    const height = tall(track);
     const axis = top + height - 26;
     const mid = axis - 8;
     const g = s("g", { class: "v-track" }, s("rect", { class: "v-back-drop", x: 0, y: top, width, height: height - 4 }));
@@ -111,7 +141,7 @@ class Chart {
     if (track.shared.length)
       label.append(s("rect", { x: 4.5, y: mid - 11.5, width: 27, height: 27, rx: 5, style: `fill:none;stroke:${hue};stroke-width:2` }));
     const [counter, names] = [s("text", { x: 40, y: mid - 2, class: "v-b" }), s("text", { x: 40, y: mid + 14, class: "v-sans v-dim" })];
-    label.append(counter, names);
+    label.append(counter, names, s("title", {}, model.called(track.counter)));
     const others = track.shared.length ? model.t(", the same memory as another counter", "，与另一个计数器共用内存") : "";
     pressable(label, `${model.called(track.counter)}${others}`, () => (model.focus = track.counter));
     const line = s("line", { x1: this.#x(track.born), x2: width - 8, y1: axis, y2: axis, class: "v-axis", style: `stroke:${hue}` });
@@ -121,7 +151,7 @@ class Chart {
     svg.append(g);
     g.append(line);
     this.#redraws.push((state, step) => {
-      counter.textContent = cut(model.called(track.counter), 14);
+      counter.textContent = tail(model.called(track.counter), NAME);
       names.textContent = `v${state.counters[track.counter] ?? "–"}`;
       toggle(g, "v-away", step < track.born);
       toggle(labels, "v-later", step < track.born);
@@ -129,7 +159,8 @@ class Chart {
       for (const half of [g, labels]) toggle(half, "v-focus", focus);
     });
     // Lower labels last: each covers the stems that run behind it.
-    for (const pin of track.pins.slice(0, PINS).sort((a, b) => b.level - a.level)) this.#pin(g, pin, axis);
+    const pins = track.pins.slice(0, PINS).map((pin) => [this.#levels.get(pin) as number, pin] as const);
+    for (const [level, pin] of pins.sort((a, b) => b[0] - a[0])) this.#pin(g, pin, level, axis);
     for (const bump of track.bumps) this.#tick(g, bump, axis);
     for (const step of track.silent) this.#silent(g, step, axis, track);
     if (track.pins.length > PINS) label.append(s("text", { x: 40, y: mid + 28, class: "v-dim" }, `+${track.pins.length - PINS}`));
@@ -180,22 +211,21 @@ class Chart {
     this.#redraws.push((_, step) => toggle(mark, "v-later", step < at));
   }
 
-  #pin(g: Element, pin: Pin, axis: number): void {
+  #pin(g: Element, pin: Pin, level: number, axis: number): void {
     const model = this.#model;
     const x = this.#x(pin.step);
     const until = pin.stale ?? pin.changed;
     const end = until === null ? null : this.#x(until);
-    const foot = axis - 22 - LABEL * pin.level;
+    const foot = axis - 22 - LABEL * level;
     const stretch = end === null ? null : s("line", { class: "v-stalespan", x1: x, x2: end, y1: axis, y2: axis });
     if (stretch) g.append(stretch);
-    const text = `${model.labelled ? `${pin.node}.` : ""}${cut(pin.slot, 10)} v${pin.version}`;
     const mark = s(
       "g",
       {},
       s("rect", { x: x - 12, y: axis - 36, width: 24, height: 30, fill: "transparent" }),
       s("path", { class: "v-pin", d: `M${x - 6} ${axis - 20}h12l-6 14z` }),
       s("line", { class: "v-edge", x1: x, x2: x, y1: axis - 20, y2: foot }),
-      s("text", { x, y: foot - 2, class: "v-mid v-halo" }, text),
+      s("text", { x, y: foot - 2, class: "v-mid v-halo" }, this.#text(pin)),
     );
     const label = model.t(
       `${pin.title} saved ${pin.slot} at version ${pin.version}`,
