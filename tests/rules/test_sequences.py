@@ -134,9 +134,164 @@ deviation = torch.exp(log_variance / 2)
 nn.GaussianNLLLoss()(mean, y, deviation).backward()  # PL932
 nn.PoissonNLLLoss()(positive(x), y.abs().round()).backward()  # PL932
 """,
+    "the last step of both directions, time first": """
+rnn, drop, last = nn.LSTM(3, 4, num_layers=2, bidirectional=True), nn.Dropout(0.2), nn.Linear(8, 2)
+out, _ = rnn(torch.randn(6, 4, 3))
+F.cross_entropy(last(drop(out[-1])), torch.tensor([0, 1, 1, 0])).backward()  # PL434
+""",
+    "as many steps as examples": """
+rnn, last = nn.GRU(3, 4, batch_first=True, bidirectional=True), nn.Linear(8, 1)
+out, _ = rnn(torch.randn(5, 5, 3))
+last(out[:, -1, :]).sum().backward()  # PL434
+""",
+    "the state of the first of two layers": """
+rnn, last = nn.LSTM(3, 4, num_layers=2, batch_first=True), nn.Linear(4, 2)
+_, (h, c) = rnn(torch.randn(6, 5, 3))
+last(h[0]).sum().backward()  # PL434
+""",
+    "a class for positions, time first, in a model with examples first": """
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(50, 1, 8))
+    def forward(self, x):
+        x = x + self.table[:x.size(0)]  # PL452
+        return F.dropout(x, 0.1)
+emb, positions, last = nn.Embedding(9, 8), Positions(), nn.Linear(8, 3)
+enc = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+F.cross_entropy(last(enc(positions(emb(torch.randint(0, 9, (4, 6)))))[:, 0]), torch.tensor([0, 1, 2, 0])).backward()
+""",
+    "learned positions, looked up": """
+table, q, last = nn.Embedding(32, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+x = torch.randn(4, 6, 8)
+h = x + table(torch.arange(x.shape[0])).unsqueeze(1)  # PL452
+h = F.scaled_dot_product_attention(q(h), h, h)
+F.cross_entropy(last(h[:, 0]), torch.tensor([0, 1, 1, 0])).backward()
+""",
+    "classes one after another, cut from tables": """
+x = torch.cat([torch.randn(20, 3) + c for c in range(3)])
+y = torch.cat([torch.full((20,), c) for c in range(3)])
+net = nn.Linear(3, 3)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for i in range(0, 60, 10):
+        update(opt, F.cross_entropy(net(x[i:i + 10]), y[i:i + 10]))  # PL934
+""",
+    "classes one after another, from a loader": """
+items = [(torch.randn(3), 0)] * 24 + [(torch.randn(3), 1)] * 24
+net, criterion = nn.Linear(3, 1), nn.BCEWithLogitsLoss()
+opt = SGD(net.parameters(), lr=0.1)
+for x, y in DataLoader(items, batch_size=12, shuffle=False):
+    update(opt, criterion(net(x).squeeze(1), y.float()))  # PL934
+""",
+    "the largest score of a column, and of everything": """
+net, x, y = nn.Linear(3, 5), torch.randn(5, 3), torch.tensor([4, 2, 0, 1, 1])
+def accuracy(scores, labels):
+    _, predicted = torch.max(scores, 0)  # PL432
+    return (predicted == labels).sum().item() / len(labels)
+nn.CrossEntropyLoss()(net(x), y).backward()
+print(accuracy(net(x), y))
+p = F.softmax(net(x), dim=1)
+best = p.argmax()  # PL432
+print((best == y).float().mean())
+""",
+    "slow averages of the newest weights": """
+net, slow, slower = (nn.Linear(2, 1) for _ in range(3))
+opt, beta = SGD(net.parameters(), lr=0.1), 0.995
+kept = {k: v.clone() for k, v in net.state_dict().items()}
+for _ in range(3):
+    update(opt, net(torch.randn(8, 2)).square().mean())
+    for p, q in zip(net.parameters(), slow.parameters()):
+        q.data.copy_((1 - beta) * q.data + beta * p.data)  # PL650
+    with torch.no_grad():
+        for p, q in zip(net.parameters(), slower.parameters()):
+            q.lerp_(p, beta)  # PL650
+    for k, v in net.state_dict().items():
+        kept[k] = kept[k] * (1 - beta) + v * beta  # PL650
+""",
+    "statistics of the last image": """
+class Block(nn.Module):
+    def __init__(self, momentum=0.997):
+        super().__init__()
+        self.conv, self.norm, self.last = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2, eps=1e-3, momentum=momentum), nn.Linear(2, 2)
+    def forward(self, x):
+        h = self.norm(self.conv(x))  # PL652
+        return self.last(h.mean((2, 3)))
+net = Block()
+opt = Adam(net.parameters())
+for _ in range(3):
+    update(opt, F.cross_entropy(net(torch.randn(4, 1, 5, 5)), torch.tensor([0, 1, 1, 0])))
+""",
 }
 
 RIGHT = {
+    "both ends of both directions, and single steps": """
+rnn, two = nn.GRU(3, 4, batch_first=True, bidirectional=True), nn.GRU(3, 4, 2, batch_first=True)
+wide, narrow, x = nn.Linear(8, 1), nn.Linear(4, 1), torch.randn(6, 5, 3)
+out, h = rnn(x)
+total = wide(torch.cat([h[-2], h[-1]], 1)) + wide(out.mean(1)) + wide(out.max(1).values)
+out, _ = rnn(x)
+total = total + wide(torch.cat([out[:, -1, :4], out[:, 0, 4:]], 1))
+out, _ = rnn(x)
+last, first = out[:, -1], out[:, 0]
+total = total + wide(torch.cat([last[:, :4], first[:, 4:]], 1)) + wide(out)[:, -1]
+out, h = two(x)
+total = total + narrow(out[:, -1]) + narrow(h[-1]) + narrow(h[0])
+total.sum().backward()
+""",
+    "tables of positions along the positions": """
+first, second = nn.Parameter(torch.randn(32, 1, 8)), nn.Parameter(torch.randn(1, 32, 8))
+x, kinds = torch.randn(6, 4, 8), nn.Embedding(4, 8)
+late, early = nn.TransformerEncoderLayer(8, 2, 16), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+total = late(x + first[:x.size(0)]).sum() + early(x + second[:, :x.size(1)]).sum()
+total = total + early(x + first[:x.size(1)].transpose(0, 1)).sum()
+total = total + early(x + kinds(torch.tensor([0, 1, 2, 3, 0, 1]))[:, None]).sum()
+total.backward()
+""",
+    "shuffled, by class before a step, real and fake, a rare class, and measured in order": """
+x, y = torch.randn(48, 3), torch.arange(48) // 24
+net, judge = nn.Linear(3, 2), nn.Linear(3, 1)
+opt, other = SGD(net.parameters(), lr=0.1), SGD(judge.parameters(), lr=0.1)
+for a, b in DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True):
+    update(opt, F.cross_entropy(net(a), b))
+for _ in range(4):
+    for c in range(2):
+        (F.cross_entropy(net(x[y == c]), y[y == c]) / 2).backward()
+    opt.step()
+    opt.zero_grad()
+real, fake = torch.ones(8, 1), torch.zeros(8, 1)
+for _ in range(3):
+    for a, b in ((x[:8], real), (torch.randn(8, 3), fake)):
+        update(other, F.binary_cross_entropy_with_logits(judge(a), b))
+rare = (torch.arange(48) % 24 == 5).long()
+for i in range(0, 48, 8):
+    update(opt, F.cross_entropy(net(x[i:i + 8]), rare[i:i + 8]))
+with torch.no_grad():
+    print([F.cross_entropy(net(x[i:i + 8]), y[i:i + 8]).item() for i in range(0, 48, 8)])
+""",
+    "scores of pairs, read both ways; columns that are not predictions": """
+a, b, x = nn.Linear(3, 4), nn.Linear(3, 4), torch.randn(5, 3)
+pairs, which = a(x) @ b(x).T, torch.arange(5)
+(F.cross_entropy(pairs, which) + F.cross_entropy(pairs.T, which)).backward()
+print((pairs.argmax(0) == which).float().mean(), (pairs.argmax(1) == which).float().mean())
+scores, y = a(torch.randn(4, 3)), torch.tensor([2, 0, 1, 3])
+F.cross_entropy(scores, y).backward()
+print((scores.argmax(1) == y).sum(), scores.argmax(0), scores.max(), scores[0].argmax() == y[0])
+""",
+    "averages that are slow, and plain means": """
+net, slow, slower = (nn.Linear(2, 1) for _ in range(3))
+opt, tau = Adam(net.parameters(), lr=0.1), 0.005
+norms = nn.Sequential(nn.BatchNorm1d(2, momentum=None), nn.BatchNorm1d(2), nn.BatchNorm1d(2, momentum=0.01))
+for _ in range(3):
+    update(opt, net(norms(torch.randn(8, 2))).square().mean())
+    for p, q in zip(net.parameters(), slow.parameters()):
+        q.data.copy_((1 - tau) * q.data + tau * p.data)
+    with torch.no_grad():
+        for p, q in zip(net.parameters(), slower.parameters()):
+            q.lerp_(p, tau)
+            q.mul_(0.999).add_(p, alpha=0.001)
+    middle = [0.5 * p + 0.5 * q for p, q in zip(net.parameters(), slower.parameters())]
+""",
     "targets that are signs, and losses of probabilities": BINARY
     + """
 net = nn.Linear(3, 1)

@@ -1,0 +1,240 @@
+"""PL434: what sums up a sequence is read where one direction of a recurrent layer has seen one step, or from its first layer."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, snippet
+from pitfall_lab.rules.signals.sequences import RECURRENT
+from pitfall_lab.trace import Event, T
+
+SAME = {"dropout", "layer_norm", "relu", "tanh", "contiguous", "gelu"}
+"""Calls after which each step is still in its place."""
+PARTS = {"__getitem__", "chunk", "split", "narrow", "view", "reshape", "unflatten", "select", "shape"}
+STATES = 3
+BOTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A call of a recurrent layer, by the shapes of its results: ``time`` is the axis of the steps, ``width`` that of one direction."""
+
+    event: Event
+    time: int
+    steps: int
+    directions: int
+    layers: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """``event`` read the last step of both directions, or, with ``first``, the state of the first of several layers."""
+
+    layer: Layer
+    event: Event
+    first: bool
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that reads such a part and uses it as a whole."""
+    told = set()
+    for event in story.calls(*RECURRENT):
+        layer = _layer(story, event) if event.error is None and len(event.results) > 1 and _is_trained(story, event) else None
+        found = (_last_step(story, layer) or _first_layer(story, layer)) if layer is not None else None
+        place = story.span(found.event.step) if found is not None else None
+        if found is not None and place not in told:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _is_trained(story: Story, event: Event) -> bool:
+    node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
+    return node is not None and bool(story.backwards())
+
+
+def _layer(story: Story, event: Event) -> Layer | None:
+    out, state = (story.shape(label, event.step) or () for label in event.results[:2])
+    if len(out) != STATES or len(state) != STATES or out[2] % state[2] or state[0] % (out[2] // state[2]):
+        return None
+    directions, batch = out[2] // state[2], state[1]
+    if out[0] != out[1]:
+        first = out[0] == batch
+    else:
+        tensors, flags = sum(o.label is not None for o in event.operands), sum(o.text == "True" for o in event.operands)
+        biased = tensors - (3 if event.name == "lstm" else BOTH) >= 4 * state[0]
+        known = flags - biased - (directions == BOTH)  # what is left says whether it is trained, and whether examples come first
+        if known not in (0, BOTH):
+            return None
+        first = known == BOTH
+    return Layer(event, int(first), out[int(first)], directions, state[0] // directions, state[2])
+
+
+def _picked(story: Story, label: str, axis: int, index: int) -> Iterator[Event]:
+    """The calls that took one index along an axis of a tensor."""
+    for use in story.uses(label):
+        whole, part = (story.tensor(each, use.step) or {} for each in (label, use.results[0] if use.results else None))
+        shape, stride = whole.get("shape") or [], whole.get("stride") or []
+        if part.get("storage") != whole.get("storage") or part.get("shape") != shape[:axis] + shape[axis + 1 :] or use.step < 0:
+            continue
+        if part.get("offset") == (whole.get("offset") or 0) + index * stride[axis] and use.error is None:
+            yield use
+
+
+def _last_step(story: Story, layer: Layer) -> Read | None:
+    event = layer.event
+    if layer.directions != BOTH or layer.steps < BOTH or any(story.uses(label) for label in event.results[1:]):
+        return None
+    forms = [event.results[0]]
+    for form in forms:
+        forms += [use.results[0] for use in story.uses(form) if use.name in SAME and use.results and use.results[0] not in forms]
+    if any(True for form in forms for _ in _picked(story, form, layer.time, 0)):
+        return None  # the backward direction's end is read as well
+    for form in forms:
+        for use in _picked(story, form, layer.time, layer.steps - 1):
+            after = story.uses(use.results[0])
+            if after and not any(each.name in PARTS for each in after):
+                return Read(layer, use, False)
+    return None
+
+
+def _first_layer(story: Story, layer: Layer) -> Read | None:
+    out, state = layer.event.results[:2]
+    if layer.layers < BOTH or story.uses(out):
+        return None
+    picked, uses = list(_picked(story, state, 0, 0)), story.uses(state)
+    if picked and len(picked) == len(uses) and all(story.uses(use.results[0]) for use in picked):
+        return Read(layer, picked[0], True)
+    return None
+
+
+def _finding(story: Story, found: Read) -> Finding:
+    layer, event = found.layer, found.event
+    here, there = at_line(story, story.span(event.step)), at_line(story, story.span(layer.event.step))
+    what = snippet(story, story.span(event.step))
+    said = T(
+        en=f"{capital(here.en)} takes `{what}`, the state of the first of {layer.layers} layers: what the others compute is not used.",
+        zh=f"{here.zh}取的 `{what}` 是 {layer.layers} 层中第一层的状态：其余各层算出的东西没有用到。",
+    ) if found.first else T(
+        en=f"{capital(here.en)} takes the last of {layer.steps} steps, `{what}`, at which the backward direction has seen one step only.",
+        zh=f"{here.zh}取的是 {layer.steps} 步中的最后一步 `{what}`，而反方向在那里只看过一步。",
+    )  # fmt: skip
+    why = T(
+        en=f"The states of the layer on {there.en} are stacked, the first layer first. The last layer's are at the end: `h[-1]`, or "
+        f"`h[-2]` "
+        "and `h[-1]` where there are two directions.",
+        zh=f"{there.zh}的层把各层的状态叠在一起，第一层在最前面。最后一层的在末尾：`h[-1]`；有两个方向时是 `h[-2]` 和 `h[-1]`。",
+    ) if found.first else T(
+        en=f"The layer on {there.en} reads the sequence in both directions. The first {layer.width} numbers of a step know all before "
+        f"it, the other "
+        f"{layer.width} all after it, and after the last step there is nothing. The backward direction's end is at step 0: join the "
+        f"forward half "
+        "of the last step with the backward half of the first, or the last two states.",
+        zh=f"{there.zh}的层从两个方向读序列。每一步的前 {layer.width} 个数知道它之前的一切，后 {layer.width} 个数知道它之后的一切，而最后"
+        f"一步之后什么也"
+        "没有。反方向的终点在第 0 步：请把最后一步的正向一半与第一步的反向一半接起来，或者使用最后两个状态。",
+    )  # fmt: skip
+    return RULE.finding(
+        story.span(event.step), event.step, said, why,
+        related=[story.related("made", layer.event.step, T(en="the layer runs here", zh="这一层在这里运行"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("directions", layer.directions, story.by(layer.event.step)), Fact("layers", layer.layers, story.by(layer.event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Read) -> tuple[Fix, ...]:
+    program, layer, torch = story.program, found.layer, torch_name(story.program)
+    node = program.at(story.span(found.event.step)) if program.tree is not None else None
+    if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+        return ()
+    name, width = program.segment(node.value), layer.width
+    if found.first:
+        text = f"{name}[-{layer.directions}]"
+    elif layer.time:
+        text = f"{torch}.cat([{name}[:, -1, :{width}], {name}[:, 0, {width}:]], dim=-1)"
+    else:
+        text = f"{torch}.cat([{name}[-1, :, :{width}], {name}[0, :, {width}:]], dim=-1)"
+    title = T(en=f"Read where the whole sequence was seen: `{text}`", zh=f"从看过整个序列的地方读取：`{text}`")
+    return unique(program.text, [Fix(title, program.replace((node, text)), meaning="shape")])
+
+
+RULE = Rule(
+    code="PL434",
+    name="summary-of-one-step",
+    severity="warning",
+    title=T(en="The summary of a sequence is read where part of the layer has seen one step", zh="从只看过一步的地方读取序列的总结"),
+    what=T(
+        en="A layer reads a sequence forwards and backwards, and the program takes its last step as a summary of everything. Backwards, "
+        "that "
+        "is the first step, so half of the summary knows one word. Join the forward half of the last step with the backward half of the "
+        "first.",
+        zh="一层从前往后、又从后往前读序列，程序把最后一步当作对全部内容的总结。对反方向来说，那是它的第一步，所以总结的一半只知道一个"
+        "词。请把最"
+        "后一步的正向一半与第一步的反向一半接起来。",
+    ),
+    why=T(
+        en="`nn.LSTM`, `nn.GRU` and `nn.RNN` return an output for each step of the last layer, and the state of each layer and direction "
+        "after "
+        "all steps. With `bidirectional=True` the output joins both directions step by step: at step t the forward half has read steps 0 "
+        "to t, the "
+        "backward half the steps from t to the end. The states are stacked by layers, `h[0]` being the first layer's and `h[-1]` the last "
+        "one's; for one direction, `h[-1]` and the last output are the same.",
+        zh="`nn.LSTM`、`nn.GRU` 和 `nn.RNN` 返回最后一层每一步的输出，以及每一层、每个方向走完所有步之后的状态。`bidirectional=True` 时，"
+        "输出逐步把"
+        "两个方向接在一起：在第 t 步，正向的一半读过第 0 步到第 t 步，反向的一半读过从第 t 步到末尾的各步。状态按层叠放，`h[0]` 是第一层"
+        "的，"
+        "`h[-1]` 是最后一层的；只有一个方向时，`h[-1]` 与最后一步的输出相同。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+rnn = torch.nn.GRU(3, 4, batch_first=True, bidirectional=True)
+head = torch.nn.Linear(8, 2)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+x, y = torch.randn(6, 5, 3), torch.tensor([0, 1, 0, 1, 1, 0])
+for _ in range(2):
+    out, _ = rnn(x)  # made
+    last = out[:, -1]  # PL434
+    loss = F.cross_entropy(head(last), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+rnn = torch.nn.GRU(3, 4, batch_first=True, bidirectional=True)
+head = torch.nn.Linear(8, 2)
+opt = torch.optim.SGD([*rnn.parameters(), *head.parameters()], lr=0.1)
+x, y = torch.randn(6, 5, 3), torch.tensor([0, 1, 0, 1, 1, 0])
+for _ in range(2):
+    out, _ = rnn(x)
+    last = torch.cat([out[:, -1, :4], out[:, 0, 4:]], dim=-1)
+    loss = F.cross_entropy(head(last), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "out[:, -1]",
+            "out[:, -2]",
+            T(en="One step earlier, the backward direction has seen two steps.", zh="早一步的地方，反方向也只看过两步。"),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.GRU.html",
+    ),
+)
