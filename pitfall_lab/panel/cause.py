@@ -13,7 +13,6 @@ from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.cuts import Cut
-from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.used import used
@@ -53,7 +52,7 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used]
             return said
     if SECOND_TIME in str(error):
         made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
-        found = look.search(made, sorted(flow(cell.tree)[0] - set(cell.backwards)))
+        found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
         return _said(found, ran, cell.backwards) if found is not None else None
     if NO_GRAPH in str(error):
         roots = [each for each in cell.backwards if each.isidentifier()]

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.side_effects import side_effects
 from pitfall_lab.panel.written_names import changed
 from pitfall_lab.trace import T
@@ -43,11 +42,11 @@ def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ())
 
 def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Cell]:
     """The runs that the failed cell's names were computed in, followed backwards; down to the first ``sure`` one if there is one."""
-    wanted, chosen = flow(failed.tree)[0], list[Cell]()
+    wanted, chosen = failed.flow[0], list[Cell]()
     for run in reversed(runs):
         if sure and run.count < min(sure):
             break
-        reads = flow(run.tree)[0]
+        reads = run.flow[0]
         makes = wanted & (run.bound | run.written)
         between = bool(sure) and run.succeeded and (bool(makes) or ".backward(" in run.text)
         computes = run.succeeded and any(kind(name) == "tensor" for name in makes) and any(kind(name) in _USED for name in reads)

@@ -39,9 +39,14 @@ class Cell:
         return frozenset(_bound(self.tree.body))
 
     @cached_property
+    def flow(self) -> tuple[set[str], dict[str, set[str]]]:
+        """The names that the cell reads from earlier cells, and for each that it binds the names that it was computed from."""
+        return flow(self.tree)
+
+    @cached_property
     def carried(self) -> frozenset[str]:
         """The names whose value the cell takes from an earlier one and gives a new one: run again, it begins from what it ended with."""
-        taken, made = flow(self.tree)
+        taken, made = self.flow
         return frozenset(taken & made.keys())
 
     @cached_property

@@ -203,14 +203,13 @@ class Beside:
         """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are none."""
         if error is None or "torch" not in sys.modules:
             return None
-        from pitfall_lab.observe.live.object_kinds import Kinds
         from pitfall_lab.panel.cause import runs_of
         from pitfall_lab.panel.cells_behind import behind
 
-        found, kinds, names = self.cause(error, text), Kinds(), self._shell.user_ns
+        found = self.cause(error, text)
         last = self._ran.last
         failed = Cell(last.count + 1 if last is not None else 1, "", text)
-        return behind(failed, self._ran, lambda name: kinds.of(names.get(name)), runs_of(found.what) if found is not None else ())
+        return behind(failed, self._ran, self._kind, runs_of(found.what) if found is not None else ())
 
     def _after(self, result: Any, took: float) -> None:
         if not result.execution_count:
@@ -268,7 +267,7 @@ class Beside:
         return self._message(look.rows, look.more, rows[0], note, time.thread_time() - began), warnings
 
     def _warnings(self, look: Look) -> list[dict[str, Any]]:
-        from pitfall_lab.panel.warnings.changed import changed
+        from pitfall_lab.panel.warnings.changed import changed, each_once
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
         from pitfall_lab.panel.warnings.growing import growing
         from pitfall_lab.panel.warnings.kept import kept
@@ -276,10 +275,11 @@ class Beside:
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.used import again, used
 
-        said = [changed(each, self._ran, failed=each in self._failed) for each in look.broken]
+        broken = each_once(look.broken, self._ran)
+        said = [self._ahead(changed(each, self._ran, failed=each in self._failed), each.root, each) for each in broken]
         said += [left_out(each, self._ran) for each in look.left_out]
         said += [growing(each, self._ran) for each in look.growing]
-        said += [used(each, self._ran, failed=each in self._failed) for each in look.used]
+        said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
         said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
         if self._led is not None and self._led not in look.used:
@@ -288,6 +288,20 @@ class Beside:
         named = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in named]
         return [each for each in said if each is not None]
+
+    def _ahead(self, said: dict[str, Any] | None, root: str, what: Broken | Used) -> dict[str, Any] | None:
+        """The warning with the offer to explain it together with the backward that has not been run yet."""
+        if said is None or said["failed"]:
+            return said
+        from pitfall_lab.panel.ahead import ahead
+        from pitfall_lab.panel.cause import runs_of
+
+        return {**said, "again": ahead(root, runs_of(what), self._ran, self._kind)}
+
+    def _kind(self, name: str) -> str:
+        from pitfall_lab.observe.live.object_kinds import Kinds
+
+        return Kinds().of(self._shell.user_ns.get(name))
 
     def _message(self, rows: list[Any], more: int, first: int, note: T | None, seconds: float) -> dict[str, Any]:
         made = message(

@@ -54,16 +54,24 @@ def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
     if words.startswith("."):
         yield Cut(run.count, line, words, "")
     for other, function in functions_of(statement, ran):
-        for inner in simple(function.body):
-            if words := _words(inner):
-                yield Cut(other.count, inner.lineno if other.whole else None, words, "")
+        for name in map(_name, function.decorator_list):
+            if name in _CONTEXTS:
+                yield Cut(other.count, function.lineno if other.whole else None, f"@{name}", "")
+        blocks = [node for node in ast.walk(function) if _context(node)]
+        for inner in [*blocks, *simple(function.body)]:
+            if inside := _context(inner) or _words(inner):
+                yield Cut(other.count, getattr(inner, "lineno", None) if other.whole else None, inside, "")
     if words:
         yield Cut(run.count, line, words, "")
     for node in ast.walk(run.tree):
-        if isinstance(node, (ast.With, ast.AsyncWith)) and any(each is statement for each in simple(node.body)):
-            for name in (_name(item.context_expr) for item in node.items):
-                if name in _CONTEXTS:
-                    yield Cut(run.count, line, f"with {name}", "")
+        if (words := _context(node)) and any(each is statement for each in ast.walk(node)):
+            yield Cut(run.count, line, words, "")
+
+
+def _context(node: ast.AST) -> str:
+    """``with no_grad`` for such a block; else empty."""
+    names = [_name(item.context_expr) for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
+    return next((f"with {name}" for name in names if name in _CONTEXTS), "")
 
 
 def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:

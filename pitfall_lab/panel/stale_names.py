@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pitfall_lab.panel.cells_run import Cell
-from pitfall_lab.panel.name_flow import binds, flow, statements
+from pitfall_lab.panel.name_flow import binds, statements
 
 DEPTH = 8
 _PLAIN = (int, float, str, bool, bytes, type(None))
@@ -49,7 +49,7 @@ class Order:
 
     def ran(self, cell: Cell, namespace: Mapping[str, Any], *, succeeded: bool) -> list[OutOfOrder]:
         """Called after a cell has run; return the out-of-date names that it has read."""
-        taken, made = flow(cell.tree)
+        taken, made = cell.flow
         if not succeeded or not cell.id:
             for name in made:  # which statements ran is unknown
                 self._values.pop(name, None)

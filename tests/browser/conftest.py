@@ -155,14 +155,22 @@ def _environment(home: Path) -> dict[str, str]:
     }  # fmt: skip
     environment |= {name: str(path) for name, path in places.items()}
     environment |= {"LANG": "C.UTF-8", "PYTHONUNBUFFERED": "1"}
-    try:
-        importlib.metadata.version("pitfall-lab")
-    except importlib.metadata.PackageNotFoundError:
-        # Tests run from a source tree without installing: show the server the tree's extension and the kernel its package.
+    if _is_tree_used():  # show the server the tree's extension and the kernel its package
         (home / "share" / "labextensions").mkdir(parents=True)
         (home / "share" / "labextensions" / "pitfall-lab").symlink_to(ROOT / "pitfall_lab" / "labextension")
         environment |= {"JUPYTER_PATH": str(home / "share"), "PYTHONPATH": str(ROOT)}
     return environment
+
+
+def _is_tree_used() -> bool:
+    """Whether this source tree is what is tested, and not a package that was installed."""
+    if str(ROOT) in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        return True
+    try:
+        importlib.metadata.version("pitfall-lab")
+    except importlib.metadata.PackageNotFoundError:
+        return True
+    return False
 
 
 def _configure(home: Path, token: str) -> None:

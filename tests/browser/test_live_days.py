@@ -237,6 +237,31 @@ def forward_and_backward_in_different_cells_are_explained_together(lab: Lab) -> 
     expect(output.locator(".jp-RenderedText")).to_have_count(0)
 
 
+def what_is_warned_of_is_explained_before_it_fails(lab: Lab) -> None:
+    lab.open(lab.server.write("ahead.ipynb", MODEL, FORWARD, "h.mul_(2)", "total = 0", "loss.backward()"))
+    alive(lab)
+    for number in range(3):
+        lab.run_cell(number)
+    # The cell that would fail is the one that is explained, with those that matter before it.
+    notice = lab.cell(2).locator(".pl-live-notice.pl-live-error")
+    expect(notice.locator(".pl-live-together")).to_contain_text("Runs them again, and loss.backward(). They add to .grad again.")
+    assert violations(lab.page, ".pl-live-notice") == []
+    notice.get_by_role("button", name="Explain together with In [2], In [3]").click()
+    root = lab.cell(4).locator(".pl-root")
+    expect(root.locator(".pl-cell-name")).to_have_text(["In [1]", "In [2]", "In [3]", "In [4]"], timeout=90_000)
+    expect(root).to_contain_text("h")
+    lab.picture("live-ahead")
+    # Where no cell calls it yet, a cell with it comes below; undone, it goes as it came.
+    lab.open(lab.server.write("ahead-alone.ipynb", MODEL, FORWARD, "h.mul_(2)"))
+    alive(lab)
+    for number in range(3):
+        lab.run_cell(number)
+    lab.command("pitfall-lab:open-live-panel")
+    lab.page.locator(".pl-live-warning").get_by_role("button", name="Explain together with In [2], In [3]").click()
+    expect(lab.cell(3).locator(".pl-root .pl-cell-name")).to_have_text(["In [1]", "In [2]", "In [3]", "In [4]"], timeout=90_000)
+    assert text(lab, 3) == "loss.backward()"
+
+
 def in_chinese(lab: Lab) -> None:
     settings = lab.server.home / "settings" / "@jupyterlab" / "translation-extension"
     settings.mkdir(parents=True)
@@ -269,6 +294,7 @@ DAYS: list[Callable[[Lab], None]] = [
     forward_and_backward_in_different_cells_are_explained_together,
     an_untrusted_notebook_runs_nothing_when_it_is_opened,
     found_by_menu_palette_right_click_launcher_and_key,
+    what_is_warned_of_is_explained_before_it_fails,
     in_chinese,
 ]
 

@@ -15,6 +15,8 @@ def test_a_change_in_place_is_named_with_both_cells_and_backward_would_fail(note
     assert warning["rule"] == "PL101"
     assert warning["row"] == "h"
     assert [(cell["id"], cell["line"], cell["role"]) for cell in warning["cells"]] == [("b", 1, "saved"), ("c", 1, "changed")]
+    again = warning["again"]
+    assert ([each["count"] for each in again["cells"]], again["root"]) == ([3, 4], "loss")
     rows = notebook.rows()
     assert (rows["loss"]["stale"], rows["h"]["version"], rows["h"]["changed"]) == (True, [0, 1], True)
     assert rows["h"]["saved_by"] == [{"node": "AddmmBackward0", "version": 0, "cell": 3, "line": None}]
@@ -79,3 +81,12 @@ def test_numbers_of_shared_memory_mean_the_same_above_and_below(notebook):
     below = [row["storage"] for row in answer["rows"]]
     assert rows["a"]["storage"] == rows["b"]["storage"] == below[2]
     assert below[0] == below[1] != below[2]
+
+
+def test_a_loss_beside_one_whose_backward_has_been_run(notebook):
+    """The change of the step does no harm to the loss that has been run with ``retain_graph``, and breaks the other one."""
+    notebook.run("net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\nopt = torch.optim.SGD(net.parameters(), 0.1)", "net")
+    notebook.run("out = net(torch.ones(2, 3, requires_grad=True))\nfirst, second = out.square().mean(), -out.mean()", "f")
+    [warning] = notebook.run("first.backward(retain_graph=True)\nopt.step()", "step")
+    assert (warning["rule"], warning["id"].split(":")[1]) == ("PL104", "second")
+    assert "modified by an inplace operation" in notebook.fails("second.backward()")

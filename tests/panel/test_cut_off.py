@@ -33,13 +33,27 @@ def test_a_loss_that_begins_its_own_graph(notebook, cells, where):
     assert notebook.run("loss = (net(X) - Y).square().mean()", "right") == []
 
 
-def test_a_backward_that_fails_for_want_of_a_graph_names_the_cut(notebook, monkeypatch):
+@pytest.mark.parametrize(
+    ("cell", "loss", "said"),
+    [
+        (NUMPY, "torch.tensor(pred)", "`.detach()` in In [3] left the graph of `net`'s output behind"),
+        (
+            ("f", "@torch.no_grad()\ndef predict(x):\n    return net(x)"),
+            "predict(X)", "`@no_grad` in In [3] recorded no graph of `net`'s output",
+        ),
+        (
+            ("f", "def predict(x):\n    with torch.inference_mode():\n        return net(x)"),
+            "predict(X)", "`with inference_mode` in In [3] recorded no graph of `net`'s output",
+        ),
+    ],
+)  # fmt: skip
+def test_a_backward_that_fails_for_want_of_a_graph_names_the_cut(notebook, monkeypatch, cell, loss, said):
     monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
-    for cell, text in (*START, NUMPY, ("loss", "criterion = nn.MSELoss()\nloss = criterion(torch.tensor(pred), Y)")):
-        assert notebook.run(text, cell) == []
+    for at, text in (*START, cell, ("loss", f"criterion = nn.MSELoss()\nloss = criterion({loss}, Y)")):
+        assert notebook.run(text, at) == []
     result = notebook.shell.run_cell(BACK[1], store_history=True, cell_id="back")
     cause = notebook.panel.cause(result.error_in_exec, BACK[1])
-    assert cause.sentence.en == "`.detach()` in In [3] left the graph of `net`'s output behind: this is why `loss.backward()` failed."
+    assert cause.sentence.en == f"{said}: this is why `loss.backward()` failed."
 
 
 @pytest.mark.parametrize(

@@ -91,3 +91,14 @@ def test_what_is_computed_from_a_used_loss_to_be_printed_is_no_new_graph(noteboo
     notebook.run("loss = net(X).square().mean()\nloss.backward()\nrunning = 0", "a")
     assert notebook.run("percent = 100 * loss\nrunning = running + loss", "b") == []
     assert notebook.run("loss = net(X).square().mean()\nrunning = running + loss\nloss.backward()", "c") == []
+
+
+def test_losses_collected_with_their_graphs(notebook):
+    notebook.run(START, "start")
+    notebook.run("kept, numbers = [], []", "lists")
+    loop = "for _ in range(6):\n    loss = net(X).square().mean()\n    loss.backward()\n    {}"
+    [warning] = notebook.run(loop.format("kept.append(loss)"), "loop")
+    assert (warning["row"], warning["rule"]) == ("kept", "PL511")
+    assert "keeps 6 losses together with their graphs" in warning["sentence"]["en"]
+    assert notebook.run("kept = [each.item() for each in kept]", "mend") == []
+    assert notebook.run(loop.format("kept.append(loss.detach()); numbers.append(loss.item())"), "loop") == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pitfall_lab.observe import tensor_facts
@@ -25,7 +25,8 @@ class Broken(NamedTuple):
 
     ``at`` and ``now`` are versions; ``made`` and ``changed`` numbers of cells, ``line`` the line of the statement that saved it; ``None``
     where unknown. ``silent``: the change did not increment the version, so backward does not raise. ``refusals`` are torch's error
-    messages, one for each saved tensor that fails its version check.
+    messages, one for each saved tensor that fails its version check. ``changes`` are numbers of changes: a backward from another root may
+    go wrong by the same ones.
     """
 
     name: str
@@ -43,27 +44,29 @@ class Broken(NamedTuple):
     line: int | None
     changed: int | None
     refusals: frozenset[str]
+    changes: frozenset[int]
+
+
+MOST = 50
 
 
 def broken(roots: Sequence[Root], moved: Sequence[Moved], names: Names, budget: Budget) -> list[Broken]:
-    """The backwards to warn about; each change is reported once, for the first root that it breaks, scalars (losses) first.
+    """The backwards that go wrong, at most :data:`MOST`, scalars (losses) first.
 
     A backward rarely starts from a tensor with several elements. For such a tensor, changed leaves are not reported: an output that was
     looked at before the training continued is a usual thing.
     """
     found: list[Broken] = []
-    reported: set[int] = set()
     by_node: dict[Any, list[int]] = {}
     for at, each in enumerate(moved):
         by_node.setdefault(each.kept.node, []).append(at)
     for root in sorted(roots, key=lambda root: root.thing.value.numel() != 1) if moved else ():
         scalar = root.thing.value.numel() == 1
         nodes = walk([root.node], budget)
-        hit = [at for node in nodes for at in by_node.get(node, ()) if at not in reported and (scalar or not _is_leaf(moved[at]))]
-        if hit and not any(is_freed(node) for node in nodes):
-            reported.update(hit)
+        hit = [at for node in nodes for at in by_node.get(node, ()) if scalar or not _is_leaf(moved[at])]
+        if hit and len(found) < MOST and not any(is_freed(node) for node in nodes):
             for silent in (False, True):
-                met = [moved[at] for at in hit if moved[at].silent is silent]
+                met = {at: moved[at] for at in hit if moved[at].silent is silent}
                 if met:
                     found.append(_broken(root, scalar, met, names))
     return found
@@ -76,13 +79,14 @@ def _is_leaf(moved: Moved) -> bool:
     return bool(tensor.requires_grad and tensor.grad_fn is None)
 
 
-def _broken(root: Root, scalar: bool, met: Sequence[Moved], names: Names) -> Broken:
+def _broken(root: Root, scalar: bool, hit: Mapping[int, Moved], names: Names) -> Broken:
     """One report for all changes by one cell; it describes the one that backward would reach first."""
+    met = list(hit.values())
     first = max(met, key=lambda each: each.kept.key[0] if type(each.kept.key[0]) is int else -1)
     named = {each.kept.tensor.data_ptr(): names.of(each.kept) for each in met if each.changed == first.changed}
     thing = named.get(first.kept.tensor.data_ptr())
     return Broken(
         thing.text if thing else "", thing.path if thing else (), len(named) - 1, root.thing.text, root.thing.path, scalar, first.node,
         first.version, first.kept.version, first.silent, _is_leaf(first), first.made, first.line, first.changed,
-        frozenset(each.kept.refusal() for each in met if not each.silent),
+        frozenset(each.kept.refusal() for each in met if not each.silent), frozenset(hit),
     )  # fmt: skip

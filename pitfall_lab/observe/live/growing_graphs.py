@@ -18,10 +18,14 @@ STEPS = 4
 """A sum that keeps at least so many used graphs alive is reported."""
 
 
+NEAR = 20
+
+
 class Growing(NamedTuple):
     """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by addition.
 
     A graph that goes through several cells is that of the name that carries it from one to the next: ``h``, and not each loss made from it.
+    ``kept``: it is a list of numbers, each with its own graph.
     """
 
     name: str
@@ -29,6 +33,7 @@ class Growing(NamedTuple):
     nodes: int
     cells: tuple[int, ...]
     used: int
+    kept: bool = False
 
 
 def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget) -> list[Growing]:
@@ -44,7 +49,33 @@ def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers
             met = [each for each, _ in carriers.of(root.node, cells.now, budget) if each.path[0] in bound] if used < STEPS else []
             name, path = (met[0].name, met[0].path) if met else (root.thing.text, root.thing.path)
             found.setdefault(path, Growing(name, path, len(nodes), tuple(sorted(through)), used))
-    return list(found.values())
+    return [*found.values(), *_lists(roots, bound, budget)]
+
+
+def _lists(roots: Sequence[Root], bound: Container[str], budget: Budget) -> list[Growing]:
+    """The lists and dicts, written into by the last cell, with numbers in them whose graphs have been used."""
+    parts: dict[Path, list[Root]] = {}
+    for root in roots:
+        if len(root.thing.path) > 1 and root.thing.path[0] in bound and root.thing.value.numel() == 1:
+            parts.setdefault(root.thing.path[:-1], []).append(root)
+    found = []
+    for path, inside in parts.items():
+        used = sum(_is_used(root.node, budget) for root in inside) if len(inside) >= STEPS else 0
+        if used >= STEPS and not budget.spent:
+            found.append(Growing(path[0] if len(path) == 1 else inside[0].thing.text.rpartition("[")[0], path, 0, (), used, kept=True))
+    return found
+
+
+def _is_used(node: Any, budget: Budget) -> bool:
+    """Whether one of the nearest nodes has been freed: the farther ones of a large graph need not be looked at."""
+    near = [node]
+    for each in near:  # the list grows during the iteration
+        if is_freed(each):
+            return True
+        if len(near) > NEAR or not budget.goes_on():
+            return False
+        near += [following for following, _ in each.next_functions if following is not None and following not in near]
+    return False
 
 
 def _used(node: Any, budget: Budget) -> int:

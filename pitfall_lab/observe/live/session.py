@@ -103,7 +103,7 @@ class Live:
             held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
             look = Look(broken(roots, moved, Names(found), graphs))
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
-            look.growing = growing(roots, self._bound, self._cells, self._carriers, graphs)
+            look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)

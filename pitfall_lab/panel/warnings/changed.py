@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.cells_run import Ran
@@ -24,6 +25,22 @@ def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any]
         return warning("changed-silently", "silent", said, cells, "PL301")
     rule = "PL104" if broken.is_parameter else "PL101"
     return warning("changed-after-saving", "error", said, cells, rule, failed=failed, copy=_copy(broken, ran))
+
+
+def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
+    """Each change for the first root whose backward it breaks: for one that has been run with ``retain_graph`` it does no harm.
+
+    Tensors with several elements come last; they are left out as well where that loss has been run.
+    """
+    chosen: list[Broken] = []
+    done: set[int] = set()
+    for each in found:
+        run = _has_been_run(each, ran)
+        if not each.changes <= done and not run:
+            chosen.append(each)
+            done |= each.changes
+    harmless = {change for each in found if _has_been_run(each, ran) for change in each.changes}
+    return [each for each in chosen if each.is_scalar or not each.changes <= harmless]
 
 
 def _copy(broken: Broken, ran: Ran) -> dict[str, Any] | None:

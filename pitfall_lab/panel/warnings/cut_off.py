@@ -64,6 +64,6 @@ def _where(where: Cut) -> T:
     cell = called(where.cell)
     en, zh = (f"in {cell}", f"{cell} 中的") if cell else ("in this cell", "此单元格中的")
     words, output = f"`{where.words}`", f"`{where.module}`"
-    if where.words.startswith("with "):
+    if where.words.startswith(("with ", "@")):
         return T(f"{words} {en} recorded no graph of {output}'s output", f"{zh} {words} 没有记录 {output} 输出的计算图")
     return T(f"{words} {en} left the graph of {output}'s output behind", f"{zh} {words} 离开了 {output} 输出的计算图")

@@ -32,6 +32,15 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
         f"不带计算图地传下去：`{name}.detach()`，若是数则用 `.item()`。",
     )
     cells = cell(ran, runs[0] if runs else None, "made") + cell(ran, now.count, "changed", name)
+    if graph.kept:
+        sentence = T(
+            f"`{name}` keeps {graph.used} losses together with their graphs, whose backward has been run: their nodes stay in memory.",
+            f"`{name}` 保存了 {graph.used} 个损失以及它们的计算图，而反向传播已经运行过了：这些节点一直占着内存。",
+        )
+        plain = T(
+            "Keep plain numbers: `.append(loss.item())`, or `loss.detach()`.", "只保存数：`.append(loss.item())`，或 `loss.detach()`。"
+        )
+        return warning("graph-grows", "note", Said(sentence, _WHY, plain, graph.path), cell(ran, now.count, "changed", name), "PL511")
     if len(runs) >= RUNS and graph.path[0] in now.bound:
         first, last = called(runs[0]), called(runs[-1])
         sentence = T(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.cuts import functions_of
-from pitfall_lab.panel.name_flow import binds, flow, statements
+from pitfall_lab.panel.name_flow import binds, statements
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
@@ -82,7 +82,7 @@ def _fix(found: KeptReference) -> T:
 def _binding(run: Cell, name: str, ran: Ran) -> Iterator[tuple[list[ast.stmt], str]]:
     """The code that gave a name its value: the cell's, and that of the functions which its statement calls; with the name there."""
     yield run.tree.body, name
-    sources = flow(run.tree)[1].get(name, set())
+    sources = run.flow[1].get(name, set())
     for other in ran.since(0):
         for node in other.tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in sources:

@@ -41,6 +41,7 @@ def warning(
         "id": ":".join((kind, SEPARATOR.join(said.root), SEPARATOR.join(said.row))), "row": SEPARATOR.join(said.row) or None,
         "level": level, "kind": kind, "sentence": text(said.sentence), "explanation": text(said.explanation),
         "fix": text(said.fix) if said.fix is not None else None, "cells": cells, "rule": rule, "failed": failed, "copy": copy,
+        "again": None,
     }  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.cells_run import Ran
-from pitfall_lab.panel.name_flow import flow
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
@@ -37,7 +36,7 @@ def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str
 def again(found: Used, ran: Ran) -> dict[str, Any] | None:
     """The note that the last cell, run again, would begin from a used graph; ``None`` if its text shows no backward that leads there."""
     now, name = ran.last, found.carrier_path[0]
-    made = flow(now.tree)[1] if now is not None else {}
+    made = now.flow[1] if now is not None else {}
     loss = next((each for each in now.backwards if name != each and name in made.get(each, ())), "") if now is not None else ""
     if now is None or not loss:
         return None

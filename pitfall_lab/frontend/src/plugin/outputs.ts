@@ -8,7 +8,8 @@ import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Panel, Widget } from "@lumino/widgets";
 import { h } from "../core/dom";
 import { prose } from "../core/prose";
-import { type Hint, readHint } from "./live/protocol";
+import { readHint } from "./live/protocol";
+import { together } from "./together";
 import { languageOf, type Say } from "./words";
 
 const HINT = "application/vnd.pitfall-lab.hint+json";
@@ -38,23 +39,9 @@ class HintLine extends Widget implements IRenderMime.IRenderer {
     const rule = hint.rule ? h("span", { class: "pl-live-rule" }, hint.rule) : null;
     const button = h("button", { type: "button", class: "pl-live-explain", title, click }, say("Explain", "解释"));
     this.node.append(h("p", {}, ...prose(hint.text[languageOf(say)]), rule), button);
-    if (hint.again) this.node.append(this.together(hint.again));
-  }
-
-  /** Where forward and backward are in different cells: all of them in one recording, and what that changes besides. */
-  private together(again: NonNullable<Hint["again"]>): HTMLElement {
-    const { say } = this;
-    const names = again.cells.map(({ count }) => `In [${count}]`).join(", ");
-    const click = (): void =>
-      this.explain(
-        this.node,
-        again.cells.map(({ count }) => count),
-      );
-    const words = say(`Explain together with ${names}`, `与 ${names} 一起解释`);
-    const title = say(`Run ${names} and this cell again, recorded as one program`, `重新运行 ${names} 和此单元格，作为一个程序记录`);
-    const button = h("button", { type: "button", class: "pl-live-explain", title, click }, words);
-    const effects = say(`Runs them again. ${again.effects.en}`, `会重新运行它们。${again.effects.zh}`);
-    return h("div", { class: "pl-live-together" }, button, h("span", {}, ...prose(effects)));
+    const { again } = hint;
+    const earlier = again?.cells.map(({ count }) => count) ?? [];
+    if (again) this.node.append(together(again, () => this.explain(this.node, earlier), say));
   }
 }
 

@@ -4,6 +4,7 @@ import type { PanelLayout } from "@lumino/widgets";
 import { Widget } from "@lumino/widgets";
 import { h } from "../../core/dom";
 import { prose } from "../../core/prose";
+import { togetherAhead } from "../together";
 import { languageOf, type Say } from "../words";
 import { cellButton, cellOf } from "./cells";
 import type { Live } from "./live";
@@ -40,6 +41,7 @@ export function giveNotice(live: Live, show: (row: string | null) => void, say: 
   line.node.append(
     h("p", {}, ...prose(first.sentence[languageOf(say)])),
     h("div", { class: "pl-live-cells" }, ...elsewhere, panel, more, away),
+    ...togetherAhead(live.notebook, first, say),
   );
   (caused.layout as PanelLayout).addWidget(line);
   lines.set(live, line);

@@ -85,6 +85,14 @@ export interface Warning {
   failed: boolean;
   /** A name that helps to copy before the statement at this line. */
   copy: { cell: string; line: number; name: string } | null;
+  /** The cells to be recorded together with the backward of `root`, which has not been run yet. */
+  again: (Again & { root: string }) | null;
+}
+
+/** The earlier cells in which something began, and what running them again changes besides. */
+export interface Again {
+  cells: CellRef[];
+  effects: Text;
 }
 
 export interface Rows {
@@ -213,6 +221,7 @@ function warning(raw: unknown): Warning {
     rule: text(given.rule, 20),
     failed: given.failed === true,
     copy: copy(given.copy),
+    again: ahead(given.again),
   };
 }
 
@@ -221,6 +230,19 @@ function copy(raw: unknown): Warning["copy"] {
   const given = object(raw);
   const [name, line] = [text(given.name), count(given.line)];
   return /^[\p{L}_][\p{L}\p{N}_]*$/u.test(name) && line ? { cell: text(given.cell), line, name } : null;
+}
+
+function again(raw: unknown): Again | null {
+  const { cells, effects } = object(raw);
+  const earlier = list(cells, cell, EARLIER).filter(({ count }) => count > 0);
+  return earlier.length ? { cells: earlier, effects: both(effects) } : null;
+}
+
+/** What will be run is made here, out of a name and nothing else. */
+function ahead(raw: unknown): Warning["again"] {
+  const root = text(object(raw).root);
+  const earlier = again(raw);
+  return earlier && /^[\p{L}_][\p{L}\p{N}_]*(\.[\p{L}_][\p{L}\p{N}_]*)*$/u.test(root) ? { ...earlier, root } : null;
 }
 
 /** The message in `raw`, or null for one of another version or of a kind that this panel does not know. */
@@ -260,19 +282,16 @@ export interface Hint {
   text: Text;
   rule: string;
   cell: string;
-  /** The earlier cells in which the failure began, and what running them again changes besides. */
-  again: { cells: CellRef[]; effects: Text } | null;
+  again: Again | null;
 }
 
 export function readHint(raw: unknown): Hint | null {
   const given = object(raw);
   if (given.version !== VERSION) return null;
-  const { cells, effects } = object(given.again);
-  const earlier = list(cells, cell, EARLIER).filter(({ count }) => count > 0);
   return {
     text: both(given.text),
     rule: text(given.rule, 20),
     cell: text(given.cell),
-    again: earlier.length ? { cells: earlier, effects: both(effects) } : null,
+    again: again(given.again),
   };
 }

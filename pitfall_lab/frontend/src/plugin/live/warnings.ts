@@ -5,6 +5,7 @@ import { h } from "../../core/dom";
 import { prose } from "../../core/prose";
 import { offered } from "../marks/card";
 import { remedies } from "../marks/remedy";
+import { togetherAhead } from "../together";
 import { languageOf, type Say } from "../words";
 import { cellButton } from "./cells";
 import type { Level, Warning } from "./protocol";
@@ -71,6 +72,7 @@ export class Warnings {
         : null,
       fix,
       ...remedies(notebook, warning).map((one) => offered(one, say)),
+      ...togetherAhead(notebook, warning, say),
       h("div", { class: "pl-live-cells" }, ...cells, show),
     );
   }

@@ -1,0 +1,24 @@
+"""Where a backward is known to go wrong before it is run: the earlier cells to be run again, recorded together with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pitfall_lab.panel.cells_behind import Kind, behind
+from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.protocol import text
+
+_ROOT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def ahead(root: str, runs: tuple[int | None, ...], ran: Ran, kind: Kind) -> dict[str, Any] | None:
+    """The offer for ``root.backward()``, which ``runs`` have made wrong; ``None`` if not all that it needs is known."""
+    last = ran.last
+    if last is None or not _ROOT.fullmatch(root):
+        return None
+    found = behind(Cell(last.count + 1, "", f"{root}.backward()"), ran, kind, runs)
+    if found is None:
+        return None
+    cells = [{"count": each.count, "id": each.id} for each in found.cells]
+    return {"cells": cells, "effects": text(found.effects), "root": root}
