@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -77,8 +76,10 @@ def places(record: Record) -> list[int] | None:
     shape, stride = record.get("shape") or [], record.get("stride") or []
     if math.prod(shape) > MOST_PLACES:
         return None
-    start = record.get("offset") or 0
-    return [start + sum(i * step for i, step in zip(index, stride, strict=True)) for index in itertools.product(*map(range, shape))]
+    found = [record.get("offset") or 0]
+    for length, step in zip(shape, stride, strict=True):
+        found = [at + i * step for at in found for i in range(length)]
+    return found
 
 
 def part(record: Record, text: str) -> Record | None:

@@ -27,6 +27,7 @@ class Program:
         self.tree = _parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self._marked: dict[Span, ast.AST | None] = {}
+        self._places: dict[ast.AST, Span] = {}
         for node in ast.walk(self.tree) if self.tree else ():
             for child in ast.iter_child_nodes(node):
                 self.parents[child] = node
@@ -38,6 +39,12 @@ class Program:
 
     def place(self, node: ast.AST) -> Span:
         """The node's place; ``ast`` counts UTF-8 bytes, a span counts code points."""
+        found = self._places.get(node)
+        if found is None:
+            found = self._places[node] = self._place(node)
+        return found
+
+    def _place(self, node: ast.AST) -> Span:
         line, end_line = node.lineno, node.end_lineno  # type: ignore[attr-defined]
         start, end = self._column(line, node.col_offset), self._column(end_line, node.end_col_offset)  # type: ignore[attr-defined]
         return Span(line, start, end_line, end, (self._utf16(line, start), self._utf16(end_line, end)))
@@ -71,17 +78,22 @@ class Program:
             self._marked[span] = self._search(span)
         return self._marked[span]
 
+    @cached_property
+    def _edges(self) -> list[tuple[tuple[int, int], tuple[int, int], ast.AST]]:
+        """Where each node begins and ends."""
+        places = ((self.place(node), node) for node in self.nodes)
+        return [((place.line, place.column), (place.end_line, place.end_column), node) for place, node in places]
+
     def _search(self, span: Span) -> ast.AST | None:
-        wanted = (span.line, span.column, span.end_line, span.end_column)
+        first, last = (span.line, span.column), (span.end_line, span.end_column)
         around: list[tuple[int, int, ast.AST]] = []
-        for node in self.nodes:
-            place = self.place(node)
-            here = (place.line, place.column, place.end_line, place.end_column)
-            if here == wanted:
+        for start, end, node in self._edges:
+            if start > first or end < last:
+                continue
+            if start == first and end == last:
                 # an expression statement has the place of its expression: the expression is meant
                 return node.value if isinstance(node, ast.Expr) else node
-            if here[:2] <= wanted[:2] and here[2:] >= wanted[2:]:
-                around.append((place.end_line - place.line, place.end_column - place.column, node))
+            around.append((end[0] - start[0], end[1] - start[1], node))
         return min(around, key=lambda item: item[:2])[2] if around else None
 
     def statement(self, node: ast.AST | None) -> ast.stmt | None:

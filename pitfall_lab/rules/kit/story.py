@@ -280,8 +280,15 @@ class Story:
 
     def said(self, step: int | None) -> str:
         """The name of the call that the program makes at ``step``: ``step`` for each ``add_`` of ``opt.step()``; empty when it is none."""
-        node = self.program.at(self.span(step))
-        return called(node) if isinstance(node, ast.Call) else ""
+        span = self.span(step)
+        if span not in self._said:
+            node = self.program.at(span)
+            self._said[span] = called(node) if isinstance(node, ast.Call) else ""
+        return self._said[span]
+
+    @cached_property
+    def _said(self) -> dict[Span | None, str]:
+        return {}
 
     def runs(self, *names: str) -> list[list[Event]]:
         """For each of the program's calls with these names, the events that wrote: for ``runs("step")`` those of each ``opt.step()``."""
