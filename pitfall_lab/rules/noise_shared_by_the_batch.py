@@ -60,7 +60,9 @@ def _shared(story: Story, draw: Event) -> SharedNoise | None:
                 found = _added(story, draw, use, size)
                 if found is not None:
                     return found
-            elif use.name in SAME and len(_without_ones(story.shape(use.results[0], use.step) or ())) == size:
+            elif (
+                use.name in SAME and use.results[0] not in noise and len(_without_ones(story.shape(use.results[0], use.step) or ())) == size
+            ):
                 noise.add(use.results[0])
                 pending.append(use.results[0])
     return None

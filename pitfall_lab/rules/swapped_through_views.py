@@ -52,7 +52,7 @@ def _source(story: Story, write: Event) -> Event | None:
     label = write.operands[-1].label if len(write.operands) > 1 else None
     record = story.tensor(label, write.step) or {}
     event = story.event(record.get("born"))
-    while event is not None and event.name in ("detach", "data") and event.operands:
+    if event is not None and event.name in ("detach", "data") and event.operands:
         event = story.event((story.tensor(event.operands[0].label, event.step) or {}).get("born"))
     target = story.tensor(write.operands[0].label, write.step) or {}
     if event is None or event.name not in ("__getitem__", "select"):

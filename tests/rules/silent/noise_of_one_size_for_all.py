@@ -48,7 +48,7 @@ def single(x):
 
 
 def jitter(x):
-    return enc(x) * (1 + 0.1 * torch.randn(1))
+    return enc(x) * (1 + 0.1 * torch.randn(1).float().to(torch.float32))
 
 
 def of_each_row(x):
