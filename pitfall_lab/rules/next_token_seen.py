@@ -13,9 +13,20 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.sequences import CLASSIFIERS, Attention, comes_from, is_among, next_axis, rows_of, sees_next
+from pitfall_lab.rules.signals.sequences import (
+    CLASSIFIERS,
+    Attention,
+    adds_answers,
+    comes_from,
+    directions,
+    is_among,
+    next_axis,
+    rows_of,
+    sees_next,
+)
 from pitfall_lab.trace import Event, T
 
+BOTH = 2
 MASKS = ("attn_mask", "mask", "src_mask", "tgt_mask")
 
 
@@ -37,6 +48,15 @@ def find(story: Story) -> Iterator[Finding]:
         if loss.error is not None or len(loss.operands) < 2 or story.span(loss.step) in told:
             continue
         rows = rows_of(story, loss.operands[0].label, loss.step)
+        both = [event for event in rows.recurrent if directions(story, event) == BOTH]
+        for lookup in rows.lookups if both else ():
+            place = story.span(both[0].step)
+            if (
+                place not in told
+                and next_axis(story, (loss.operands[1].label, loss.step), (lookup.operands[0].label, lookup.step)) is not None
+            ):
+                told |= {place, story.span(loss.step)}
+                yield _backwards(story, both[0], lookup, loss)
         for lookup in rows.lookups if rows.attentions else ():
             for leak in _leaks(story, loss, lookup, rows.attentions):
                 place = story.span(leak.attention.event.step)
@@ -54,7 +74,7 @@ def _leaks(story: Story, loss: Event, lookup: Event, attentions: tuple[Attention
     for attention in found if axis is not None else ():
         length = shape[axis or 0] if (axis or 0) < len(shape) else 0
         weight = sees_next(story, attention) if is_among(story, attention, length) else None
-        if weight is not None:
+        if weight is not None and not (attention.weights is not None and adds_answers(story, attention)):
             yield Leak(attention, weight, lookup, loss, length)
 
 
@@ -65,7 +85,7 @@ def _finding(story: Story, leak: Leak) -> Finding:
     seen = T(
         en=f": position 0 gives position 1 a weight of {leak.weight:.2g}",
         zh=f"：位置 0 给位置 1 的权重是 {leak.weight:.2g}",
-    ) if leak.attention.weights is not None else T(en="", zh="")  # fmt: skip
+    ) if leak.weight < 1 else T(en="", zh="")  # fmt: skip
     return RULE.finding(
         story.span(event.step), event.step,
         T(
@@ -88,6 +108,57 @@ def _finding(story: Story, leak: Leak) -> Finding:
         fixes=_fixes(story, leak),
         facts=[Fact("weight", leak.weight, story.by(event.step)), Fact("positions", leak.length, story.by(event.step))],
     )  # fmt: skip
+
+
+def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Finding:
+    """The same of a recurrent layer that reads the tokens in both directions."""
+    here, there = at_line(story, story.span(layer.step)), at_line(story, story.span(loss.step))
+    target = expression(story, loss.operands[1].label, loss.step)
+    return RULE.finding(
+        story.span(layer.step), layer.step,
+        T(
+            en=f"{capital(here.en)} reads the tokens backwards too, so each position has seen the next token, which it has to predict.",
+            zh=f"{here.zh}也从后往前读这些词，于是每个位置都已经看过它要预测的下一个词。",
+        ),
+        T(
+            en=f"The targets {target.en} on {there.en} are the tokens of one place further on. The backward direction of the layer comes "
+            f"from there. "
+            "The loss falls to almost nothing, and generation, where the next token does not exist yet, fails. A model that writes reads "
+            "in one "
+            "direction: `bidirectional=False`.",
+            zh=f"{there.zh}的目标 {target.zh} 是往后一个位置的词，而这一层的反方向正是从那里来的。损失几乎降到零，而生成时下一个词还不存"
+            f"在，模型就失"
+            "败了。用来写作的模型只朝一个方向读：`bidirectional=False`。",
+        ),
+        related=[
+            story.related("used", loss.step, T(en="the next tokens are the targets here", zh="在这里，目标是下一个词")),
+            story.related("made", lookup.step, T(en="the tokens are looked up here", zh="在这里查词")),
+        ],
+        fixes=_one_direction(story, layer),
+        facts=[Fact("directions", BOTH, story.by(layer.step))],
+    )  # fmt: skip
+
+
+def _one_direction(story: Story, layer: Event) -> tuple[Fix, ...]:
+    """The layer read in one direction, and the layers behind it that take both halves with half of the width."""
+    program, width = story.program, (story.shape(layer.results[1], layer.step) or (0,))[-1]
+    if program.tree is None:
+        return ()
+    calls = [n for n in program.nodes if isinstance(n, ast.Call)]
+    flags = [
+        k.value for call in calls for k in call.keywords if k.arg == "bidirectional" and call_name(call).lower() in ("lstm", "gru", "rnn")
+    ]
+    wide = [a for call in calls if call_name(call) == "Linear" for a in call.args[:1] if _is_twice(program.segment(a), width)]
+    if len(flags) != 1 or len(wide) != 1:
+        return ()
+    text = program.segment(wide[0])
+    half = str(width) if text.isdigit() else text.replace("2 * ", "").replace(" * 2", "").replace("*2", "").replace("2*", "")
+    title = T(en="Read in one direction: `bidirectional=False`", zh="只朝一个方向读：`bidirectional=False`")
+    return unique(program.text, [Fix(title, program.replace((flags[0], "False"), (wide[0], half)), meaning="shape")])
+
+
+def _is_twice(text: str, width: int) -> bool:
+    return text == str(2 * width) or text.startswith(("2 * ", "2*")) or text.endswith((" * 2", "*2"))
 
 
 def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
@@ -165,8 +236,9 @@ def _before_softmax(story: Story, leak: Leak, node: ast.Call, torch: str) -> Ite
     elif isinstance(statement, ast.Assign) and statement.value is node and isinstance(statement.targets[0], ast.Name):
         name, indent = statement.targets[0].id, program.indent(statement)
         text = f'{name} = {name}.masked_fill({torch}.ones_like({name}, dtype={torch}.bool).triu(1), float("-inf"))'
-        softmax = program.segment(node).replace(program.segment(given), name, 1)
-        yield text, program.replace((statement, f"{name} = {operand(program, given)}\n{indent}{text}\n{indent}{name} = {softmax}"))
+        whole = program.segment(node)
+        softmax = whole.replace(operand(program, given), name, 1).replace(program.segment(given), name, 1)
+        yield text, program.replace((statement, f"{name} = {program.segment(given)}\n{indent}{text}\n{indent}{name} = {softmax}"))
 
 
 RULE = Rule(

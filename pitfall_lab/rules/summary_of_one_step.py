@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.rules.signals.sequences import RECURRENT
 from pitfall_lab.trace import Event, T
@@ -35,11 +37,11 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """``event`` read the last step of both directions, or, with ``first``, the state of the first of several layers."""
+    """``event`` read the last step of both directions, the state of the first of several layers, or the state of one direction only."""
 
     layer: Layer
     event: Event
-    first: bool
+    kind: Literal["step", "layer", "direction"]
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -47,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
     told = set()
     for event in story.calls(*RECURRENT):
         layer = _layer(story, event) if event.error is None and len(event.results) > 1 and _is_trained(story, event) else None
-        found = (_last_step(story, layer) or _first_layer(story, layer)) if layer is not None else None
+        found = (_last_step(story, layer) or _first_layer(story, layer) or _one_direction(story, layer)) if layer is not None else None
         place = story.span(found.event.step) if found is not None else None
         if found is not None and place not in told:
             told.add(place)
@@ -100,7 +102,7 @@ def _last_step(story: Story, layer: Layer) -> Read | None:
         for use in _picked(story, form, layer.time, layer.steps - 1):
             after = story.uses(use.results[0])
             if after and not any(each.name in PARTS for each in after):
-                return Read(layer, use, False)
+                return Read(layer, use, "step")
     return None
 
 
@@ -110,18 +112,31 @@ def _first_layer(story: Story, layer: Layer) -> Read | None:
         return None
     picked, uses = list(_picked(story, state, 0, 0)), story.uses(state)
     if picked and len(picked) == len(uses) and all(story.uses(use.results[0]) for use in picked):
-        return Read(layer, picked[0], True)
+        return Read(layer, picked[0], "layer")
     return None
+
+
+def _one_direction(story: Story, layer: Layer) -> Read | None:
+    """The last state where there are two directions: that of the backward one."""
+    out, state = layer.event.results[:2]
+    count = (story.shape(state, layer.event.step) or (0,))[0]
+    if layer.directions != BOTH or story.uses(out):
+        return None
+    picked = list(_picked(story, state, 0, count - 1))
+    used = picked and all(story.uses(use.results[0]) for use in picked)
+    return Read(layer, picked[0], "direction") if used and len(picked) == len(story.uses(state)) else None
 
 
 def _finding(story: Story, found: Read) -> Finding:
     layer, event = found.layer, found.event
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(layer.event.step))
     what = snippet(story, story.span(event.step))
+    if found.kind == "direction":
+        return _of_one_direction(story, found)
     said = T(
         en=f"{capital(here.en)} takes `{what}`, the state of the first of {layer.layers} layers: what the others compute is not used.",
         zh=f"{here.zh}取的 `{what}` 是 {layer.layers} 层中第一层的状态：其余各层算出的东西没有用到。",
-    ) if found.first else T(
+    ) if found.kind == "layer" else T(
         en=f"{capital(here.en)} takes the last of {layer.steps} steps, `{what}`, at which the backward direction has seen one step only.",
         zh=f"{here.zh}取的是 {layer.steps} 步中的最后一步 `{what}`，而反方向在那里只看过一步。",
     )  # fmt: skip
@@ -130,7 +145,7 @@ def _finding(story: Story, found: Read) -> Finding:
         f"`h[-2]` "
         "and `h[-1]` where there are two directions.",
         zh=f"{there.zh}的层把各层的状态叠在一起，第一层在最前面。最后一层的在末尾：`h[-1]`；有两个方向时是 `h[-2]` 和 `h[-1]`。",
-    ) if found.first else T(
+    ) if found.kind == "layer" else T(
         en=f"The layer on {there.en} reads the sequence in both directions. The first {layer.width} numbers of a step know all before "
         f"it, the other "
         f"{layer.width} all after it, and after the last step there is nothing. The backward direction's end is at step 0: join the "
@@ -148,13 +163,50 @@ def _finding(story: Story, found: Read) -> Finding:
     )  # fmt: skip
 
 
+def _of_one_direction(story: Story, found: Read) -> Finding:
+    layer, event = found.layer, found.event
+    here, there = at_line(story, story.span(event.step)), at_line(story, story.span(layer.event.step))
+    what = snippet(story, story.span(event.step))
+    return RULE.finding(
+        story.span(event.step), event.step,
+        T(
+            en=f"{capital(here.en)} takes `{what}`, the state of the backward direction only: what the forward one has read is not used.",
+            zh=f"{here.zh}取的 `{what}` 只是反方向的状态：正方向读到的东西没有用到。",
+        ),
+        T(
+            en=f"The layer on {there.en} reads in both directions, and stacks their states: the last layer's are `h[-2]` and `h[-1]`. "
+            f"The weights of the "
+            "forward direction get no gradient. Join both: `torch.cat([h[-2], h[-1]], dim=-1)`, which is twice as wide.",
+            zh=f"{there.zh}的层从两个方向读，并把状态叠在一起：最后一层的是 `h[-2]` 和 `h[-1]`。正方向的权重得不到梯度。请把两者接起来："
+            "`torch.cat([h[-2], h[-1]], dim=-1)`，宽度是两倍。",
+        ),
+        related=[story.related("made", layer.event.step, T(en="the layer runs here", zh="这一层在这里运行"))],
+        fixes=_both_states(story, found),
+        facts=[Fact("directions", layer.directions, story.by(layer.event.step))],
+    )  # fmt: skip
+
+
+def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
+    """Both states joined, and the linear layer that takes them made twice as wide."""
+    program, torch = story.program, torch_name(story.program)
+    node = program.at(story.span(found.event.step)) if program.tree is not None else None
+    if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
+        return ()
+    name = program.segment(node.value)
+    text = f"{torch}.cat([{name}[-2], {name}[-1]], dim=-1)"
+    title = T(en=f"Join both directions: `{text}`", zh=f"接上两个方向：`{text}`")
+    linear = [n.args[0] for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "Linear" and n.args]
+    wider = [Fix(title, program.replace((node, text), (wide, f"2 * {operand(program, wide)}")), meaning="shape") for wide in linear]
+    return unique(program.text, wider)
+
+
 def _fixes(story: Story, found: Read) -> tuple[Fix, ...]:
     program, layer, torch = story.program, found.layer, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):
         return ()
     name, width = program.segment(node.value), layer.width
-    if found.first:
+    if found.kind == "layer":
         text = f"{name}[-{layer.directions}]"
     elif layer.time:
         text = f"{torch}.cat([{name}[:, -1, :{width}], {name}[:, 0, {width}:]], dim=-1)"

@@ -222,9 +222,46 @@ opt = Adam(net.parameters())
 for _ in range(3):
     update(opt, F.cross_entropy(net(torch.randn(4, 1, 5, 5)), torch.tensor([0, 1, 1, 0])))
 """,
+    "an attention too large for its numbers to be followed": """
+text = torch.randint(0, 9, (300,))
+starts = torch.randint(0, 260, (16,))
+x, y = (torch.stack([text[i + k:i + k + 32] for i in starts]) for k in (0, 1))
+emb, mix, last = nn.Embedding(9, 8), nn.Linear(8, 24), nn.Linear(8, 9)
+q, k, v = (part.view(16, 32, 2, 4).transpose(1, 2) for part in mix(emb(x)).split(8, 2))
+scores = (q @ k.transpose(-2, -1)) * 0.5
+w = F.dropout(F.softmax(scores, dim=-1), 0.1)  # PL430
+out = last((w @ v).transpose(1, 2).contiguous().view(16, 32, 8))
+F.cross_entropy(out.view(-1, 9), y.view(-1)).backward()
+""",
+    "a layer that reads the next word from behind": TEXT
+    + """
+rnn, wide = nn.LSTM(8, 8, bidirectional=True, batch_first=True), nn.Linear(16, 9)
+out, _ = rnn(emb(seq[:, :-1]))  # PL430
+F.cross_entropy(wide(out).reshape(-1, 9), seq[:, 1:].reshape(-1)).backward()
+""",
+    "the state of the backward direction only": """
+rnn, last = nn.LSTM(3, 4, bidirectional=True, batch_first=True), nn.Linear(4, 2)
+_, (h, c) = rnn(torch.randn(6, 5, 3))
+last(h[-1]).sum().backward()  # PL434
+""",
 }
 
 RIGHT = {
+    "a large attention with its mask; tags from both directions": """
+text = torch.randint(0, 9, (300,))
+starts = torch.randint(0, 260, (16,))
+x, y = (torch.stack([text[i + k:i + k + 32] for i in starts]) for k in (0, 1))
+emb, mix, last = nn.Embedding(9, 8), nn.Linear(8, 24), nn.Linear(8, 9)
+past = torch.tril(torch.ones(32, 32)).view(1, 1, 32, 32)
+q, k, v = (part.view(16, 32, 2, 4).transpose(1, 2) for part in mix(emb(x)).split(8, 2))
+scores = (q @ k.transpose(-2, -1)) * 0.5
+w = F.softmax(scores.masked_fill(past[:, :, :32, :32] == 0, float("-inf")), dim=-1)
+w = w + F.softmax(scores + (1 - past) * -1e9, dim=-1)
+out = last((w @ v).transpose(1, 2).contiguous().view(16, 32, 8))
+F.cross_entropy(out.view(-1, 9), y.view(-1)).backward()
+rnn, wide = nn.LSTM(8, 8, bidirectional=True, batch_first=True), nn.Linear(16, 3)
+F.cross_entropy(wide(rnn(emb(x))[0]).flatten(0, 1), x.flatten() % 3).backward()
+""",
     "both ends of both directions, and single steps": """
 rnn, two = nn.GRU(3, 4, batch_first=True, bidirectional=True), nn.GRU(3, 4, 2, batch_first=True)
 wide, narrow, x = nn.Linear(8, 1), nn.Linear(4, 1), torch.randn(6, 5, 3)

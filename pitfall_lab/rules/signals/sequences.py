@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.signals.axes import ELEMENTWISE, LAYERS, PRODUCTS, VIEWS, dimension
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.rules.signals.value_origins import argument, values, whole
 from pitfall_lab.trace import Event
 
 CLASSIFIERS = ("cross_entropy", "nll_loss")
@@ -30,6 +30,9 @@ SAME_TOKENS = {
 RECURRENT = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
 PLAIN = {"mul", "div", "truediv", "__truediv__", "__mul__", "__rmul__", "multiply", "float", "dropout", "contiguous", "to", "type"}
 COMPARED = {"eq", "ne", "__eq__", "__ne__", "not_equal"}
+SUMS = ("add", "__add__", "__radd__", "sub")
+LOWEST = -1e3
+"""A score that a mask made smaller than this is left out."""
 FURTHER = 400
 FEWEST, FEWEST_KINDS = 6, 3
 """So many tokens, of so many kinds, have to agree before a target counts as the next token."""
@@ -52,6 +55,7 @@ class Rows:
 
     lookups: tuple[Event, ...]
     attentions: tuple[Attention, ...]
+    recurrent: tuple[Event, ...] = ()
 
 
 def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
@@ -65,7 +69,7 @@ def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
 def rows_of(story: Story, label: str | None, step: int) -> Rows:
     """Follow the rows of a tensor back to the tokens of each, through calls that leave rows apart, and past attentions by their queries."""
     pending, seen = [(label, step)], {label}
-    lookups, attentions = list[Event](), list[Attention]()
+    lookups, attentions, recurrent = list[Event](), list[Attention](), list[Event]()
     while pending and len(seen) < FURTHER:
         here, until = pending.pop(0)
         for event in makers(story, here, until):
@@ -86,12 +90,13 @@ def rows_of(story: Story, label: str | None, step: int) -> Rows:
                     follow = [given[0]] if given else []
             elif event.name in RECURRENT:
                 follow = [event.operands[0].label] if here == event.results[0] else []
+                recurrent.append(event)
             elif event.name in KEEPING:
                 follow = [o.label for o in event.operands]
             fresh = [each for each in follow if each is not None and each not in seen]
             seen.update(fresh)
             pending += [(each, event.step) for each in fresh]
-    return Rows(tuple(lookups), tuple(attentions))
+    return Rows(tuple(lookups), tuple(attentions), tuple(recurrent))
 
 
 def _fused(event: Event) -> Attention:
@@ -120,6 +125,12 @@ def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
             return None
         label, step = event.operands[0].label, event.step
     return None
+
+
+def directions(story: Story, event: Event) -> int:
+    """In how many directions a recurrent layer read its input."""
+    out, state = (story.shape(label, event.step) or (0,) for label in event.results[:2])
+    return out[-1] // state[-1] if state[-1] else 1
 
 
 def comes_from(story: Story, label: str | None, step: int, source: Event) -> bool:
@@ -160,7 +171,7 @@ def is_among(story: Story, attention: Attention, length: int) -> bool:
 
 
 def sees_next(story: Story, attention: Attention) -> float | None:
-    """How much weight the first position gives to the second, where that is more than 0; 1 where only the mask is known, and lets it."""
+    """How much weight the first position gives to the second, where that is more than 0; 1 where only the masks are known, and let it."""
     if attention.weights is None:
         return _mask_lets(story, attention)
     shape = story.shape(attention.weights, attention.product.step) or ()
@@ -170,9 +181,43 @@ def sees_next(story: Story, attention: Attention) -> float | None:
     )
     first = (0,) * (len(shape) - 1)
     weight = given.at((*first, 1))
+    if weight is None:
+        return 1.0 if _masks_let(story, attention, (*first, 1)) else None
     row = [made.at((*first, j)) for j in range(shape[-1])]
     uniform = len({value for value in row if value is not None}) < 2
-    return weight if weight is not None and not isnan(weight) and weight > 1e-6 and not uniform else None
+    return weight if not isnan(weight) and weight > 1e-6 and not uniform else None
+
+
+def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
+    """Does no mask between the scores and the values leave out a place, as far as they are known?"""
+    if not _only(story, attention.weights, attention.product.step, {"softmax", "_softmax"}, PLAIN | VIEWS):
+        return False
+    label, step = attention.event.operands[0].label, attention.event.step
+    for _ in range(8):
+        made = list(makers(story, label, step))
+        event = made[0] if len(made) == 1 else None
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or event.name == "baddbmm" or not given:
+            return False
+        if event.name in PRODUCTS_OF_MATRICES:
+            return True
+        if len(given) == 2 and event.name in ("masked_fill", *SUMS):
+            scores = [each for each in given if (story.tensor(each, event.step) or {}).get("requires_grad")]
+            mask = given[1] if event.name == "masked_fill" or given[0] in scores else given[0]
+            value = Elements(story, mask, event.step, answers=True).at(index)
+            if value is None or (value != 0 if event.name == "masked_fill" else value <= LOWEST):
+                return False
+            given = [each for each in given if each != mask]
+        elif event.name not in PLAIN | VIEWS or len(given) != 1:
+            return False
+        label, step = given[0], event.step
+    return False
+
+
+def adds_answers(story: Story, attention: Attention) -> bool:
+    """Is a mask of zeros and ones added to the scores, where minus infinity was meant?"""
+    added = (event for event in makers(story, attention.event.operands[0].label, attention.event.step) if event.name in SUMS)
+    return any(set(values(story, o.label, event.step)) == {0, 1} for event in added for o in event.operands if o.label is not None)
 
 
 def _mask_lets(story: Story, attention: Attention) -> float | None:
@@ -186,7 +231,7 @@ def _mask_lets(story: Story, attention: Attention) -> float | None:
     answers = (story.tensor(attention.mask, event.step) or {}).get("dtype") == "bool"
     count = len(story.shape(event.operands[0].label, event.step) or ())
     value = Elements(story, attention.mask, event.step, answers=True).at((*(0,) * (count - 1), 1))
-    return 1.0 if value is not None and value > (0 if answers else -1e3) else None
+    return 1.0 if value is not None and value > (0 if answers else LOWEST) else None
 
 
 def is_unmasked(story: Story, attention: Attention) -> bool:
