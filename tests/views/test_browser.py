@@ -396,3 +396,25 @@ def test_the_pages_pictures_are_drawn(stage):
     sizes = stage.page.locator("img").evaluate_all("all => all.map((one) => [one.naturalWidth, one.alt.length > 0])")
     assert sizes
     assert all(width > 100 and named for width, named in sizes)
+
+
+CUT = """(root) => [...root.querySelectorAll('.pl-hint-value')].filter((hint) => {
+  const [first] = hint.children;
+  const box = hint.getBoundingClientRect();
+  return first && (first.getBoundingClientRect().left < box.left - 1 || first.getBoundingClientRect().right > box.right + 1);
+}).map((hint) => hint.textContent)"""
+PLACED = """(root) => [...root.querySelectorAll('.pl-line, [data-part]')].map((one) => {
+  const lines = one.closest('.pl-lines');
+  return Math.round(one.getBoundingClientRect().top - (lines ?? root).getBoundingClientRect().top);
+})"""
+
+
+@pytest.mark.parametrize("name", ["lstm", "gan"])
+def test_values_beside_the_code_are_never_cut_and_stepping_moves_no_line(stage, name):
+    root = shown(stage, recorded(name, fixes=False), 1280, 800, "light")
+    before = root.evaluate(PLACED)
+    last = int(root.locator("input[type=range]").get_attribute("max"))
+    for at in range(0, last, max(1, last // 25)):
+        stage.page.evaluate("step => window.widgets[0].set('step', step)", at)
+        assert root.evaluate(CUT) == []
+        assert root.evaluate(PLACED) == before

@@ -14,6 +14,7 @@ import { brief, known, shape } from "./numbers";
 import { prose } from "./prose";
 import { type Token, tokens } from "./python";
 import type { Role } from "./story";
+import type { TensorState } from "./wire";
 import { say } from "./words";
 
 interface Piece {
@@ -36,6 +37,8 @@ interface Line {
 }
 
 const LINE_LIMIT = 3000;
+/** The letters of a number as `brief` writes it. */
+const NUMBER = 8;
 
 /** For each line the function around it: `GPT.forward`. A definition's own line is outside. */
 function functions(texts: string[]): string[] {
@@ -51,6 +54,14 @@ function functions(texts: string[]): string[] {
 }
 
 /** The last of the events of a line, in order, that had happened after `step` and made something. */
+/** How many letters the value beside a line needs at any step: its shape, or one number. The code leaves them free, so nothing moves. */
+function room(events: TraceEvent[]): number {
+  const made = events.flatMap(({ results, effects }) =>
+    effects.filter(([path]) => path === `tensors.${results[results.length - 1]}`).map(([, value]) => (value as TensorState | null)?.shape),
+  );
+  return Math.max(0, ...made.map((one) => (one?.length ? shape(one).length : one ? NUMBER : 0)));
+}
+
 function lastBefore(events: TraceEvent[], step: number): TraceEvent | undefined {
   return events.findLast((event) => event.step <= step && event.results.length > 0 && !event.error);
 }
@@ -146,12 +157,12 @@ export class CodeView {
               .map((one) => (one ? brief(one[1], tensor.dtype) : "…"))
               .join(", ")
           : "";
-      const said = tensor
-        ? `${tensor.shape.length ? shape(tensor.shape) : ""} ${numbers ? (tensor.shape.length ? `[${numbers}]` : numbers) : ""}`.trim()
-        : "";
+      const [size_, values] = tensor?.shape.length ? [shape(tensor.shape), numbers && `[${numbers}]`] : ["", numbers];
+      const said = `${size_} ${values}`;
       if (said === line.said) continue;
       line.said = said;
-      line.hint.textContent = said;
+      // Where both do not fit, the second one wraps out of sight: neither is ever cut.
+      line.hint.replaceChildren(...[size_, values].filter(Boolean).map((text) => h("span", {}, text)));
     }
   }
 
@@ -229,6 +240,7 @@ export class CodeView {
     if (!text) code.append("\u200b");
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
+    hint.style.setProperty("--pl-hint", String(room(events)));
     const row = h(
       "div",
       { class: "pl-line", "data-line": number },
