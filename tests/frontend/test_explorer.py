@@ -398,6 +398,61 @@ def test_at_360_pixels_one_view_shows_at_a_time_and_nothing_is_cut_off(stage: St
     assert stage.page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+NESTED = """import torch
+class Inner(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x)
+class Outer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+    def forward(self, x):
+        return self.inner(x) * 2
+model = Outer()
+x = torch.tensor([0.5, 1.0], requires_grad=True)
+for turn in range(3):
+    model(x).sum().backward()
+"""
+
+
+def test_the_call_stack_and_the_round_of_the_loop_stand_over_the_code(stage: Stage):
+    trace = trace_program(NESTED)
+    second = [event.step for event in trace.events if event.span and event.span.line == 4 and event.kind == "call"][1]
+    root = stage.show(state_of(trace, step=second))
+    crumbs = root.locator(".pl-crumbs")
+    assert crumbs.locator("span:not(.pl-turn)").all_inner_texts()[-2:] == ["Outer.forward", "Inner.forward"]
+    assert crumbs.locator(".pl-turn").inner_text() == "time 2 of 3 here"
+    assert "(2,) [0.462, 0.762]" in " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts())
+
+
+def test_in_backward_the_edges_carry_the_numbers_that_flow_and_the_leaf_what_became_of_them(stage: Stage):
+    trace = trace_program("import torch\nx = torch.tensor([2.0, 3.0], requires_grad=True)\ny = x * x\n(y * 5).sum().backward()\n")
+    root = stage.show(state_of(trace, step=len(trace.events) - 1))
+    root.locator("[data-tab=graph]").click()
+    seen = "all => all.filter(one => getComputedStyle(one).visibility === 'visible').map(one => one.textContent)"
+    flowing = root.locator(".v-halo").evaluate_all(seen)
+    assert "5., 5." in flowing, "into x * x"
+    assert "1., 1." in flowing, "into the product"
+    leaf = " ".join(root.locator(".v-card", has_text="x").locator("text").all_text_contents())
+    assert ".grad [20., 30.]" in leaf
+
+
+@pytest.mark.parametrize("width", [640, 390], ids=["200 % zoom of 1280 px", "a telephone"])
+def test_with_little_room_every_word_of_the_first_screen_can_be_read(stage: Stage, width: int):
+    stage.page.set_viewport_size({"width": width, "height": 800})
+    for program in (DEEP, TEXT):
+        trace = trace_program(program)
+        root = stage.show(state_of(trace, [finding.with_fixes(()) for finding in rules.find(trace)[:1]]))
+        assert root.locator(".pl-advice").count() == 1
+        assert stage.page.evaluate("document.documentElement.scrollWidth") <= width
+        cut = """(all, width) => all.filter(one => {
+            const box = one.getBoundingClientRect();
+            return box.width && (box.right > width || box.left < 0 || one.scrollWidth > one.clientWidth + 1 && one.clientWidth);
+        }).map(one => one.outerHTML.slice(0, 120))"""
+        texts = root.locator(".pl-message, .pl-about > *, .pl-picture p, .pl-picture button, .pl-advice p, .pl-tabs button")
+        assert texts.evaluate_all(cut, width) == []
+
+
 # For every element with text of its own: the contrast of its colour against the nearest background behind it.
 CONTRAST = """() => {
   const paint = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
