@@ -38,13 +38,20 @@ def find(story: Story) -> Iterator[Finding]:
     trained = {(story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds}
     places: dict[object, list[Blend]] = defaultdict(list)
     for event in story.calls(*ADD, *LERP) if trained else ():
-        if event.error is None and event.parent is None and (found := _blend(story, event, trained)) is not None:
+        found = _blend(story, event, trained) if event.error is None and event.parent is None else None
+        if found is not None and not _written_back(story, event, trained):
             places[story.span(event.step)].append(found)
     steps = [each.step for each in story.trace.optimizer_steps]
     for blends in places.values():
         first, last = blends[0].event.step, blends[-1].event.step
         if len(blends) >= ROUNDS and any(first < step <= last for step in steps):
             yield _finding(story, blends[0])
+
+
+def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
+    """Do the trained weights take the result, as where they are drawn a little towards those that they began with?"""
+    goals = [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")] if event.results else []
+    return bool(trained & {*event.writes, *((story.tensor(label, event.step) or {}).get("storage") for label in goals)})
 
 
 def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
@@ -77,7 +84,7 @@ def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tup
     """The number that a tensor was multiplied by just before, whether that tensor was a trained one, and the multiplication."""
     record = story.tensor(label, event.step) or {}
     writes = story.writes(str(record.get("storage")), record.get("born") or 0, event.step)
-    before = [step for step in story.writes(str(record.get("storage")), -1, event.step) if story.event(step).name in ("mul_", "__imul__")]
+    before = [step for step in story.writes(str(record.get("storage")), -1, event.step) if story.events[step].name in ("mul_", "__imul__")]
     made = story.event(before[-1] if before else record.get("born"))
     if made is None or made.name not in MULTIPLY or (writes and made.step < writes[-1]):
         return None

@@ -128,12 +128,11 @@ RULE = Rule(
     severity="warning",
     title=T(en="Two rows were to be exchanged, and one was lost", zh="想交换两行，却丢了一行"),
     what=T(
-        en="A program exchanges two rows of a tensor as one exchanges two entries of a list. Afterwards one row is there twice, and the "
-        "other is gone, because the row that was put aside was a window on the tensor and not a copy. Copy it with `clone()`, or use "
-        "`x[[i, j]] = x[[j, i]]`. Python's `random.shuffle` does the same to a tensor.",
-        zh="程序像交换列表的两项那样交换张量的两行。之后其中一行出现两次，另一行不见了，因为被放到一边的那一行只是对张量的窗口而不是"
-        "副本。请用 "
-        "`clone()` 复制，或写 `x[[i, j]] = x[[j, i]]`。Python 的 `random.shuffle` 对张量也会这样。",
+        en="A program exchanges two rows of a tensor as one exchanges two entries of a list, or shuffles them with Python's "
+        "`random.shuffle`. Afterwards one row is there twice, and the other is gone, because the row that was put aside was a window on "
+        "the tensor and not a copy. Copy it with `clone()`, or use `x[[i, j]] = x[[j, i]]`.",
+        zh="程序像交换列表的两项那样交换张量的两行，或用 Python 的 `random.shuffle` 打乱它们。之后其中一行出现两次，另一行不见了，"
+        "因为被放到一边的那一行只是对张量的窗口而不是副本。请用 `clone()` 复制，或写 `x[[i, j]] = x[[j, i]]`。",
     ),
     why=T(
         en="`x[0], x[1] = x[1], x[0]` first makes two views, then runs two assignments. Each assignment copies numbers into the "

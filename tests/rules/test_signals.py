@@ -168,6 +168,16 @@ for number, key in enumerate(("a", "b")):
     sums[key] += number + 1
     print(kept(torch.ones(2)))
 """,
+    "weights of sixteen bits that no update moves": """
+def build(dtype):
+    return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1)).to(dtype)  # PL818
+short = torch.bfloat16
+net = build(short)
+opt = Adam(net.parameters(), lr=1e-6)
+data = torch.randn(16, 6, dtype=short)
+for _ in range(4):
+    update(opt, (net(data) - 1).square().mean())
+""",
     "a matrix of a plain tensor behind a layer": DATA
     + """
 class Head(nn.Module):
