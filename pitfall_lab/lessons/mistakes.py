@@ -1,14 +1,14 @@
 """What a learner may have got wrong about a program, as worlds to run it in: beliefs, slips, and one of each together.
 
-A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``). The program keeps its lines: what
-is said of a line can be compared between worlds.
+A slip leaves something out of the program: a statement, or a method's call (``x.abs()`` becomes ``x``); or a line is taken for another one,
+which the lesson names. The program keeps its lines: what is said of a line can be compared between worlds.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pitfall_lab import shadow
@@ -17,10 +17,14 @@ from pitfall_lab.lessons.misconceptions import Misconception
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """What was overlooked: the statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it."""
+    """What was overlooked: the statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it.
+
+    With ``taken_for`` nothing was overlooked: the line was taken for this one.
+    """
 
     line: int
     call: str = ""
+    taken_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,15 @@ def slips(program: str) -> Iterator[Mistake]:
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and not isinstance(node, (ast.Import, ast.ImportFrom))]
     for statement in sorted(statements, key=lambda node: -node.lineno):
         yield Mistake(_without_statement(program, statement), slip=Slip(statement.lineno))
+
+
+def misread(program: str, lines: Iterable[tuple[int, str]]) -> Iterator[Mistake]:
+    """Yield the program with one line taken for another one."""
+    for line, text in lines:
+        read = program.splitlines()
+        before = read[line - 1]
+        read[line - 1] = before[: len(before) - len(before.lstrip())] + text
+        yield Mistake("\n".join(read), slip=Slip(line, taken_for=text))
 
 
 def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:

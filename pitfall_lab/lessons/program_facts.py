@@ -38,8 +38,11 @@ _SAID: dict[str, dict[str, T]] = {
         "cut": T(en="no gradient flows from {0} back to {1}", zh="没有梯度从 {0} 流回 {1}"),
     },
     "needs": {
-        "whole": T(en="backward from {0} finds everything it needs", zh="从 {0} 开始的 backward 能找到它需要的一切"),
-        "overwritten": T(en="something that backward from {0} needs is overwritten", zh="从 {0} 开始的 backward 所需的某个值已被覆盖"),
+        "whole": T(
+            en="backward from {0} finds no counter moved and nothing freed",
+            zh="从 {0} 开始的 backward 发现计数器没有变化，也没有内容被释放",
+        ),
+        "overwritten": T(en="backward from {0} finds that a counter has moved", zh="从 {0} 开始的 backward 发现有计数器变了"),
         "freed": T(en="what backward from {0} needs is freed", zh="从 {0} 开始的 backward 所需的内容已被释放"),
     },
     "sum": {

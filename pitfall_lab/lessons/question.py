@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar
 from pitfall_lab import shadow
 from pitfall_lab.lessons import balance, worlds
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
-from pitfall_lab.lessons.mistakes import Mistake, Slip, single, slips, together
+from pitfall_lab.lessons.mistakes import Mistake, Slip, misread, single, slips, together
 from pitfall_lab.lessons.reasons import Reason, reasons
 from pitfall_lab.lessons.run_here import Ran, execute, failing_line
 from pitfall_lab.lessons.separation import programs
@@ -156,13 +156,15 @@ def pose(
     beliefs: Iterable[str] | None = None,
     kind: Kind = "value",
     *,
+    taken_for: Iterable[tuple[int, str]] = (),
     draw: tuple[int, int] | None = None,
     learner: str = "",
 ) -> Question:
     """Compute a question: run ``program``, evaluate the expression, and compute what each mistake or misconception predicts for it.
 
-    ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`). ``draw`` are the numbers by which the offered
-    outcomes and reasons are drawn, those of the course where none are given; each ``learner`` gets an order of their own. Raises
+    ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`). ``taken_for`` are lines that many take for
+    another: ``(6, "w.grad = g")`` is what line 6 is read as, and what would come of it is offered first. ``draw`` are the numbers by which
+    the offered outcomes and reasons are drawn, those of the course where none are given; each ``learner`` has an order of their own. Raises
     ``ValueError`` for a program or expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an
     unknown belief: all are mistakes of the lesson, not of the learner.
     """
@@ -179,13 +181,14 @@ def pose(
     expression, label = (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
     ran = execute(program, worlds.NAME)
     actual = _torch_outcome(ran, expression)
-    endings = _mistaken(program, expression, actual, held)
+    endings = _mistaken(program, expression, actual, held, list(misread(program, taken_for)))
     if kind == "line":
         choices = _lines(program, actual, endings)
     else:
         near = [*_others(kind, actual, {} if ran.error else ran.namespace), *_mixed(actual, endings)]
         every = endings | {outcome: [] for outcome in near if outcome not in endings}
-        choices = _choices(label, actual, every, _refusals(program), what)
+        natural = [end for end, ways in endings.items() if any(one.slip and one.slip.taken_for for one in ways)]
+        choices = _choices(label, actual, every, _refusals(program), what, must=min(2, 1 + len(natural)))
     message = str(ran.error) if ran.error else ""
     made = [one for found in endings.values() for one in found[:2]]
     found = reasons(program, ask, made, message, why) if because else ()
@@ -284,8 +287,10 @@ def _believed(look: Callable[[Mistake], A | None], actual: A, program: str, held
     return _endings(look, actual, single(program, held)) if look(Mistake(program)) == actual else {}
 
 
-def _mistaken(program: str, expression: str, actual: Outcome, held: list[Misconception]) -> dict[Outcome, list[Mistake]]:
-    """Return how the program ends for those who make a mistake: one belief, else a slip, else two mistakes at a time."""
+def _mistaken(
+    program: str, expression: str, actual: Outcome, held: list[Misconception], taken: list[Mistake]
+) -> dict[Outcome, list[Mistake]]:
+    """Return how the program ends for those who take a line for another or make a mistake: one belief, else a slip, else two at a time."""
 
     def look(one: Mistake) -> Outcome | None:
         outcome = _shadow_outcome(one.program, expression, one.policy)
@@ -298,11 +303,12 @@ def _mistaken(program: str, expression: str, actual: Outcome, held: list[Misconc
     missed = list(slips(program))
     firsts = [found[0] for found in believed.values()]
     more = _endings(look, actual, (), missed, itertools.islice(together(firsts[:3], missed[:4]), 12)) if len(believed) < ENOUGH else {}
+    believed = _endings(look, actual, taken) | believed
     return believed | {outcome: found for outcome, found in more.items() if outcome not in believed}
 
 
 def _choices(
-    label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
+    label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots, *, must: int
 ) -> tuple[Choice, ...]:
     """Return torch's outcome and three wrong ones; whether an error is among them does not say whether one comes."""
     errors = [outcome for outcome in (*endings, *refusals) if outcome.error and outcome != actual]
@@ -310,7 +316,7 @@ def _choices(
     raising = 0 if actual.error else 1
     wrong = list(dict.fromkeys(errors))
     wanted = MOST_CHOICES - 1 - len(wrong[:raising])
-    chosen = [values[n] for n in lots.pick(actual.say(label).en, [value.say(label).en for value in values], wanted, must=1)]
+    chosen = [values[n] for n in lots.pick(actual.say(label).en, [value.say(label).en for value in values], wanted, must=must)]
     wrong = [*wrong[:raising], *chosen, *wrong[raising : raising + wanted - len(chosen)]]
     choices = [Choice(actual.say(label), right=True), *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong)]
     return tuple(sorted(choices, key=lambda choice: lots.place(choice.text)))

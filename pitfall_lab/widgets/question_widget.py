@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -51,6 +52,7 @@ _WORDS: dict[str, T] = {
     ),
     "hidden": T(en="what comes of this line; predict first", zh="这一行的结果；请先预测"),
     "rest": T(en="Show the rest of the program", zh="显示程序的其余部分"),
+    "slip_line": T(en="So it would be if line {line} were `{text}`.", zh="如果第 {line} 行是 `{text}`，就会是这样。"),
     "slip": T(en="Without line {line} it would be so. Did you overlook it?", zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？"),
     "slip_call": T(
         en="Without {call} in line {line} it would be so. Did you overlook it?",
@@ -126,13 +128,15 @@ def question(
     language: Language = "en",
     *,
     kind: Kind = "value",
+    taken_for: Iterable[tuple[int, str]] = (),
 ) -> QuestionWidget:
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
     ``kind`` selects another question: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
-    changes. Right and wrong answers are computed: see :func:`pitfall_lab.lessons.question.pose`.
+    changes. Right and wrong answers are computed; ``taken_for`` are lines that many take for another one: see
+    :func:`pitfall_lab.lessons.question.pose`.
     """
-    return QuestionWidget(pose(program, ask, because, beliefs, kind, learner=progress.learner()), language)
+    return QuestionWidget(pose(program, ask, because, beliefs, kind, taken_for=taken_for, learner=progress.learner()), language)
 
 
 def content(question: Question, language: Language) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
         "marks": sorted(prediction.marks),
         "until": prediction.until,
         "both": prediction.both,
-        "without": prediction.without and {"line": prediction.without.line, "call": prediction.without.call},
+        "without": prediction.without and dataclasses.asdict(prediction.without),
         "refutations": [_refutation(m, language) for m in prediction.beliefs],
     }
     if prediction.parting is not None:

@@ -181,7 +181,7 @@ def test_what_is_said_of_a_program_is_what_torch_and_the_engine_hold() -> None:
     assert {
         "after line 4, a and t share memory", "after line 5, t and w do not share memory", "after line 7, weight is a parameter of layer",
         "after line 7, w is not a parameter of layer", "after line 9, gradients flow from out back to w", "after line 9, w.grad is None",
-        "after line 9, backward from out finds everything it needs", "after line 10, w.grad is the gradient of one backward",
+        "after line 9, backward from out finds no counter moved and nothing freed", "after line 10, w.grad is the gradient of one backward",
         "after line 11, w.grad is the sum of 2 gradients", "after line 11, what backward from out needs is freed",
         "after line 12, no gradient flows from kept back to w", "after line 13, the version of h is 1",
         "after line 14, no gradient flows from number back to w", "after line 5, w is a leaf that requires grad",
@@ -441,7 +441,7 @@ def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
         "import torch\nx = torch.tensor(3.0, requires_grad=True)\ny = x ** 2\nwith torch.no_grad():\n    x += 1\ny.backward()", ask="x.grad"
     )
     [why] = [reason.text.en for reason in several.reasons if reason.right]
-    assert why == "after line 5, something that backward from y needs is overwritten", "the one that three of the four wrong answers deny"
+    assert why == "after line 5, backward from y finds that a counter has moved", "the one that three of the four wrong answers deny"
 
 
 @pytest.mark.parametrize(
@@ -459,3 +459,17 @@ def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
 def test_a_reason_says_why(program: str, ask: str, reason: str) -> None:
     [why] = [one.text.en for one in pose(f"import torch\n{program}", ask=ask).reasons if one.right]
     assert why == reason
+
+
+def test_a_line_that_many_take_for_another_gives_an_outcome_with_what_it_was_taken_for() -> None:
+    program = "import torch\nw = torch.tensor([1.0], requires_grad=True)\nfor x in (1.0, 3.0):\n    (w * x).sum().backward()"
+    taken = ((4, "(w * x).sum().div(2).backward()"),)
+    assert "w.grad is [2]" not in [c.text.en for c in pose(program, ask="w.grad").choices]
+    natural = pose(program, ask="w.grad", taken_for=taken)
+    assert len(natural.choices) == 4
+    [mean] = [n for n, c in enumerate(natural.choices) if c.text.en == "w.grad is [2]"]
+    [why] = [p for p in natural.predictions if p.marks == {mean}]
+    assert why.without is not None
+    assert (why.without.line, why.without.taken_for, why.until) == (4, taken[0][1], 4)
+    said = content(natural, "en")["predictions"]
+    assert [p["without"]["taken_for"] for p in said if p["marks"] == [mean]] == [taken[0][1]]
