@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, runs, shared, true, unchanged
+from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, finds_nothing, runs, shared, true, unchanged
 from pitfall_lab.trace import T
 
 _KEPT = ("table[0]", "table[0].clone()", "table.t()[:2]", "table.sum(dim=1)")
@@ -21,6 +21,24 @@ _STEP = (
     "        optimizer.zero_grad()\n        loss.backward()\n        optimizer.step()\n"
 )
 _MEAN = "    return history, total / len(history)\n"
+
+_STANDARD = """\
+def standard(result, table):
+    if not isinstance(result, torch.Tensor) or result.shape != table.shape:
+        return "another shape than the table"
+    centred = table - table.mean(dim=1, keepdim=True)
+    ways = [centred / table.std(dim=1, keepdim=True, correction=n) for n in (0, 1)]  # both are a standard deviation
+    return "right" if any(torch.allclose(result, way, atol=1e-2) for way in ways) else "other numbers"
+"""
+
+
+def _standard(table: str) -> Check:
+    reason = T(
+        en="the rows do not have mean 0 and standard deviation 1, or are not the rows that were given",
+        zh="各行的均值不为 0、标准差不为 1，或者不再是原来的行",
+    )
+    return true("standard(result, before['table'].value) == 'right'", reason, inputs=f"table = {table}")
+
 
 EXERCISES = (
     Exercise(
@@ -108,12 +126,13 @@ EXERCISES = (
             zh="`standardise` 应使任意形状表格的每一行均值为 0、标准差为 1，且不改动其他任何东西。",
         ),
         given="def standardise(table):\n    table -= table.mean(dim=1)\n    return table / table.std(dim=1)\n",
+        setup=_STANDARD,
         inputs="table = torch.randn(4, 4) * 3 + 1",
         drive="result = standardise(table)",
         properties=(
-            Property(T(en="a square table", zh="方阵"), as_solved("result")),
-            Property(T(en="a wide table", zh="宽表"), as_solved("result", inputs="table = torch.randn(3, 7) + 5")),
-            Property(T(en="a tall table", zh="高表"), as_solved("result", inputs="table = torch.randn(6, 2) - 5")),
+            Property(T(en="a square table", zh="方阵"), _standard("torch.randn(4, 4) * 3 + 1")),
+            Property(T(en="a wide table", zh="宽表"), _standard("torch.randn(3, 7) + 5")),
+            Property(T(en="a tall table", zh="高表"), _standard("torch.randn(6, 2) * 4 - 5")),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
         ),
         hints=(
@@ -126,12 +145,16 @@ EXERCISES = (
         ),
         right=(
             "def standardise(table):\n    centred = table - table.mean(dim=1, keepdim=True)\n    return centred / table.std(dim=1, keepdim=True)\n",
+            "def standardise(table):\n    return (table - table.mean(1, True)) / table.std(1, correction=0, keepdim=True)\n",
+            "def standardise(table):\n    return F.layer_norm(table, table.shape[1:])\n",
             "def standardise(table):\n    turned = table.t()\n    return ((turned - turned.mean(dim=0)) / turned.std(dim=0)).t()\n",
         ),
         wrong=(
             "def standardise(table):\n    table -= table.mean(dim=1, keepdim=True)\n    return table / table.std(dim=1, keepdim=True)\n",
             "def standardise(table):\n    table = table - table.mean(dim=1, keepdim=True)\n    return table / table.std(dim=1)\n",
             "def standardise(table):\n    return (table - table.mean(dim=0)) / table.std(dim=0)\n",
+            "def standardise(table):\n    return (table - table.mean()) / table.std()\n",
+            "def standardise(table):\n    return (table - table.mean(1, True)) / table.var(1, keepdim=True)\n",
         ),
     ),
     Exercise(
