@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, runs, storages, true
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, runs, storages, true, unchanged
 from pitfall_lab.trace import T
 
 _ACTIVATE = """\
@@ -66,12 +66,14 @@ EXERCISES = (
             zh="尽量少用新内存，并得到正确的梯度。两次写入中有一次是允许的。",
         ),
         given=_ACTIVATE,
-        inputs="x = torch.randn(50, requires_grad=True)\nbias = torch.randn(50)",
+        inputs="x, bias = torch.randn(50, requires_grad=True), torch.randn(50, requires_grad=True)",
         drive="out = activate(x, bias)\nout.square().sum().backward()",
         properties=(
             Property(T(en="backward runs", zh="backward 能运行"), runs()),
             Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
-            Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("x")),
+            Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("x", "bias")),
+            Property(T(en="x is unchanged", zh="x 没有改变"), unchanged("x")),
+            Property(T(en="bias is unchanged", zh="bias 没有改变"), unchanged("bias")),
             Property(
                 T(en="at most two new tensors of full size are made", zh="最多新建两个完整大小的张量"),
                 storages(2, elements=50, drive="out = activate(x, bias)"),
@@ -85,10 +87,15 @@ EXERCISES = (
         right=(
             _ACTIVATE.replace("    h.mul_(2)\n", "    h = h * 2\n"),
             "def activate(x, bias):\n    return torch.sigmoid(x).mul(2).add_(bias)\n",
+            "def activate(x, bias):\n    return torch.add(bias, torch.sigmoid(x), alpha=2)\n",
+            "def activate(x, bias):\n    h = x.sigmoid() * 2\n    h += bias\n    return h\n",
         ),
         wrong=(
             "def activate(x, bias):\n    h = torch.sigmoid(x)\n    h = h * 2\n    h = h + bias\n    return h\n",
             _ACTIVATE.replace("h.mul_(2)", "h.data.mul_(2)"),
+            "def activate(x, bias):\n    with torch.no_grad():\n        return torch.sigmoid(x).mul_(2).add_(bias)\n",
+            "def activate(x, bias):\n    return torch.sigmoid(x).mul(2).add_(bias.detach())\n",
+            "def activate(x, bias):\n    return bias.data.add_(torch.sigmoid(x), alpha=2)\n",
             _ACTIVATE.replace("torch.sigmoid(x)", "torch.sigmoid(x).detach().requires_grad_() * 1"),
         ),
     ),
@@ -105,7 +112,8 @@ EXERCISES = (
 model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
 batches = list(torch.randn(9, 3).split(4))
 recorded = []
-model[0].register_forward_hook(lambda module, args, output: recorded.append(output.requires_grad))
+for layer in model:
+    layer.register_forward_hook(lambda module, args, output: recorded.append(output.requires_grad))
 """,
         drive="found = predict(model, batches)",
         properties=(
@@ -117,6 +125,14 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
             Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
             Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
             Property(T(en="the model is in train mode again", zh="模型回到训练模式"), true("model.training and model[2].training")),
+            Property(
+                T(en="a model that comes in evaluation mode stays in it", zh="以评估模式传入的模型仍处于评估模式"),
+                true(
+                    "not any(layer.training for layer in model.modules())",
+                    T(en="it is left in train mode", zh="它被留在了训练模式"),
+                    drive="model.eval()\nfound = predict(model, batches)",
+                ),
+            ),
         ),
         hints=(
             T(en="Two switches, and the way back of one of them.", zh="两个开关，以及其中一个的复位。"),
@@ -126,11 +142,20 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
             ),
             T(en="Note `model.training` first; `model.train(mode)` at the end.", zh="先记下 `model.training`；最后 `model.train(mode)`。"),
         ),
-        right=(_PREDICTED, _PREDICTED.replace("torch.inference_mode()", "torch.no_grad()").replace("model.eval()", "model.train(False)")),
+        right=(
+            _PREDICTED,
+            _PREDICTED.replace("torch.inference_mode()", "torch.no_grad()").replace("model.eval()", "model.train(False)"),
+            _PREDICTED.replace("model.train(mode)", "if mode:\n        model.train()"),
+            "@torch.no_grad()\ndef predict(model, batches):\n    was = model.training\n    try:\n        model.eval()\n"
+            "        return torch.cat([model(batch) for batch in batches]).argmax(1).tolist()\n    finally:\n        model.train(was)\n",
+        ),
         wrong=(
             _PREDICTED.replace("    model.train(mode)\n", ""),
             _PREDICTED.replace("with torch.inference_mode():", "if True:"),
             _PREDICTED.replace("    model.eval()\n", ""),
+            _PREDICTED.replace("model.train(mode)", "model.train()"),
+            _PREDICTED.replace("found += model(batch)", "found = model(batch)"),
+            _PREDICTED.replace(".argmax(dim=1)", ".argmax(dim=0)"),
         ),
     ),
     Exercise(
