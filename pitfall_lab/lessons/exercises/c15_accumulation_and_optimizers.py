@@ -92,7 +92,7 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
             ),
             Property(
                 T(en="no gradient leaks into the next epoch", zh="没有梯度漏到下一轮"),
-                true("all(p.grad is None or not p.grad.any() for p in model.parameters())"),
+                as_solved("model.weight.detach()", "model.bias.detach()", drive="train(model, optimizer, pieces, 3)\n" * 2),
             ),
             Property(
                 T(en="no rule finds a reset at the wrong place", zh="没有规则发现位置错误的清零"),
@@ -113,10 +113,18 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
             "        start = (number - 1) // every * every\n        size = min(every, len(pieces) - start)\n"
             "        (F.mse_loss(model(x), y) / size).backward()\n        if number % every == 0 or number == len(pieces):\n"
             "            optimizer.step()\n            optimizer.zero_grad()\n",
+            "def train(model, optimizer, pieces, every):\n    for first in range(0, len(pieces), every):\n        optimizer.zero_grad()\n"
+            "        group = pieces[first : first + every]\n        for x, y in group:\n"
+            "            (F.mse_loss(model(x), y) / len(group)).backward()\n        optimizer.step()\n",
+            "def train(model, optimizer, pieces, every):\n    left = list(pieces)\n    while left:\n        group, left = left[:every], left[every:]\n"
+            "        for x, y in group:\n            F.mse_loss(model(x), y).backward()\n        for p in model.parameters():\n"
+            "            p.grad /= len(group)\n        optimizer.step()\n        model.zero_grad()\n",
         ),
         wrong=(
             _TRAINED.replace(" / len(group)", ""),
             _TRAINED.replace("len(group)", "every"),
+            _TRAINED.replace("        optimizer.step()\n        optimizer.zero_grad()\n", "        optimizer.step()\n"),
+            _TRAINED.replace("        optimizer.zero_grad()\n", "", 1).replace("    optimizer.zero_grad()\n    for", "    for"),
             _TRAINED.replace("range(0, len(pieces), every)", "range(0, len(pieces) - every + 1, every)"),
             _TRAINED.replace("        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"),
             "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for first in range(0, len(pieces), every):\n"

@@ -195,17 +195,17 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         inputs="""\
 table = torch.randn(10, 3, requires_grad=True)
 length = int(torch.randint(1, 4, ()))
-words = torch.cat([torch.randint(1, 10, (length,)), torch.zeros(5 - length, dtype=torch.int64)])
+words = torch.cat([torch.randint(0, 5, (length,)), torch.randint(5, 10, (5 - length,))])  # any number may be padding
 """,
         drive="vector = sentence_vector(table, words, length)\nvector.square().sum().backward()",
         properties=(
             Property(T(en="the vector is the mean of the words", zh="向量是各词的平均"), as_solved("vector.detach()")),
             Property(T(en="each word's row gets its share of the gradient", zh="每个词的行得到相应的梯度"), gradient_as_solved("table")),
-            Property(T(en="the row of the padding gets none", zh="填充所在的行没有梯度"), true("not table.grad[0].any().item()")),
+            Property(T(en="the rows of the padding get none", zh="填充所在的行没有梯度"), true("not table.grad[5:].any().item()")),
             Property(T(en="no rule finds anything", zh="没有触发任何规则"), finds_nothing()),
         ),
         hints=(
-            T(en="Word 0 stands for “nothing”. Who reads it?", zh="词 0 表示“无”。谁读取了它？"),
+            T(en="Which of the words are padding, and who reads their rows?", zh="哪些词是填充？谁读取了它们的行？"),
             T(
                 en="Leave the padding out before the lookup, or give it weight 0 after it; then divide by `length`.",
                 zh="查表之前去掉填充，或之后给它权重 0；然后除以 `length`。",
@@ -216,11 +216,18 @@ words = torch.cat([torch.randint(1, 10, (length,)), torch.zeros(5 - length, dtyp
             _MEAN.replace("table[words]", "table[words[:length]]"),
             "def sentence_vector(table, words, length):\n    weights = (torch.arange(len(words)) < length).float() / length\n"
             "    return (weights[:, None] * F.embedding(words, table)).sum(dim=0)\n",
+            _MEAN.replace("table[words]", "F.embedding(words, table)[:length]"),
+            "def sentence_vector(table, words, length):\n    total = 0\n    for word in words[:length].tolist():\n        total = total + table[word]\n"
+            "    return total / length\n",
+            "def sentence_vector(table, words, length):\n    return table.index_select(0, words.narrow(0, 0, length)).sum(0).div(length)\n",
         ),
         wrong=(
             _MEAN.replace(".mean(dim=0)", ".sum(dim=0) / length"),
             _MEAN.replace("table[words]", "table[words[:length]].detach().requires_grad_()"),
             _MEAN.replace("table[words]", "table[words[:1]]"),
+            _MEAN.replace("table[words]", "table[words[words != 0]]"),
+            _MEAN.replace("table[words]", "table[:length]"),
+            _MEAN.replace("table[words].mean(dim=0)", "table[words][:length].sum(dim=0) / len(words)"),
         ),
     ),
     Exercise(
