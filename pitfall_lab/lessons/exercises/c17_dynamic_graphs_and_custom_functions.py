@@ -96,6 +96,10 @@ EXERCISES = (
             Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("t")),
             Property(
+                T(en="so it is with another factor and power", zh="换一个系数和幂次也正确"),
+                gradient_as_solved("t", drive="out = Scale.apply(h, -1.5, 3)\nout.sum().backward()"),
+            ),
+            Property(
                 T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),
                 true("refused or torch.allclose(t.grad, 6 * kept)", drive=_CHANGED),
             ),
@@ -125,6 +129,8 @@ EXERCISES = (
             _SCALE.replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
             _SCALED.replace(", None, None", ""),
             _SCALED.replace("ctx.power * t", "t"),
+            _SCALED.replace("ctx.power * t ** (ctx.power - 1)", "2 * t"),
+            _SCALED.replace("save_for_backward(t)", "t = t").replace("        (t,) = ctx.saved_tensors\n", "        t = ctx.t\n"),
         ),
     ),
     Exercise(
@@ -181,7 +187,7 @@ EXERCISES = (
             zh="`Fake` 通过“在 1 处梯度为 3”的测试，计算立方，但在其他点梯度是错的。",
         ),
         given=_FAKE,
-        inputs="t = (torch.rand(3) + 1.5).requires_grad_()\none = torch.ones(2, requires_grad=True)",
+        inputs="t = torch.cat([torch.linspace(-4, 4, 33), torch.randn(9) * 20]).requires_grad_()\none = torch.ones(2, requires_grad=True)",
         drive="Fake.apply(one).sum().backward()\nout = Fake.apply(t)\nout.sum().backward()",
         properties=(
             Property(
@@ -190,7 +196,7 @@ EXERCISES = (
             ),
             Property(T(en="forward is the cube", zh="前向是立方"), true("torch.allclose(out.detach(), t.detach() ** 3)")),
             Property(
-                T(en="the gradient is wrong at other points", zh="在其他点梯度错误"),
+                T(en="the gradient is wrong for some other input", zh="在某些其他输入处梯度错误"),
                 true("t.grad is not None and not torch.allclose(t.grad, 3 * t.detach() ** 2, rtol=0.05)"),
             ),
         ),
@@ -202,11 +208,19 @@ EXERCISES = (
                 zh="返回 `3 * t * gradient`。在随机点上 gradcheck 会发现。",
             ),
         ),
-        right=(_FAKE.replace("t**2", "t"), _FAKE.replace("3 * t**2", "(2 + t**2)")),
+        right=(
+            _FAKE.replace("t**2", "t"),
+            _FAKE.replace("3 * t**2", "(2 + t**2)"),
+            _FAKE.replace("3 * t**2", "3 * t * t.abs()"),
+            _FAKE.replace("3 * t**2", "torch.where(t > 3, 0, 3 * t**2)"),
+            _FAKE.replace("3 * t**2", "3"),
+        ),
         wrong=(
             _FAKE.replace("3 * t**2", "2 * t**2"),
             _FAKE.replace("return t**3", "return t**2").replace("3 * t**2", "3 * t"),
             _FAKE.replace("t**2 * gradient", "t.square() * gradient"),
+            _FAKE.replace("3 * t**2", "3.01 * t**2"),
+            _FAKE.replace("return t**3", "return 3 * t").replace("3 * t**2", "3"),
         ),
     ),
     Exercise(
