@@ -66,7 +66,7 @@ EXERCISES = (
     Exercise(
         key="19.2",
         kind="repair",
-        title=T(en="A checkpoint for everybody", zh="人人可用的检查点"),
+        title=T(en="A checkpoint for every model", zh="每种模型都能用的检查点"),
         task=T(
             en="`load` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare and of wrapped models, and refuse "
             "what belongs to another model. The checkpoint itself stays as it is.",
