@@ -38,11 +38,10 @@ _SAID: dict[str, dict[str, T]] = {
         "cut": T(en="no gradient flows from {0} back to {1}", zh="没有梯度从 {0} 流回 {1}"),
     },
     "needs": {
-        "whole": T(
-            en="backward from {0} finds no counter moved and nothing freed",
-            zh="从 {0} 开始的 backward 发现计数器没有变化，也没有内容被释放",
+        "whole": T(en="backward from {0} finds everything it needs", zh="从 {0} 开始的 backward 能找到它需要的一切"),
+        "overwritten": T(
+            en="something backward from {0} needs is at a newer version", zh="从 {0} 开始的 backward 所需的某个值已是更新的版本"
         ),
-        "overwritten": T(en="backward from {0} finds that a counter has moved", zh="从 {0} 开始的 backward 发现有计数器变了"),
         "freed": T(en="what backward from {0} needs is freed", zh="从 {0} 开始的 backward 所需的内容已被释放"),
     },
     "sum": {
