@@ -41,6 +41,8 @@ from pitfall_lab.trace import T
 Kind = Literal["value", "shape", "gradient", "version", "line", "changes"]
 KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "changes")
 MOST_CHOICES = 4
+MOST_NATURAL = 2
+"""So many answers that one belief gives are offered where there are so many; the others are drawn."""
 MOST_CELLS = 24
 ENOUGH = 6
 """With so many wrong endings to choose from, no further mistakes are tried."""
@@ -187,8 +189,7 @@ def pose(
     else:
         near = [*_others(kind, actual, {} if ran.error else ran.namespace), *_mixed(actual, endings)]
         every = endings | {outcome: [] for outcome in near if outcome not in endings}
-        natural = [end for end, ways in endings.items() if any(one.slip and one.slip.taken_for for one in ways)]
-        choices = _choices(label, actual, every, _refusals(program), what, must=min(2, 1 + len(natural)))
+        choices = _choices(label, actual, every, _refusals(program), what)
     message = str(ran.error) if ran.error else ""
     made = [one for found in endings.values() for one in found[:2]]
     found = reasons(program, ask, made, message, why) if because else ()
@@ -308,7 +309,7 @@ def _mistaken(
 
 
 def _choices(
-    label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots, *, must: int
+    label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
 ) -> tuple[Choice, ...]:
     """Return torch's outcome and three wrong ones; whether an error is among them does not say whether one comes."""
     errors = [outcome for outcome in (*endings, *refusals) if outcome.error and outcome != actual]
@@ -316,10 +317,17 @@ def _choices(
     raising = 0 if actual.error else 1
     wrong = list(dict.fromkeys(errors))
     wanted = MOST_CHOICES - 1 - len(wrong[:raising])
+    natural = sum(any(map(_natural, endings[value])) for value in values)  # they come first
+    must = max(1, min(natural, MOST_NATURAL))
     chosen = [values[n] for n in lots.pick(actual.say(label).en, [value.say(label).en for value in values], wanted, must=must)]
     wrong = [*wrong[:raising], *chosen, *wrong[raising : raising + wanted - len(chosen)]]
     choices = [Choice(actual.say(label), right=True), *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong)]
     return tuple(sorted(choices, key=lambda choice: lots.place(choice.text)))
+
+
+def _natural(one: Mistake) -> bool:
+    """Whether a mistake is one belief, or a line taken for another one that the lesson names."""
+    return bool(one.slip.taken_for if one.slip else one.beliefs)
 
 
 def _choice(text: T, mistakes: list[Mistake]) -> Choice:
