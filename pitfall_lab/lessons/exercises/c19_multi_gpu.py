@@ -14,7 +14,7 @@ def _pieces(*values: object) -> str:
 
 
 _NET = (
-    "def make():\n    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())\n    net.add_module('submodule', nn.Linear(2, 1))\n    return net\n\n\n"
+    "def make():\n    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())\n    net.add_module('submodule', nn.Linear(2, 1))\n    net.add_module('encoder', nn.Linear(1, 1))\n    return net\n\n\n"
     "def same(a, b):\n    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
 )
 _BARE = "source = make()\ntarget = make()\nsaved = source.state_dict()"
@@ -101,6 +101,8 @@ EXERCISES = (
             "def load(model, saved):\n    model.load_state_dict(saved)\n",
             "def load(model, saved):\n    model.load_state_dict({name.replace('module.', ''): value for name, value in saved.items()})\n",
             "def load(model, saved):\n    nn.DataParallel(model).load_state_dict(saved)\n",
+            "def load(model, saved):\n    model.load_state_dict({name.lstrip('module.'): value for name, value in saved.items()})\n",
+            "def load(model, saved):\n    model.load_state_dict({name[7:]: value for name, value in saved.items()})\n",
             "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()}, strict=False)\n",
         ),
     ),
