@@ -42,7 +42,7 @@ Kind = Literal["value", "shape", "gradient", "version", "line", "changes"]
 KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "changes")
 MOST_CHOICES = 4
 MOST_NATURAL = 2
-"""So many answers that one belief gives are offered where there are so many; the others are drawn."""
+"""So many answers that one belief gives are offered by most lots, where there are so many; the others are drawn."""
 MOST_CELLS = 24
 ENOUGH = 6
 """With so many wrong endings to choose from, no further mistakes are tried."""
@@ -318,7 +318,7 @@ def _choices(
     wrong = list(dict.fromkeys(errors))
     wanted = MOST_CHOICES - 1 - len(wrong[:raising])
     natural = sum(any(map(_natural, endings[value])) for value in values)  # they come first
-    must = max(1, min(natural, MOST_NATURAL))
+    must = max(1, min(natural, MOST_NATURAL)) if lots.number(actual.value, "natural") % 4 else 1
     chosen = [values[n] for n in lots.pick(actual.say(label).en, [value.say(label).en for value in values], wanted, must=must)]
     wrong = [*wrong[:raising], *chosen, *wrong[raising : raising + wanted - len(chosen)]]
     choices = [Choice(actual.say(label), right=True), *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong)]
