@@ -273,6 +273,7 @@ class Beside:
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
+        from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.used import again, used
 
         broken = each_once(look.broken, self._ran)
@@ -281,6 +282,7 @@ class Beside:
         said += [growing(each, self._ran) for each in look.growing]
         said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
+        said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
         said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))

@@ -34,3 +34,8 @@ def history(tensor: torch.Tensor, version: int | None) -> History:
         return History("leaf" if node is None else "graph", node, node)
     base = base_of(tensor)
     return History("graph", None, base.grad_fn if base is not None else None, readable=False)
+
+
+def is_leaf(tensor: torch.Tensor) -> bool:
+    """Whether a tensor requires gradients and was not computed; a view that is a leaf is not recognised, as its grad_fn is not read."""
+    return bool(tensor.requires_grad and not tensor._is_view() and tensor.grad_fn is None)

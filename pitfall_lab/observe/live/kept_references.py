@@ -44,7 +44,7 @@ class References:
         kept, met = [], {}
         for thing, weights in _shared(found, budget):
             name = thing.path[0]
-            versions = {each.path: each.value._version for each in weights if each.kind == "tensor"}
+            versions = {each.path: each.value._version for each in weights if each.kind == "tensor" and not each.value.is_inference()}
             since, were, changed = self._since.get(name, (now, versions, None))
             if name in touched or were.keys() != versions.keys():
                 since, were, changed = now, versions, None

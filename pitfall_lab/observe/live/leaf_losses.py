@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.history import is_leaf
 from pitfall_lab.observe.live.inside import held_by
 from pitfall_lab.observe.live.object_kinds import is_own
 
@@ -31,4 +32,4 @@ def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
 
 def _numbers(names: Sequence[Thing]) -> list[Thing]:
     tensors = (thing for thing in names if thing.kind == "tensor" and is_own(thing.value))
-    return [each for each in tensors if each.value.requires_grad and each.value.is_leaf and each.value.numel() == 1]
+    return [each for each in tensors if is_leaf(each.value) and each.value.numel() == 1]

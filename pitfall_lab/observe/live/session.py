@@ -21,6 +21,7 @@ from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
 from pitfall_lab.observe.looking import unseen
@@ -40,6 +41,7 @@ class Look:
     """What the last cell both reads and binds, and whose graph has been freed: run again, the cell would begin from it."""
     kept: list[KeptReference] = field(default_factory=list)
     leaves: list[LeafLoss] = field(default_factory=list)
+    stacked: Stacked | None = None
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
@@ -51,7 +53,7 @@ class Live:
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
-        self._owners, self._carriers, self._references = Owners(), Carriers(), References()
+        self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -109,6 +111,7 @@ class Live:
             self._carriers.remember(roots, self._cells.now)
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
             look.leaves = leaf_losses(found, graphs)
+            look.stacked = self._gradients.compare(found, self._cells.now, graphs)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})

@@ -1,0 +1,70 @@
+"""Finds gradients to which a backward has added although a step had used them: nothing cleared them in between.
+
+Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had been changed.
+A gradient that was cleared in place looks the same, so the texts of the cells must be asked too.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path
+from pitfall_lab.observe.live.history import is_leaf
+from pitfall_lab.observe.live.object_kinds import is_own
+
+TWICE = 2
+
+
+class Stacked(NamedTuple):
+    """The first of the leaves with such a gradient; ``others`` counts further ones."""
+
+    name: str
+    path: Path
+    others: int
+
+
+class _Was(NamedTuple):
+    """A leaf after a cell: its version, its gradient and that one's version; and its version before the gradient was last written."""
+
+    version: int
+    gradient: int
+    written: int
+    before: int
+
+
+class Gradients:
+    """The versions of leaves and their gradients after the cell before. Keeps numbers only."""
+
+    def __init__(self) -> None:
+        self._was: dict[int, _Was] = {}
+        self._is: dict[int, _Was] = {}
+        self._cell = 0
+
+    def compare(self, found: Found, now: int, budget: Budget) -> Stacked | None:
+        """The gradients to which the last cell has added after a step."""
+        if now != self._cell:
+            self._was, self._is, self._cell = self._is, {}, now
+        stacked = []
+        for thing in (*found.parameters, *found.tensors):
+            tensor = thing.value
+            if not budget.goes_on():
+                return None
+            if not is_own(tensor) or tensor.is_inference() or not is_leaf(tensor):
+                continue
+            was, version, gradient = self._was.get(id(tensor)), tensor._version, tensor.grad
+            if gradient is None or not is_own(gradient):
+                self._is[id(tensor)] = _Was(version, 0, -1, version)
+                continue
+            same = was is not None and was.gradient == id(gradient)
+            written = gradient._version
+            added = was is not None and written > was.written if same else True
+            before = (was.version if was is not None else version) if added else was.before if was is not None else version
+            self._is[id(tensor)] = _Was(version, id(gradient), written, before)
+            if was is None:
+                continue
+            again = same and added and was.version > was.before
+            looped = version - was.version >= TWICE and written - (was.written if same else -1) >= TWICE
+            if again or looped:
+                stacked.append(thing)
+        return Stacked(stacked[0].text, stacked[0].path, len(stacked) - 1) if stacked else None
