@@ -22,6 +22,7 @@ _NAMES = {
     "Trace": "pitfall_lab.trace",
     "TraceError": "pitfall_lab.trace",
     "check": "pitfall_lab.check",
+    "watching": "pitfall_lab.check.watching",
     "explore": "pitfall_lab.api",
     "record": "pitfall_lab.api",
     "claim": "pitfall_lab.widgets.claim_widget",
@@ -41,11 +42,22 @@ _NAMES = {
     "unload_ipython_extension": "pitfall_lab.notebook.magic",
 }
 __all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "handout", "play", "progress", "question", "record"]
-__all__ += ["show_allocator", "show_broadcast", "show_figure", "show_graph", "show_memory", "show_storage", "show_versions", "what_if"]
+__all__ += [
+    "show_allocator",
+    "show_broadcast",
+    "show_figure",
+    "show_graph",
+    "show_memory",
+    "show_storage",
+    "show_versions",
+    "watching",
+    "what_if",
+]
 
 if TYPE_CHECKING:
     from pitfall_lab.api import explore, record
     from pitfall_lab.check import check
+    from pitfall_lab.check.watching import watching
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.notebook.figure import play, show_figure
     from pitfall_lab.notebook.live_pictures import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions

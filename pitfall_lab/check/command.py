@@ -55,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--timeout", type=seconds, metavar="S", help=f"stop a run of a program after S seconds (default: {TIMEOUT:g})")
     limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
     limits.add_argument("--steps", type=steps, metavar="N", help=f"look at so many steps of a program (default: {EVENT_LIMIT})")
+    limits.add_argument("--every-round", action="store_true", help="record also rounds of loops that repeat what was recorded before")
     limits.add_argument("--jobs", "-j", type=count, metavar="N", help="check so many files at once (default: one for each processor)")
 
 
@@ -178,6 +179,7 @@ class _Chosen:
             "timeout": args.timeout,
             "memory": args.memory,
             "steps": args.steps,
+            "every_round": args.every_round or None,
         }
 
     def settings(self, path: Path) -> Settings:

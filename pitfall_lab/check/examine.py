@@ -80,7 +80,8 @@ def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str]
 
 
 def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[str], *, fixes: bool) -> Checked:
-    shop.timeout, shop.memory, shop.steps = settings.timeout, settings.memory, settings.steps
+    shop.timeout, shop.memory = settings.timeout, settings.memory
+    shop.steps, shop.every_round = settings.steps, settings.every_round
     path = os.path.realpath(script.path)
     subject = Subject(script.text, script.name, path, tuple(argv), script.prelude, script.forgiven)
 

@@ -34,6 +34,7 @@ class Settings:
     timeout: float = TIMEOUT
     memory: int | None = None
     steps: int = EVENT_LIMIT
+    every_round: bool = False
 
     def wants(self, code: str, path: Path) -> bool:
         """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides, ``ignore`` before ``select``."""
@@ -106,6 +107,10 @@ def _value(key: str, value: Any, file: Path) -> Any:
         if isinstance(value, int) and not isinstance(value, bool) and value > 0:
             return value
         raise Refusal(f"{where}: expected {WHOLE[key]}.")
+    if key == "every-round":
+        if isinstance(value, bool):
+            return value
+        raise Refusal(f"{where}: expected true or false.")
     if key == "per-file-ignores":
         if not isinstance(value, dict):
             raise Refusal(f"{where}: expected a table of patterns and codes.")

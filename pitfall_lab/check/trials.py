@@ -29,14 +29,33 @@ WORK_OF_ONE = 1_000
 def recorded(shop: Workshop, subject: Subject) -> Trace:
     """Record a program: first without values, which is fastest, then with values if they are needed. Raises :class:`Unchecked`.
 
+    A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded.
     Values are needed to describe the effect of a finding; where a rule needs them to decide; where a gradient
     became NaN; and where memory may have been written without a change of version. Most programs are correct and need none.
     """
+    if not shop.every_round and has_loop(subject.source):
+        return large_harm(shop, subject, _with_what_led_to_it(shop, subject, shop.trace(subject, whole=False)))
     trace = shop.trace(subject, value_limit=NO_NUMBERS, whole=False)
     if not shop.needs_values:
         return trace
     numbers = shop.trace(subject, whole=False)
     return large_harm(shop, subject, numbers) if numbers.stopped is None else _longer(trace, numbers)
+
+
+def _with_what_led_to_it(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
+    """If a program raised, or a gradient was not finite, where rounds were not recorded: a trace that has the rounds before it in full."""
+    if shop.again is None:
+        return trace
+    again = shop.trace(subject, whole=False, inside=shop.again)
+    return again if again.outcome.kind == trace.outcome.kind else trace
+
+
+def has_loop(source: str) -> bool:
+    """Whether a program has a loop."""
+    try:
+        return any(isinstance(node, (ast.For, ast.AsyncFor, ast.While)) for node in ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
 
 
 def _longer(trace: Trace, numbers: Trace) -> Trace:

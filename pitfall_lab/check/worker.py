@@ -23,12 +23,15 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pitfall_lab.check.module_path import as_for_python
 from pitfall_lab.check.scripts import forgiving
 from pitfall_lab.check.workshop import AGAIN, NEVER, THIS, VALUE_LIMIT
 from pitfall_lab.trace import Trace
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.rounds import Sampling
 
 Job = dict[str, Any]
 POLL = 0.002
@@ -295,8 +298,10 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
 
         program = job["source"] if tree is None else tree
         return json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
+    from pitfall_lab.observe.rounds import Sampling
     from pitfall_lab.verify import trace_program
 
+    sampling = None if job["every_round"] else Sampling(job["inside"] and tuple(job["inside"]))
     trace = trace_program(
         job["source"],
         name=job["name"],
@@ -306,17 +311,21 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         values=job["value_limit"] >= 0,
         tree=tree,
         limit=job["steps"],
+        sampling=sampling,
         gradients=job["value_limit"] < 0,
-        leaving=lambda trace: _deliver(job, _result_text(trace, job)),
+        leaving=lambda trace: _deliver(job, _result_text(trace, job, sampling)),
     )
-    return _result_text(trace, job)
+    return _result_text(trace, job, sampling)
 
 
-def _result_text(trace: Trace, job: Job) -> str:
+def _result_text(trace: Trace, job: Job, sampling: Sampling | None) -> str:
     """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace."""
     gc.disable()  # the program has ended, and so will this process
     seen, trace = look_at(trace, job)
-    return json.dumps(seen) + "\n" + trace.to_json()
+    again = None
+    if sampling is not None:
+        again = sampling.again if trace.outcome.kind == "finished" else sampling.last
+    return json.dumps({**seen, "again": again}) + "\n" + trace.to_json()
 
 
 WAYS_AROUND = {

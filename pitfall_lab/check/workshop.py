@@ -75,19 +75,23 @@ class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
-    ``steps``: the maximal number of observed calls. ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a
-    witness run are not included); ``was_large``: whether the last traced run had tensors whose values were not modelled;
-    ``was_opened``: whether it could write memory without a change of version; ``needs_values``: whether a run with values is needed
-    to find or describe mistakes.
+    ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that repeat what was recorded are recorded as
+    well. ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are not included);
+    ``was_large``: whether the last traced run had tensors whose values were not modelled; ``was_opened``: whether it could write memory
+    without a change of version; ``needs_values``: whether a run with values is needed to find or describe mistakes; ``again``: the calls
+    (from, to) that another run should record in full, because the program ended with an error there, or a gradient became infinite or
+    NaN, in rounds that were not recorded.
     """
 
     timeout: float = TIMEOUT
     memory: int | None = None
     steps: int = EVENT_LIMIT
+    every_round: bool = True
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
     needs_values: bool = field(default=False, init=False)
+    again: tuple[int, int] | None = field(default=None, init=False)
     _worker: processes.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
@@ -110,14 +114,18 @@ class Workshop:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def trace(self, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True) -> Trace:
+    def trace(
+        self, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True, inside: tuple[int, int] | None = None
+    ) -> Trace:
         """Run ``subject`` on both engines. Raises :class:`Unchecked`.
 
+        From the call ``inside[0]`` on up to ``inside[1]``, every round of a loop is recorded.
         A trace in which no rule finds anything is returned without its events, unless ``whole``: that saves much of the time.
         """
-        head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole).partition("\n")
+        head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole, inside=inside).partition("\n")
         seen = json.loads(head)
         self.was_large, self.was_opened, self.needs_values = seen["large"], seen["opened"], seen["needs_values"]
+        self.again = seen["again"]
         return Trace.from_json(trace)
 
     def warm(self) -> None:
@@ -142,7 +150,9 @@ class Workshop:
         self._run("run", subject)
         return self.printed
 
-    def _run(self, kind: str, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True) -> str:
+    def _run(
+        self, kind: str, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True, inside: tuple[int, int] | None = None
+    ) -> str:
         assert self._folder is not None
         self._jobs += 1
         result = Path(self._folder.name) / f"{self._jobs}.json"
@@ -163,6 +173,8 @@ class Workshop:
             "forgiven": list(subject.forgiven),
             "memory": self.memory,
             "steps": self.steps,
+            "every_round": self.every_round,
+            "inside": inside,
         }
         ending = self._request(job) if hasattr(os, "fork") else _run_once(job)
         if kind in ("trace", "run"):

@@ -14,12 +14,15 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from pitfall_lab.observe.spans import SourceMap
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.recorder import Recorder
 
 STEPS = 3
 """The number of steps of each optimizer that are observed; later steps add nothing, and a program may make a million."""
@@ -60,6 +63,12 @@ def _highest(groups: Any) -> Any:
     return max(rates) if rates and all(isinstance(rate, float | int) for rate in rates) else None
 
 
+def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of the optimizer runs torch's own code alone."""
+    hooks = vars(optimizer).get("_optimizer_step_pre_hooks") or vars(optimizer).get("_optimizer_step_post_hooks")
+    return not hooks and type(optimizer).__module__.startswith("torch.optim.")
+
+
 class StepWatch:
     """Calls ``tell(optimizer, pace, frame)`` before the first steps of each optimizer in this thread. ``tell`` must not raise.
 
@@ -67,30 +76,38 @@ class StepWatch:
     The pace is kept up to date afterwards.
     """
 
-    def __init__(self, tell: Callable[[torch.optim.Optimizer, Pace, FrameType | None], None], sources: SourceMap) -> None:
+    def __init__(
+        self, tell: Callable[[torch.optim.Optimizer, Pace, FrameType | None], None], sources: SourceMap, recorder: Recorder
+    ) -> None:
         self._tell = tell
         self._sources = sources
         self._thread = threading.get_ident()
         self._seen: dict[int, Pace] = {}
-        self._handle: Any = None
+        self._handles: tuple[Any, ...] = ()
+        self._recorder = recorder
 
     def start(self) -> None:
         """Register a hook that torch calls before each optimizer step."""
 
-        def about_to_step(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
-            self._step(optimizer)
+        def about_to_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+            if threading.get_ident() == self._thread:
+                self._step(optimizer)
+                self._recorder.stepping(optimizer, plain=not (args[1:] or kwargs) and _is_plain(optimizer))
 
-        about_to_step._torchdynamo_disable = True  # type: ignore[attr-defined] # a compiled step is not broken in two by it
-        self._handle = register_optimizer_step_pre_hook(about_to_step)
+        def has_stepped(_optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+            if threading.get_ident() == self._thread:
+                self._recorder.stepped()
+
+        # a compiled step is not broken in two by them
+        about_to_step._torchdynamo_disable = has_stepped._torchdynamo_disable = True  # type: ignore[attr-defined]
+        self._handles = register_optimizer_step_pre_hook(about_to_step), register_optimizer_step_post_hook(has_stepped)
 
     def stop(self) -> None:
-        """Remove the hook."""
-        if self._handle is not None:
-            self._handle.remove()
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
 
     def _step(self, optimizer: torch.optim.Optimizer) -> None:
-        if threading.get_ident() != self._thread:
-            return
         pace = self._seen.get(id(optimizer))
         if pace is None or pace.optimizer() is not optimizer:  # another optimizer may get the id of a dead one
             pace = self._seen[id(optimizer)] = Pace(weakref.ref(optimizer))

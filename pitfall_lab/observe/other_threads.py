@@ -127,6 +127,11 @@ class _ThreadListener:
         """A recording without a limit never pauses."""
         return True
 
+    def leaves_out(self) -> None:
+        """Nothing to do: these calls are not recorded."""
+
+    returns = leaves_out
+
     def missed(self, _span: Span | None) -> None:
         """After the observation of this thread has failed, it still uses torch."""
         self._other_threads.happened = True

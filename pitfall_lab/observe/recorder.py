@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
 import sys
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Protocol, Self
 
@@ -24,6 +26,7 @@ from pitfall_lab.observe.looking import dispatching, unseen
 from pitfall_lab.observe.optimizer_watch import taking
 from pitfall_lab.observe.private import dispatch, mode_at, modes_on, pop_mode, push_mode
 from pitfall_lab.observe.regions import Region
+from pitfall_lab.observe.rounds import Rounds
 from pitfall_lab.observe.spans import STAND_IN, SourceMap
 from pitfall_lab.observe.torch_names import READS_GRAD_FN, is_quiet, name_of
 from pitfall_lab.trace import Cause, Span, T
@@ -32,6 +35,8 @@ _getframe = sys._getframe
 _is_compiling = torch.compiler.is_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
+OPTIMIZERS = str(Path(torch.optim.__path__[0])) + os.sep
+"""The folder of torch's optimizers, whose calls are always the same while the recording pauses between rounds."""
 GRAD = "torch.Tensor.grad.__get__"
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 
@@ -69,13 +74,14 @@ class Call:
 class Site:
     """What is known of one place in a program that calls torch, kept from one call to the next."""
 
-    __slots__ = ("again", "alone", "code", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
+    __slots__ = ("again", "alone", "code", "in_optimizer", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
         #: Kept so that no other code object gets its id.
         self.code = code
         self.is_user = sources.is_user(code.co_filename) and code.co_name != STAND_IN
+        self.in_optimizer = code.co_filename.startswith(OPTIMIZERS)
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
@@ -158,12 +164,26 @@ class Listener(Protocol):
     def missed(self, span: Span | None) -> None:
         """Called for a call that the program makes after the recording has ended, or while it pauses."""
 
+    def leaves_out(self) -> None:
+        """Called when rounds of a loop begin that are not recorded."""
+
+    def returns(self) -> None:
+        """Called when the recording goes on after such rounds. Must not raise."""
+
 
 class Recorder(TorchFunctionMode):
     """Calls ``listener`` for the torch calls made in this thread while the mode is on."""
 
-    def __init__(self, listener: Listener, sources: SourceMap) -> None:
+    def __init__(self, listener: Listener, sources: SourceMap, rounds: Rounds | None = None) -> None:
         super().__init__()
+        #: Which rounds of the program's loops are recorded; None: all.
+        self._rounds = rounds
+        self._idle: set[Any] = set()
+        """Functions written in C++ that only read a tensor, whose calls are not looked at while the recording pauses between rounds."""
+        self._is_off = False
+        """Whether the mode is taken off, for an optimizer's step."""
+        self._is_between = False
+        """Whether such a round runs that is not recorded; the recording then pauses as well."""
         self._listener = listener
         self._sources = sources
         self._stopped = self._is_paused = self._is_aside = self._is_on = False
@@ -188,6 +208,8 @@ class Recorder(TorchFunctionMode):
         """Run one call in torch, and call the listener before and after it."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
+        if self._is_between and func in self._idle:
+            return func(*args, **kwargs)
         # torch's Python functions also pass the class Tensor in ``kinds`` (handle_torch_function); only classes of the program matter here.
         # Functions that get or set an attribute pass Parameter, which does not handle operations.
         if kinds and kinds in (_PLAIN, _PARAMETERS):
@@ -204,10 +226,21 @@ class Recorder(TorchFunctionMode):
             code = caller.f_code
         try:
             site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
+            skipped = self._rounds is not None and (
+                self._is_between if site.in_optimizer else self._leaves_out(func, args, kwargs, caller, site)
+            )
         except Exception as error:
             self.stop(error)
             return func(*args, **kwargs)
         run, lane = site.run, self._lane
+        if skipped:
+            try:
+                return run(func, args, kwargs)
+            except BaseException as error:
+                self._failed_between(error, func, args, kwargs, caller)
+                caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
+                BaseException.with_traceback(error, clean_traceback(error.__traceback__))
+                raise
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
             # Most calls (of plain tensors, which no other class handles) take this path, with as few Python calls of ours as possible.
             ahead, place = None, None
@@ -265,6 +298,8 @@ class Recorder(TorchFunctionMode):
     def within(self, frame: FrameType | None) -> None:
         """The program runs inside ``frame`` (None: it has ended), whose scope is computed once and not at every call."""
         self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
+        if self._rounds is not None:
+            self._rounds.around = frame
         self._scopes.clear()
         for site in self._sites.values():
             site.alone = None
@@ -291,6 +326,7 @@ class Recorder(TorchFunctionMode):
         if not self._is_on:
             return
         self._is_on = False
+        self.stepped()  # one that raised
         if not private.has_modes:
             self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             return
@@ -312,6 +348,93 @@ class Recorder(TorchFunctionMode):
             self._listener.paused(error.why, span)
             return
         self._end("limit" if isinstance(error, Enough) else "failure", reason_of(error), span)
+
+    def beside(self, tell: Callable[..., None], kind: str, owner: Any, frame: FrameType) -> None:
+        """Call a listener method for something that is no call of torch; rounds that are not recorded end if it is new there."""
+        self.stepped()
+        if self._rounds is not None and not self._stopped and (self._is_between or not self._is_paused):
+            try:
+                if self._rounds.notes(kind, frame):
+                    self._return()
+            except Exception as error:
+                self.stop(error)
+        was, self._is_paused = self._is_paused, self._is_paused and not self._is_between
+        self.tell(tell, kind, owner, frame, span=None)
+        self._is_paused = self._is_paused or was
+
+    def stepping(self, optimizer: torch.optim.Optimizer, *, plain: bool) -> None:
+        """An optimizer is about to make a step. In a round that is not recorded the mode is off during a ``plain`` one: it costs much."""
+        self.stepped()
+        if self._rounds is None:
+            return
+        with contextlib.suppress(Exception), unseen():  # parameter groups may be anything that the program makes of them
+            self._rounds.stepping(optimizer)
+        if self._is_between and plain and private.has_modes and modes_on() and mode_at(modes_on() - 1) is self:
+            self._is_off = True
+            pop_mode()
+
+    def stepped(self) -> None:
+        """An optimizer has made a step."""
+        if self._is_off:
+            self._is_off = False
+            push_mode(self)
+
+    def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
+        """Whether a call belongs to a round that is not recorded."""
+        rounds = self._rounds
+        if self._stopped or rounds is None or (self._is_paused and not self._is_between):
+            return False
+        name, quiet = self._names.get(func) or self._name(func)
+        if quiet and name not in READS_GRAD_FN:
+            if self._is_between and not isinstance(func, types.FunctionType):
+                self._idle.add(func)
+            return self._is_between
+        if name == GRAD and not site.is_user:
+            return self._is_between
+        if self._is_between:
+            if regions.tracing() or self._repeats(rounds, func, args, kwargs, caller):
+                return True
+            self._return()
+        if self._backward_frame is not None or self._opened or self._in_region or regions.possible():
+            return False
+        with unseen():
+            self._is_between = rounds.leaves(func, args, kwargs, caller)
+            if self._is_between:
+                self._is_paused = self._is_aside = True
+                self._listener.leaves_out()
+        return self._is_between
+
+    def _name(self, func: Any) -> tuple[str, bool]:
+        """The name of a function, and whether its calls are not recorded."""
+        name = name_of(func)
+        known = self._names[func] = (name, is_quiet(name))
+        return known
+
+    @staticmethod
+    def _repeats(rounds: Rounds, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
+        if not modes_on():
+            return rounds.repeats(func, args, kwargs, caller)
+        with unseen():  # another mode would see how the shapes are read
+            return rounds.repeats(func, args, kwargs, caller)
+
+    def _return(self) -> None:
+        """The recording goes on after rounds that were not recorded."""
+        self._is_between = self._is_paused = False
+        self._look_aside()
+        self._listener.returns()
+
+    def _failed_between(self, error: BaseException, func: Any, args: Any, kwargs: Any, caller: FrameType) -> None:
+        """Record a call that has raised in a round that is not recorded."""
+        try:
+            if not self._is_between or self._stopped or not isinstance(error, Exception) or is_quiet(name_of(func)):
+                return
+            self._rounds.returns()  # type: ignore[union-attr]
+            self._return()
+        except Exception as failure:
+            self.stop(failure)
+        call, _ = self._begin(func, _WHOLE, args, kwargs, caller)
+        if call is not None:
+            self.tell(self._listener.failed, call, error, span=call.span)
 
     def decline(self, reason: T) -> None:
         """Note that nothing will be recorded; the program runs."""
@@ -338,11 +461,7 @@ class Recorder(TorchFunctionMode):
             return None, Verdict.RUN
         span = None
         try:
-            known = self._names.get(func)
-            if known is None:
-                name = name_of(func)
-                known = self._names[func] = (name, is_quiet(name))
-            name, quiet = known
+            name, quiet = self._names.get(func) or self._name(func)
             if quiet:
                 if name in READS_GRAD_FN:
                     self._listener.grad_fn_read(args[0])
@@ -502,6 +621,8 @@ def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs) if kwargs
 _run = _pitfall_lab_run
 
 
+_WHOLE = (object,)
+"""In place of the classes that handle a call: its parts are not recorded."""
 _PLAIN = (torch.Tensor,)
 _PARAMETERS = (torch.nn.Parameter,)
 FAST_PATHS = frozenset({"torch.nn.modules.activation", "torch.nn.modules.transformer"})
@@ -525,6 +646,11 @@ def _unaware_of_us(relevant_args: Any) -> bool:
     finally:
         for mode in reversed(above):
             push_mode(mode)
+
+
+def is_watched() -> bool:
+    """Whether a recorder is on in this thread."""
+    return private.has_modes and any(isinstance(mode_at(place), Recorder) for place in range(modes_on()))
 
 
 LEVEL, TO_CALLER, DETOUR = "_stacklevel", 3, 4
@@ -616,7 +742,8 @@ def reason_of(error: Exception) -> T:
 
 
 private.leave_uncompiled(
-    Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded, Recorder._miss
+    Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded, Recorder._miss,
+    Recorder._leaves_out,
 )  # fmt: skip
 
 OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__, Recorder._pass_on.__code__})

@@ -158,10 +158,11 @@ def _message(case: Case) -> T:
     what = case.what
     here, then, later = case.lines()
     if case.failure.earlier and case.changed is not None:
+        made = _made(case)
         return T(
-            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} goes through a graph that was made before "
-            "this cell, and that still needs the old values.",
-            zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播要经过在这个单元格之前建立的计算图，而它还需要旧的值。",
+            en=f"{capital(here.en)} overwrites {what.en}, but the backward pass on {later.en} goes through a graph that was made "
+            f"{made.en}, and that still needs the old values.",
+            zh=f"{here.zh}覆盖了 {what.zh}，但{later.zh}的反向传播要经过{made.zh}建立的计算图，而它还需要旧的值。",
         )
     if case.changed is None:
         return T(
@@ -205,18 +206,31 @@ def _explanation(case: Case) -> T:
     )
 
 
+def _made(case: Case) -> T:
+    """When a graph was made that is not in the trace."""
+    if case.story.trace.unseen:
+        return T(en="in a part of the program that was not recorded", zh="在程序未被记录的部分")
+    return T(en="before this cell", zh="在这个单元格之前")
+
+
 def _earlier(case: Case, node: str) -> T:
     """Why, where the forward pass ran before the recording: what torch's own graph still tells."""
     here, _, later = case.lines()
     old, new = case.failure.expected, case.failure.found
     on = T("", "") if case.changed is None else T(en=f" on {here.en}", zh=f"在{here.zh}")
+    made, more = _made(case), T(en="", zh="")
+    if not case.story.trace.unseen:
+        more = T(
+            en="; record the cell of the forward pass too, to see the line that saved it",
+            zh="；把前向传播的单元格也记录下来，就能看到保存它的那一行",
+        )
     return T(
-        en=f"`{node}` computes its gradient from {case.what.en}; when it was made, before this cell, it kept that memory itself, not a "
+        en=f"`{node}` computes its gradient from {case.what.en}; when it was made, {made.en}, it kept that memory itself, not a "
         f"copy, at version {old}. The memory was written{on.en}, and its version is {new} now. On {later.en} `{node}` finds that, and "
-        "stops. This is read from the live graph; record the cell of the forward pass too, to see the line that saved it.",
-        zh=f"`{node}` 要用 {case.what.zh} 计算梯度；它在这个单元格之前建立，当时留下的是那块内存本身，不是副本，版本为 {old}。"
+        f"stops. This is read from the live graph{more.en}.",
+        zh=f"`{node}` 要用 {case.what.zh} 计算梯度；它{made.zh}建立，当时留下的是那块内存本身，不是副本，版本为 {old}。"
         f"这块内存{on.zh}被写入，现在的版本是 {new}。到了{later.zh}，`{node}` 发现了这一点，于是停下来。"
-        "以上读自现存的计算图；把前向传播的单元格也记录下来，就能看到保存它的那一行。",
+        f"以上读自现存的计算图{more.zh}。",
     )
 
 

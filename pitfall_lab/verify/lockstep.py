@@ -22,6 +22,7 @@ from pitfall_lab.observe.other_threads import OtherThreads
 from pitfall_lab.observe.recorder import BACKWARD, Call, Verdict, reason_of
 from pitfall_lab.observe.refused_call import origin_of, refused_call
 from pitfall_lab.observe.regions import Region
+from pitfall_lab.observe.rounds import Rounds, living_nodes
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.shadow import Applied, Engine, ShadowError
 from pitfall_lab.trace import By, Cause, Effect, Event, Failure, Forecast, Note, Span, T, Trace
@@ -43,7 +44,7 @@ from pitfall_lab.verify.optimizer_records import Optimizers
 from pitfall_lab.verify.outcomes import Outcomes, is_as_predicted, is_same_error
 from pitfall_lab.verify.pairing import Pairing
 from pitfall_lab.verify.prediction import HOOKS, predict, undecided
-from pitfall_lab.verify.reach import Extent
+from pitfall_lab.verify.reach import Extent, rounds_note
 from pitfall_lab.verify.result_names import Naming
 from pitfall_lab.verify.shared_state import World
 from pitfall_lab.verify.unseen_tensors import Unseen
@@ -343,6 +344,15 @@ class Lockstep:
         """The program made a call after the recording had ended, or while it paused."""
         self._extent.missed(span)
 
+    def leaves_out(self) -> None:
+        """Rounds of a loop begin that are not recorded."""
+        self._is_paused = True
+
+    def returns(self) -> None:
+        """The recording goes on after such rounds: read first what may have changed."""
+        self._is_paused = False
+        self._world.writes_unseen = self.other_threads.happened = True
+
     def stepping(self, optimizer: Any, pace: Pace, frame: FrameType | None) -> None:
         """Record the parameters that an optimizer holds just before one of its first steps."""
         step = len(self._writer.events)
@@ -353,6 +363,10 @@ class Lockstep:
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
         """Record that the program is about to call a method that passes through no function mode."""
         self._beside.looked_up(kind, owner, frame, len(self._writer.events))
+
+    def living_nodes(self) -> int:
+        """How many nodes the graphs of the living tensors have."""
+        return living_nodes(record.graph_node for record in self._records.by_mark.values())
 
     def _living(self) -> list[Any]:
         return [real for record in self._records.by_mark.values() if (real := record()) is not None]
@@ -380,8 +394,8 @@ class Lockstep:
         record = self._records.find(real)
         return record.label if record is not None else None
 
-    def finish(self, failure: Failure | None) -> Trace:
-        """Return the trace of the program that has just ended."""
+    def finish(self, failure: Failure | None, rounds: Rounds | None = None) -> Trace:
+        """Return the trace of the program that has just ended; ``rounds`` knows which rounds of its loops were not recorded."""
         self.lines.stop()
         if (why := self.lines.missed) is not None:
             en = f"Writes that bypass torch functions, such as NumPy's, were not looked for after every line, because {why.en}."
@@ -394,6 +408,8 @@ class Lockstep:
                 self._extent.stop("failure", reason_of(error), None)
         self._unseen.note_threads()
         self._unseen.note_compiled()
+        if rounds is not None and rounds.unseen:
+            self._writer.notes.append(rounds_note(rounds, self._world.sources))
         if not self._writer.full and not any(note.kind == "stopped" for note in self._writer.notes):
             self._versions.at_the_end()
         optimizers = self._optimizers.made()

@@ -24,6 +24,7 @@ from pitfall_lab.observe.lookups import Kind, LookupWatch
 from pitfall_lab.observe.optimizer_watch import Pace, StepWatch
 from pitfall_lab.observe.recorder import reason_of
 from pitfall_lab.observe.refused_call import uncaught
+from pitfall_lab.observe.rounds import Rounds, Sampling
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace
@@ -42,19 +43,21 @@ class Session:
     its source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled
     at all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
     ``limit`` is the number of events after which the recording ends. With ``gradients``, torch's gradients are checked after each
-    backward, and the first one that is NaN or infinite adds a note. ``parts``, ``places`` and ``begins`` are for a text that is made of
-    several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
+    backward, and the first one that is NaN or infinite adds a note. With ``sampling``, rounds of loops that repeat what was recorded are
+    not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and ``begins`` are for a text that is made of several cells,
+    see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
         self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True,
         limit: int | None = None, gradients: bool = False, parts: tuple[Part, ...] = (), places: Sequence[tuple[str, int, int, int]] = (),
-        begins: int = 1,
+        begins: int = 1, sampling: Sampling | None = None,
     ) -> None:  # fmt: skip
         self.sources = SourceMap(filename, name, text, parts, places, begins=begins)
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
-        self._recorder = Recorder(self._lockstep, self.sources)
-        self._steps = StepWatch(self._stepping, self.sources)
+        self._rounds = Rounds(self.sources, self._lockstep.living_nodes, sampling or Sampling())
+        self._recorder = Recorder(self._lockstep, self.sources, self._rounds if sampling is not None else None)
+        self._steps = StepWatch(self._stepping, self.sources, self._recorder)
         self._lookups = LookupWatch(self._looked_up)
         self._swaps = SwapWatch(self._swapping, self._swapped)
         self._forks = ForkWatch(self._started, self._forked)
@@ -67,13 +70,18 @@ class Session:
         return os.getpid() != self._process
 
     def __enter__(self) -> Self:
+        self.begin(sys._getframe(1))
+        return self
+
+    def begin(self, around: FrameType | None) -> None:
+        """Start recording; ``around`` is the frame that called the program."""
         try:
             forbidden = release.forbids()
             if forbidden is not None:
                 self._recorder.decline(forbidden)
-                return self
+                return
             self._lockstep.expect_unseen(self._text)
-            self._recorder.within(sys._getframe(1))
+            self._recorder.within(around)
             self._steps.start()
             self._lookups.start()
             self._swaps.start()
@@ -82,7 +90,6 @@ class Session:
             self._recorder.start()
         except Exception as error:  # the program runs even if recording cannot start
             self._recorder.decline(reason_of(error))
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         self._forks.stop()
@@ -97,7 +104,8 @@ class Session:
     def finish(self, error: BaseException | None = None) -> Trace:
         """Return the trace; ``error`` is the exception that ended the program, if any."""
         ended = None if error is None or (isinstance(error, SystemExit) and not error.code) else self._outcome(error)
-        return self._lockstep.finish(ended)
+        self._rounds.finish()
+        return self._lockstep.finish(ended, self._rounds)
 
     @staticmethod
     def aside() -> AbstractContextManager[Any]:
@@ -113,7 +121,7 @@ class Session:
         self._recorder.tell(self._lockstep.stepping, optimizer, pace, frame, span=None)
 
     def _looked_up(self, kind: Kind, owner: Any, frame: FrameType) -> None:
-        self._recorder.tell(self._lockstep.looked_up, kind, owner, frame, span=None)
+        self._recorder.beside(self._lockstep.looked_up, kind, owner, frame)
 
     def _swapping(self, one: torch.Tensor, other: torch.Tensor) -> None:
         self._recorder.tell(self._lockstep.swapping, one, other, sys._getframe(2), span=None)
@@ -187,14 +195,15 @@ def trace_program(
     tree: ast.Module | None = None,
     limit: int | None = None,
     gradients: bool = False,
+    sampling: Sampling | None = None,
     leaving: Callable[[Trace], None] | None = None,
 ) -> Trace:
     """Run ``source`` on torch and the shadow, and return the trace.
 
     The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its
     name. Its exceptions are not raised here but become the trace's outcome; only KeyboardInterrupt is raised. ``values=False`` records
-    without values; for ``limit`` and ``gradients`` see :class:`Session`. ``tree`` is a syntax tree to run in place of ``source``.
-    ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
+    without values; for ``limit``, ``gradients`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of
+    ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -208,7 +217,7 @@ def trace_program(
     try:
         if argv:
             sys.argv = [name, *argv]
-        session = Session(filename, name, source, value_limit, values=values, limit=limit, gradients=gradients)
+        session = Session(filename, name, source, value_limit, values=values, limit=limit, gradients=gradients, sampling=sampling)
         with contextlib.nullcontext() if leaving is None else _before_leaving(session, leaving):
             return _run(code, scope, session)
     finally:

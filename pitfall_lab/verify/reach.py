@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 
+from pitfall_lab.observe.rounds import Rounds
+from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.trace import Cause, Note, Reach, Span, T
 from pitfall_lab.verify.writer import Writer
 
@@ -62,3 +64,24 @@ class Extent:
     def reach(self) -> Reach:
         """The final numbers for the trace."""
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))
+
+
+def rounds_note(rounds: Rounds, sources: SourceMap) -> Note:
+    """The note about rounds of loops that were not recorded, because all their calls had been recorded in earlier rounds."""
+    en, zh, spans = [], [], []
+    for loop in rounds.loops.values():
+        if loop.rounds > loop.recorded:
+            span = sources.line_span(loop.code.co_filename, loop.line)
+            spans.append(span)
+            file = "" if span is None or span.source == 0 else f"{sources.sources[span.source].name}, "
+            en.append(f"{file}line {loop.line}: {loop.recorded:,} of {loop.rounds:,}")
+            zh.append(f"{file}第 {loop.line} 行：{loop.rounds} 轮中的 {loop.recorded} 轮")
+    counts_en, counts_zh = (f" ({'; '.join(en)})", f"（{'；'.join(zh)}）") if en else ("", "")
+    text_en = f"Of loops whose rounds repeat, the first rounds, samples and all rounds with something new were recorded{counts_en}."
+    text_en += f" At least {rounds.unseen:,} other calls came from the same places with the same shapes and modes."
+    text_zh = f"对于重复的循环，只记录了最初几轮、抽样的几轮以及出现新情况的各轮{counts_zh}。"
+    text_zh += f"其余至少 {rounds.unseen} 次调用来自相同的位置，形状和模式也相同。"
+    if rounds.varied:
+        text_en += f" Where shapes change all the time ({len(rounds.varied)} calls), they were not compared."
+        text_zh += f"形状一直变化之处（{len(rounds.varied)} 个调用），没有比较形状。"
+    return Note("unseen", text_en, text_zh, None, spans[0] if spans else None)

@@ -115,6 +115,11 @@ class TensorRecord(Watching):
         self.made, self.window, self.node = shadow, None, None
 
     @property
+    def graph_node(self) -> Node | None:
+        """The node of its grad_fn, without creating the shadow."""
+        return self.node if self.window is not None else self.made.node if self.made is not None else None
+
+    @property
     def storage(self) -> StorageRecord | None:
         """The record of the memory it uses; None for an opaque tensor."""
         place = self.place

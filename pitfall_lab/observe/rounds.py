@@ -1,0 +1,311 @@
+"""Finds the rounds of a program's loops, and lets those go unrecorded that only repeat what was recorded.
+
+A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one before. No line
+is traced and no code is changed. Only two kinds of loops are left: those whose rounds make an optimizer step, and those whose rounds run
+a module; loops inside a module are parts of its call. A loop is left at the head of a round, after rounds without anything new, and only
+if the rounds leave no longer graph behind. While it is left, each call is compared with those of the recorded rounds; the first that
+differs is recorded again, with what follows it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from pitfall_lab.observe.spans import SourceMap
+
+FIRST = 5
+"""The number of rounds of a loop that are recorded before it may be left."""
+DISTANCE = 3
+"""A round is recorded as a sample whenever the loop has run so many times as many rounds as at the last one."""
+VARIANTS = 8
+"""How often the same call may come with other shapes before they are no longer counted as new."""
+LAST = 4
+"""The number of rounds that are recorded in full before an error."""
+MANY = 4
+"""The number of tensors of a list that are compared."""
+
+_is_grad_enabled = torch.is_grad_enabled
+_TENSORS = (torch.Tensor, torch.nn.Parameter)
+_TORCH = str(torch.__path__[0])
+_WRAPPERS = _TORCH + "/utils/_contextlib.py"
+
+
+@dataclass(slots=True)
+class Loop:
+    """A loop of the program: ``head`` is the place of its first call, ``level`` how many functions of the program are around it."""
+
+    head: int
+    level: int
+    at: int
+    code: CodeType
+    inside: set[int] = field(default_factory=set)
+    """The calls of its recorded rounds."""
+    began: int | None = None
+    """The number of the call with which the present round began; None while the loop does not run."""
+    rounds: int = 0
+    recorded: int = 0
+    sample: int = 2 * FIRST
+    length: int = 0
+    steps: int = 0
+    trains: bool = False
+    nodes: int = -1
+    line: int = 0
+
+
+Calls = tuple[int, int]
+"""From which call on and up to which one, counted from the beginning of the program."""
+
+
+@dataclass(slots=True)
+class Sampling:
+    """What is left out: nothing between the calls ``whole``.
+
+    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite in a
+    round that was left out; None if there was none. ``last`` are those of the last rounds, None if nothing was left out.
+    """
+
+    whole: Calls | None = None
+    again: Calls | None = None
+    last: Calls | None = None
+
+
+class Rounds:
+    """Decides which calls of the program are recorded. ``nodes()`` counts the nodes of the living graphs."""
+
+    def __init__(self, sources: SourceMap, nodes: Callable[[], int], sampling: Sampling) -> None:
+        self._sources, self._nodes, self._sampling = sources, nodes, sampling
+        self._latest: Loop | None = None
+        self.around: FrameType | None = None
+        """The frame that called the program."""
+        self.steps = self.unseen = 0
+        """How many steps the program's optimizers have made, and how many calls were not recorded."""
+        self.left: Loop | None = None
+        """The loop whose rounds are not recorded at present."""
+        self.loops: dict[int, Loop] = {}
+        self._calls: list[int] = []
+        self._known: set[int] = set()
+        self._variants: dict[int, int] = {}
+        self.varied: set[int] = set()
+        """The calls that came with so many shapes that these are no longer compared."""
+        self._fresh = self._module = -1
+        self._path: list[tuple[int, CodeType, int]] = []
+        self._counted = 0
+        self._kinds: dict[CodeType, int] = {}
+
+    def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
+        """A call that may be recorded: note it; return whether it begins a round that need not be."""
+        place, path = self._path_of(func, caller)
+        loop = self._round_of(place, path)
+        self._path = path
+        if loop is not None and self._ends_round(loop) and not self._is_whole:
+            self._latest = loop
+            loop.began, self.left, self._counted = None, loop, self.unseen
+            loop.recorded -= 1
+            return True
+        call = _whole(place, args, kwargs)
+        if call not in self._known and place not in self.varied:
+            self._known.add(call)
+            self._fresh = len(self._calls)
+            self._variants[place] = count = self._variants.get(place, 0) + 1
+            if count > VARIANTS:
+                self.varied.add(place)
+        self._calls.append(call)
+        return False
+
+    def repeats(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
+        """A call in a round that is not recorded: whether it is one of those that were; else the recording goes on with it."""
+        loop, around = self.left, self.around
+        assert loop is not None
+        place, frame = hash(func), caller
+        while frame is not around and frame is not None:
+            place = (place ^ id(frame.f_code)) * 31 + frame.f_lasti
+            frame = frame.f_back  # type: ignore[assignment]
+        place = hash(place)
+        if _whole(place, args, kwargs) not in loop.inside and place not in self.varied:
+            self._return()
+            return False
+        if place == loop.head and self.unseen - self._counted >= loop.length // 2 and (self.steps > loop.steps or not loop.trains):
+            self._counted, loop.steps = self.unseen, self.steps
+            loop.rounds += 1
+            if loop.rounds >= loop.sample or self._is_whole:
+                loop.recorded += 1
+                self._return()
+                return False
+        self.unseen += 1
+        return True
+
+    def notes(self, kind: str, frame: FrameType) -> bool:
+        """The program uses a method that is no call of torch (see :mod:`~pitfall_lab.observe.lookups`): whether that is new here."""
+        place, _ = self._path_of(kind, frame)
+        if self.left is None:
+            self._known.add(place)
+            self._calls.append(place)
+            return False
+        if place in self.left.inside:
+            return False
+        self._return()
+        return True
+
+    @property
+    def _is_whole(self) -> bool:
+        whole = self._sampling.whole
+        return whole is not None and whole[0] <= len(self._calls) + self.unseen < whole[1]
+
+    def _around_now(self) -> Calls | None:
+        if self._latest is None:
+            return None
+        now, some = len(self._calls) + self.unseen, LAST * self._latest.length
+        return max(0, now - some), now + some
+
+    def finish(self) -> None:
+        """The program has ended."""
+        self._sampling.last = self._around_now()
+
+    def stepping(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer is about to make a step; called with torch functions unobserved."""
+        self.steps += 1
+        if self.left is None or self._sampling.again is not None:
+            return
+        gradient = next((p.grad for p in reversed(optimizer.param_groups[-1]["params"]) if p.grad is not None), None)
+        if gradient is not None and gradient.is_floating_point() and not math.isfinite(gradient.detach().sum().item()):
+            self._sampling.again = self._around_now()
+            self.left.sample = 0  # the next round is recorded
+
+    def returns(self) -> None:
+        """The recording goes on for another reason."""
+        if self.left is not None:
+            self._return()
+
+    def _return(self) -> None:
+        loop, self.left = self.left, None
+        assert loop is not None
+        loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
+
+    def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
+        """The place of a call, and the program's functions around it outside modules: the frame, its code and where it is."""
+        place, frame, kinds = hash(func), caller, self._kinds
+        path: list[tuple[int, CodeType, int]] = []
+        around = self.around
+        while frame is not around and frame is not None:
+            code, at = frame.f_code, frame.f_lasti
+            place = (place ^ id(code)) * 31 + at
+            kind = kinds.get(code)
+            if kind is None:
+                kind = kinds[code] = self._kind(code)
+            if kind == _OWN:
+                path.append((id(frame), code, at))
+            elif kind == _MODULE:
+                path.clear()
+                self._module = len(self._calls)
+            elif kind == _LIBRARY:
+                path.clear()
+            frame = frame.f_back  # type: ignore[assignment]
+        path.reverse()
+        return hash(place), path
+
+    def _kind(self, code: CodeType) -> int:
+        name = code.co_filename
+        if self._sources.is_user(name):
+            return _OWN
+        if not name.startswith(_TORCH) or name == _WRAPPERS:
+            return _OTHER
+        return _MODULE if code.co_name in ("_wrapped_call_impl", "_call_impl") else _LIBRARY
+
+    def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
+        """The loop that begins another round with the call at ``path``, if one does."""
+        level = self._level_of(path)
+        if level is None:
+            return None
+        _, code, at = path[level]
+        for other in self.loops.values():
+            if other.began is not None and (other.level > level or (other.level == level and other.at > at)):
+                other.began = None
+        loop = self.loops.get(place)
+        if loop is None:
+            loop = self.loops[place] = Loop(place, level, at, code, line=_line(code, at))
+        return loop
+
+    def _level_of(self, path: list[tuple[int, CodeType, int]]) -> int | None:
+        for level, (before, now) in enumerate(zip(self._path, path, strict=False)):
+            if before == now:
+                continue
+            if before[0] == now[0] and before[1] is now[1]:
+                return level if now[2] < before[2] else None
+            return level - 1 if level else None
+        return None
+
+    def _ends_round(self, loop: Loop) -> bool:
+        """A round of ``loop`` has been recorded and another begins: whether the loop is left."""
+        now, steps = len(self._calls), self.steps
+        if loop.began is None:
+            loop.began, loop.steps = now, steps
+            loop.rounds += 2  # the first one, and the one that begins
+            loop.recorded += 2
+            return loop.nodes >= 0 and self._fresh < now - loop.length and self._is_stable(loop)
+        trains = steps > loop.steps
+        if not trains and self._module < loop.began:
+            return False
+        loop.inside.update(self._calls[loop.began :])
+        alike = self._fresh < loop.began
+        loop.length, loop.began, loop.steps, loop.trains = now - loop.began, now, steps, trains
+        loop.rounds += 1
+        loop.recorded += 1
+        return alike and loop.rounds > FIRST and self._is_stable(loop)
+
+    def _is_stable(self, loop: Loop) -> bool:
+        nodes, loop.nodes = loop.nodes, self._nodes()
+        return nodes == loop.nodes
+
+
+_OWN, _MODULE, _LIBRARY, _OTHER = range(4)
+
+
+def _line(code: CodeType, at: int) -> int:
+    """The line of the instruction at the offset ``at``."""
+    return next((line for begin, end, line in code.co_lines() if begin <= at < end and line is not None), code.co_firstlineno)
+
+
+def _whole(place: int, args: Any, kwargs: Any) -> int:
+    """A number for a call: its place, the grad mode, and the shapes and types of its tensors and its switches."""
+    whole = place + _is_grad_enabled()
+    try:
+        for value in args:
+            kind = type(value)
+            if kind in _TENSORS:
+                whole = hash((whole, value.shape, value.dtype, value.requires_grad))
+            elif kind is bool:
+                whole = whole * 31 + value + 1
+            elif kind is list or kind is tuple:
+                whole = _several(whole, value)
+        return _several(hash(whole), kwargs.values()) if kwargs else hash(whole)
+    except Exception:  # a tensor without a shape (nested, for instance)
+        return place
+
+
+def _several(whole: int, values: Iterable[Any]) -> int:
+    for number, value in enumerate(values):
+        if number == MANY:
+            break
+        if type(value) in _TENSORS:
+            whole = hash((whole, value.shape, value.dtype, value.requires_grad))
+        elif type(value) is bool:
+            whole = whole * 31 + value + 1
+    return hash(whole)
+
+
+def living_nodes(starts: Iterable[Any]) -> int:
+    """How many nodes the graphs behind ``starts`` have."""
+    seen: set[int] = set()
+    stack = [node for node in starts if node is not None]
+    while stack:
+        node = stack.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            stack += [child for child in node.children if child is not None]
+    return len(seen)

@@ -1,0 +1,192 @@
+"""Long trainings: rounds that repeat are not recorded, what is new in any round is, and the report says so."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import pitfall_lab
+from pitfall_lab.check import Workshop
+from pitfall_lab.check.examine import Checked, examine
+from pitfall_lab.check.settings import Settings
+from pitfall_lab.observe.rounds import FIRST, Sampling
+from pitfall_lab.rules import find
+from pitfall_lab.trace import Trace
+from pitfall_lab.verify import trace_program
+from tests.check.long_programs import PROGRAMS
+
+HEAD = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step(x, y):
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+ROUNDS = "for number in range(60):\n    x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))\n"
+
+
+def sampled(text: str) -> Trace:
+    return trace_program(text, sampling=Sampling())
+
+
+def found(trace: Trace) -> list[tuple[str, int]]:
+    return [(finding.rule, finding.span.line) for finding in find(trace) if finding.span is not None]
+
+
+def line_of(text: str, words: str) -> int:
+    return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
+
+
+def test_rounds_that_repeat_are_left_out_and_counted() -> None:
+    text = HEAD + ROUNDS + "    step(x, y)\n"
+    trace = sampled(text)
+    assert trace.calls < len(trace_program(text).events) / 2
+    assert not trace.disagreements
+    assert trace.stopped is None
+    (note,) = trace.unseen
+    assert f"(line {line_of(text, 'x, y =')}: 8 of 60)" in note.en
+    assert "第 13 行：60 轮中的 8 轮" in note.zh
+
+
+def test_as_many_rounds_as_are_always_recorded_are_all_recorded() -> None:
+    trace = sampled((HEAD + ROUNDS + "    step(x, y)\n").replace("60", str(FIRST)))
+    assert not trace.unseen
+
+
+@pytest.mark.parametrize(
+    ("new", "rule"),
+    [
+        ("if number == 43: model(x[:, :3])", "PLE01"),  # another shape, which torch refuses
+        ("if number > 40: (model(x)[:, :1] - y).pow(2).mean().backward()", "PL401"),  # a line that is new
+        ("(model(x)[:, :1] - (y if number > 40 else y[:, None])).pow(2).mean().backward()", "PL401"),  # a shape that is new
+    ],
+)
+def test_what_is_new_in_a_late_round_is_found(new: str, rule: str) -> None:
+    text = HEAD + ROUNDS + "    step(x, y)\n    " + new + "\n"
+    trace = sampled(text)
+    assert trace.unseen
+    assert (rule, line_of(text, new)) in found(trace)
+    assert not trace.disagreements
+
+
+def test_a_call_that_raises_in_a_round_that_is_left_out_is_explained() -> None:
+    labels = "labels = [torch.full((8,), 3 if number == 43 else 1) for number in range(60)]\n"
+    text = HEAD + labels + ROUNDS + "    step(x, labels[number])\n"
+    trace = sampled(text)
+    assert ("PLE12", line_of(text, "cross_entropy")) in found(trace)
+    assert trace.outcome.failure is not None
+    assert trace.outcome.failure.op == "torch.nn.functional.cross_entropy"
+
+
+def test_graphs_that_grow_from_round_to_round_are_recorded_all_the_time() -> None:
+    text = HEAD + "total = 0\n" + ROUNDS + "    loss = model(x).sum()\n    total = total + loss\n    step(x, y)\n"
+    assert not sampled(text).unseen
+
+
+def test_a_loop_that_ends_is_recorded_and_so_is_what_follows() -> None:
+    text = HEAD + ROUNDS + "    step(x, y)\nstate = model.state_dict()\n" + ROUNDS + "    step(x, y)\nmodel.load_state_dict(state)\n"
+    assert ("PL703", line_of(text, "state_dict()")) in found(sampled(text))
+
+
+def checked(tmp_path: Path, text: str) -> Checked:
+    file = tmp_path / "program.py"
+    file.write_text(text, encoding="utf-8")
+    with Workshop() as shop:
+        return examine(file, shop, Settings(), fixes=False)
+
+
+def test_check_sees_the_last_rounds_before_an_error_in_full(tmp_path: Path) -> None:
+    body = "    loss = model(x).sum()\n    loss.backward()\n    if number == 43:\n        loss.backward()\n    optimizer.step()\n"
+    text = HEAD + ROUNDS + body
+    result = checked(tmp_path, text)
+    assert [finding.rule for finding in result.findings if finding.severity == "error"] == ["PL501"]
+    assert any(related.role == "backward" or related.span for related in result.findings[0].related)
+    assert result.exit_code == 1
+
+
+def test_left_out_rounds_are_no_reason_to_call_a_program_unchecked(tmp_path: Path) -> None:
+    result = checked(tmp_path, HEAD + ROUNDS + "    step(x, y)\n")
+    assert result.problem is None
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("name", "rule"), [("folds", None), ("stopping_planted", "PL710"), ("q_learning_planted", "PL710")])
+def test_realistic_trainings_are_judged_from_samples(name: str, rule: str | None) -> None:
+    plain, printed = io.StringIO(), io.StringIO()
+    random.seed(0)
+    with contextlib.redirect_stdout(plain):
+        exec(PROGRAMS[name], {"__name__": "__main__"})
+    random.seed(0)
+    with contextlib.redirect_stdout(printed):
+        trace = sampled(PROGRAMS[name])
+    assert printed.getvalue() == plain.getvalue() != ""
+    assert trace.unseen
+    assert not trace.disagreements
+    assert [finding.rule for finding in find(trace)] == ([] if rule is None else [rule])
+
+
+# --- with pitfall_lab.watching(): -------------------------------------------------------------------------------------
+
+WATCHED = HEAD + "import pitfall_lab\nwith pitfall_lab.watching():\n" + textwrap.indent(ROUNDS + "    step(x, y)\n", "    ")
+
+
+def test_watching_reports_at_the_end_of_its_block(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    late = "    if number == 43:\n        (model(x)[:, :1] - y).pow(2).mean().backward()\n"
+    file.write_text(WATCHED + textwrap.indent(late, "    ") + "print('after')\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, str(file)], capture_output=True, text=True, check=True)
+    assert done.stdout == "after\n"
+    assert "script.py:18:" in done.stderr
+    assert "warning PL401 loss-broadcast" in done.stderr
+    assert "script.py: 1 warning" in done.stderr
+    assert "of 60)" in done.stderr
+
+
+def test_watching_changes_nothing_about_an_error_and_explains_it() -> None:
+    import torch
+
+    report = io.StringIO()
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), pitfall_lab.watching(file=report) as watched:
+        torch.ones(2, 3) @ torch.ones(2, 3)
+    assert [finding.rule for finding in watched.findings] == ["PLE01"]
+    assert report.getvalue() == watched.text
+    assert "test_long_programs.py" in watched.text
+
+
+def test_watching_in_a_test_is_finished_when_its_block_is(tmp_path: Path) -> None:
+    file = tmp_path / "test_it.py"
+    body = textwrap.indent(HEAD + ROUNDS + "    step(x, y)\n", " " * 8)
+    file.write_text(
+        "import pitfall_lab\ndef test_it():\n    with pitfall_lab.watching() as watched:\n" + body + "    assert not watched.findings\n"
+        "    assert watched.trace.unseen\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_watching_inside_watching_leaves_the_report_to_the_outer_one() -> None:
+    import torch
+
+    outer, inner = io.StringIO(), io.StringIO()
+    with pitfall_lab.watching(file=outer) as watched:
+        with pitfall_lab.watching(file=inner):
+            torch.ones(3)
+        assert watched.trace is None
+    assert watched.trace is not None
+    assert watched.trace.calls == 1
+    assert "watched already" in inner.getvalue()
+    assert "nothing found" in outer.getvalue()
