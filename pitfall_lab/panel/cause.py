@@ -10,22 +10,25 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
+from pitfall_lab.observe.live.session import Computed
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.cuts import Cut
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
+from pitfall_lab.panel.warnings.message import called
 from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
 
 NO_GRAPH = "does not require grad and does not have a grad_fn"
+NO_LEAF = "can't optimize a non-leaf Tensor"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
 class Cause(NamedTuple):
     """What was warned of, in the words for what has happened. ``what`` is what the live graph knew of it."""
 
-    what: Broken | Used | Cut
+    what: Broken | Used | Cut | Computed
     sentence: T
     explanation: T
     fix: T
@@ -35,11 +38,12 @@ class Cause(NamedTuple):
 class Look(NamedTuple):
     """How live objects are asked: ``search`` for what led into a used graph, by the names that the cell has made and has read.
 
-    ``is_module``: whether a name is a module with parameters.
+    ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of operations.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
     is_module: Callable[[str], bool]
+    computed: Callable[[Iterable[str]], Sequence[Computed]]
 
 
 def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, look: Look) -> Cause | None:
@@ -58,10 +62,35 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used]
         roots = [each for each in cell.backwards if each.isidentifier()]
         without = refused(roots[0], ran, cell, look.is_module) if roots else None
         return Cause(*without, "PLE32") if without is not None else None
+    if NO_LEAF in str(error):
+        results = look.computed(sorted(cell.flow[0]))
+        return _no_leaf(results[0]) if results else None
     return None
 
 
-def runs_of(what: Broken | Used | Cut) -> tuple[int | None, ...]:
+def _no_leaf(what: Computed) -> Cause:
+    made = called(what.made)
+    en, zh = (f" in {made}", f" {made} 中 ") if made else ("", "")
+    name = f"`{what.name}`"
+    return Cause(
+        what,
+        T(
+            f"{name} is the result of {what.node}{en}, not a leaf: an optimizer can update only tensors that were made, not computed.",
+            f"{name} 是{zh}{what.node} 的结果，不是叶子：优化器只能更新直接创建的张量，不能更新算出来的张量。",
+        ),
+        T(
+            "The gradient goes on from a result to the tensors that it was computed from; the result itself keeps none.",
+            "梯度会从一个结果继续传到算出它的那些张量；结果本身不保留梯度。",
+        ),
+        T(
+            f"Set `requires_grad` after the computation: `{what.name} = (…).detach().requires_grad_()`.",
+            f"在计算之后再设置 `requires_grad`：`{what.name} = (…).detach().requires_grad_()`。",
+        ),
+        "PL206",
+    )
+
+
+def runs_of(what: Broken | Used | Cut | Computed) -> tuple[int | None, ...]:
     """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it."""
     if isinstance(what, Cut):
         return (what.cell or None,)

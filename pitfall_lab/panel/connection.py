@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from pitfall_lab.observe.live.broken import Broken
-    from pitfall_lab.observe.live.session import Live, Look
+    from pitfall_lab.observe.live.session import Computed, Live, Look
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
@@ -186,13 +186,17 @@ class Beside:
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
 
-            look = Look(self._second_time, self._has_parameters)
+            look = Look(self._second_time, self._has_parameters, self._computed)
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
 
     def _second_time(self, made: Iterable[str], read: Iterable[str]) -> Used | None:
         live = self._watching()
         return live.second_time(self._shell.user_ns, made, read, ASKED_SECONDS) if live is not None else None
+
+    def _computed(self, names: Iterable[str]) -> list[Computed]:
+        live = self._watching()
+        return live.computed(self._shell.user_ns, names, ASKED_SECONDS) if live is not None else []
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pitfall_lab.observe import private
 from pitfall_lab.observe.live.broken import Broken, Root, broken
@@ -25,6 +25,7 @@ from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
 from pitfall_lab.observe.looking import unseen
+from pitfall_lab.observe.tensor_facts import node_name, sequence_of
 
 FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3
 
@@ -46,6 +47,14 @@ class Look:
     more: int = 0
     cut: bool = False
     """Whether the time limit was reached before everything was examined."""
+
+
+class Computed(NamedTuple):
+    """A named tensor that an operation has computed: the node of that, and the cell that made it, if known."""
+
+    name: str
+    node: str
+    made: int | None
 
 
 class Live:
@@ -138,6 +147,12 @@ class Live:
                 if found := carried(root, self._carriers, self._cells, before, budget):
                     return found
             return next(iter(begun_from(_roots_of(_named(namespace, read), budget), self._cells, budget)), None)
+
+    def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
+        """Those of the names whose tensors are results and not leaves."""
+        with unseen():
+            roots = _roots_of(_named(namespace, names), Budget(seconds))
+            return [Computed(root.thing.text, node_name(root.node), self._cells.of(sequence_of(root.node))) for root in roots]
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """The rows inside one row's object; ``None`` if it no longer exists."""
