@@ -96,6 +96,9 @@ def _pooled(story: Story, mean: Event) -> Pooled | None:
     node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) if mean.results else None
     if axis is None or len(shape) != TABLE + 1 or axis % len(shape) == TABLE or (node or {}).get("ran") is None:
         return None
+    made = story.event((story.tensor(label, mean.step) or {}).get("born"))
+    if made is not None and made.name in PRODUCTS and any(o.label is not None and _is_counted(story, o.label) for o in made.operands):
+        return None  # the share of the real places is taken too, and perhaps divided by
     for lookup in rows_of(story, label, mean.step).lookups:
         tokens = story.shape(lookup.operands[0].label, lookup.step)
         number = padding_number(story, lookup) if lookup.name == "embedding" and tokens == shape[:TABLE] else None

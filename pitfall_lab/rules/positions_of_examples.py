@@ -72,7 +72,8 @@ def _cut(story: Story, rows: str, step: int) -> Event | None:
         return None
     if made.name == "embedding":
         counted = origin(story, made.operands[0].label, made.step)
-        return made if counted is not None and counted.name == "arange" else None
+        longer = (story.shape(made.operands[1].label, made.step) or (0,))[0] > (story.shape(rows, step) or (0,))[0]
+        return made if longer and counted is not None and counted.name == "arange" else None
     table, part = (story.tensor(label, made.step) or {} for label in (made.operands[0].label, made.results[0]))
     longer = (table.get("shape") or [0])[0] > (part.get("shape") or [0])[0] and (table.get("shape") or [])[1:] == (part.get("shape") or [])[
         1:

@@ -244,9 +244,24 @@ rnn, last = nn.LSTM(3, 4, bidirectional=True, batch_first=True), nn.Linear(4, 2)
 _, (h, c) = rnn(torch.randn(6, 5, 3))
 last(h[-1]).sum().backward()  # PL434
 """,
+    "decays of AdamW by name": """
+net, first, second = nn.Linear(2, 1), 0.99, 0.9
+opt = torch.optim.AdamW(net.parameters(), betas=(first, second), weight_decay=0.1)
+for _ in range(2):
+    opt.zero_grad()
+    net(torch.randn(8, 2)).square().mean().backward()
+    opt.step()  # PL654
+""",
 }
 
 RIGHT = {
+    "decays as they are used": """
+net = nn.Linear(2, 1)
+for betas in ((0.9, 0.999), (0.5, 0.9), (0.0, 0.99), (0.9, 0.95), (0.9, 0.9)):
+    opt = Adam(net.parameters(), betas=betas)
+    for _ in range(2):
+        update(opt, net(torch.randn(8, 2)).square().mean())
+""",
     "a large attention with its mask; tags from both directions": """
 text = torch.randint(0, 9, (300,))
 starts = torch.randint(0, 260, (16,))
@@ -406,6 +421,15 @@ h = emb(x[:, :-1])
 h = h + F.scaled_dot_product_attention(h, h, h, is_causal=True)
 loss = loss + F.cross_entropy(last(h).flatten(0, 1), x[:, 1:].flatten(), ignore_index=0)
 (loss + emb(x).mean(0).square().sum() + emb(x).mean(-1).square().sum()).backward()
+""",
+    "a mean of what a mask keeps, over the mean of the mask": SHORT
+    + """
+kept = (x != 0).float().unsqueeze(-1)
+F.cross_entropy(net((emb(x) * kept).mean(1) / kept.mean(1)), y).backward()
+""",
+    "one vector for each of three views": """
+views, layer = nn.Embedding(3, 8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+layer(torch.randn(3, 5, 8) + views(torch.arange(3))[:, None]).sum().backward()
 """,
     "tables without padding": """
 words = torch.randint(0, 9, (3, 4))
