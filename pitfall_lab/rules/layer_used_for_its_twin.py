@@ -7,7 +7,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital
@@ -27,44 +28,93 @@ LIMIT = 300
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """``weight`` was used at ``first`` and, behind that, at ``second``; ``unused``, made beside it with the same shape, never."""
+    """The layer ``layer`` was used at ``calls``, one behind the other; ``other``, made at ``made`` with the same shape, never.
 
-    weight: str
-    unused: str
-    first: Event
+    ``second`` is the second use, ``unused`` a weight of the other layer.
+    """
+
+    layer: str | None
+    other: str | None
+    calls: tuple[ast.AST, ast.AST]
+    made: ast.AST
     second: Event
+    unused: str
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that passes a layer again whose neighbour of the same shape is never used."""
-    told = set()
-    for group in _groups(story):
+    told, groups = set(), _groups(story)
+    for found in itertools.chain(_layers(story, groups), _blocks(story, groups)):
+        place = story.program.place(found.calls[1])
+        if place not in told:
+            told.add(place)
+            yield _finding(story, found)
+
+
+def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
+    """Layers that one function made beside each other."""
+    for group in groups:
         idle = [label for label in group if not _used(story, label)]
         for unused in idle:
             twins = [label for label in group if label not in idle and _alike(story, label, unused)]
             found = next((twin for label in twins if (twin := _twice(story, label, unused)) is not None), None)
-            place = story.span(found.second.step) if found is not None else None
-            if found is not None and place not in told:
-                told.add(place)
-                yield _finding(story, found)
+            if found is not None:
+                yield found
                 break
 
 
+def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
+    """Objects of a class of the program, each by the first matrix of it."""
+    first = [next((label for label in group if len(story.shape(label) or ()) > 1), None) for group in groups]
+    blocks = [(label, group) for label, group in zip(first, groups, strict=True) if label is not None]
+    for unused, group in blocks:
+        if any(_used(story, label) for label in group):
+            continue
+        twins = (label for label, other in blocks if other is not group and _alike(story, label, unused) and _used(story, label))
+        found = next((twin for label in twins if (twin := _block_twice(story, label, unused)) is not None), None)
+        if found is not None:
+            yield found
+
+
+def _block_twice(story: Story, label: str, unused: str) -> Twin | None:
+    """Two uses of a block by two statements of one function, where another statement than the block's made the unused one."""
+    made = _parting(story, *(story.event((story.tensor(each) or {}).get("born")) for each in (label, unused)))
+    uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
+    for first, second in itertools.pairwise(uses) if made is not None else ():
+        calls = _parting(story, first, second)
+        if made is None or calls is None or not _behind(story, first, second):
+            continue
+        layer, other = (_bound(story, statement, statement) for statement in made)
+        if layer is not None and len(_named(story, calls[1], layer)) == 1:
+            return Twin(layer, other, calls, made[1], second, unused)
+    return None
+
+
+def _parting(story: Story, one: Event | None, other: Event | None) -> tuple[ast.stmt, ast.stmt] | None:
+    """The innermost two statements of one function, outside the class, from which two events came."""
+    for here, there in zip(call_chain(story, one), call_chain(story, other), strict=False):
+        if here is not there:
+            return (here, there) if story.program.function(here) is story.program.function(there) else None
+    return None
+
+
 def _groups(story: Story) -> list[list[str]]:
-    """The weights of each object: those made in one run of one function, in order."""
+    """The weights of each object: those made in one run of one function, in order; a run ends where an earlier place comes again."""
     groups: list[list[str]] = []
-    open_: dict[tuple[str, ...], tuple[list[str], set[object]]] = {}
+    runs: dict[tuple[str, ...], tuple[list[str], set[object], tuple[int, int]]] = {}
     for label, record in story.leaves.items():
         born = story.event(record.get("born"))
-        shape = tuple(record.get("shape") or ())
-        if born is None or not shape or record.get("kind") != "parameter":
+        span = story.span(born.step) if born is not None else None
+        if born is None or span is None or not record.get("shape") or record.get("kind") != "parameter":
             continue
-        key = (story.span(born.step), born.name, shape)
-        if born.scope not in open_ or key in open_[born.scope][1]:
-            open_[born.scope] = ([], set())
-            groups.append(open_[born.scope][0])
-        open_[born.scope][0].append(label)
-        open_[born.scope][1].add(key)
+        key, place = (span, born.name, tuple(record["shape"])), (span.line, span.column)
+        group, keys, last = runs.get(born.scope, ([], set(), (0, 0)))
+        if not group or key in keys or place < last:
+            group, keys = [], set()
+            groups.append(group)
+        group.append(label)
+        keys.add(key)
+        runs[born.scope] = (group, keys, place)
     return groups
 
 
@@ -83,7 +133,12 @@ def _twice(story: Story, label: str, unused: str) -> Twin | None:
     uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
     for first, second in itertools.pairwise(uses):
         if first.span != second.span and first.scope == second.scope and _behind(story, first, second):
-            return Twin(label, unused, first, second)
+            calls = [story.program.at(story.span(use.step)) for use in (first, second)]
+            nodes = [story.program.at(story.span((story.tensor(each) or {}).get("born"))) for each in (label, unused)]
+            if calls[0] is None or calls[1] is None or nodes[1] is None:
+                return None
+            layer, other = (_bound(story, node, story.program.statement(node)) for node in nodes)
+            return Twin(layer, other, (calls[0], calls[1]), nodes[1], second, unused)
     return None
 
 
@@ -101,14 +156,13 @@ def _behind(story: Story, first: Event, second: Event) -> bool:
 
 
 def _finding(story: Story, found: Twin) -> Finding:
-    second = found.second
-    here, there = at_line(story, story.span(second.step)), at_line(story, story.span(found.first.step))
-    layer, other = _target(story, found.weight), _target(story, found.unused)
-    made = at_line(story, story.span((story.tensor(found.unused) or {}).get("born")))
-    name = T(en=f"`{layer}`", zh=f"`{layer}`") if layer else T(en="a layer", zh="一个层")
-    twin = T(en=f"`{other}`", zh=f"`{other}`") if other else T(en=f"the layer of {made.en}", zh=f"{made.zh}的层")
+    program, second = story.program, found.second
+    first, span, place = program.place(found.calls[0]), program.place(found.calls[1]), program.place(found.made)
+    here, there, made = (at_line(story, each) for each in (span, first, place))
+    name = T(en=f"`{found.layer}`", zh=f"`{found.layer}`") if found.layer else T(en="a layer", zh="一个层")
+    twin = T(en=f"`{found.other}`", zh=f"`{found.other}`") if found.other else T(en=f"the layer of {made.en}", zh=f"{made.zh}的层")
     return RULE.finding(
-        story.span(second.step), second.step,
+        span, second.step,
         T(
             en=f"{capital(here.en)} uses {name.en} a second time, behind {there.en}; {twin.en}, which has the same shape, is never used.",
             zh=f"{here.zh}在{there.zh}之后第二次使用了 {name.zh}；形状相同的 {twin.zh} 却从未使用。",
@@ -122,19 +176,17 @@ def _finding(story: Story, found: Twin) -> Finding:
             "这个网络的权重比看上去的少。",
         ),
         related=[
-            story.related("used", found.first.step, T(en="the same layer, the first time", zh="同一个层，第一次")),
-            story.related("made", (story.tensor(found.unused) or {}).get("born"), T(en="never used", zh="从未使用")),
+            Related("used", first, None, T(en="the same layer, the first time", zh="同一个层，第一次")),
+            Related("made", place, None, T(en="never used", zh="从未使用")),
         ],
-        fixes=_fixes(story, found, layer, other),
+        fixes=_fixes(story, found),
         facts=[Fact("unused", found.unused, story.by(second.step))],
     )  # fmt: skip
 
 
-def _target(story: Story, label: str) -> str | None:
-    """``self.fc2`` where the weight was made in ``self.fc2 = nn.Linear(8, 8)``."""
+def _bound(story: Story, node: ast.AST | None, statement: ast.stmt | None) -> str | None:
+    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``."""
     program = story.program
-    node = program.at(story.span((story.tensor(label) or {}).get("born")))
-    statement = program.statement(node)
     if not isinstance(statement, ast.Assign) or node is None:
         return None
     around = {node, *program.ancestors(node)}
@@ -142,22 +194,24 @@ def _target(story: Story, label: str) -> str | None:
         pairs = zip(target.elts, statement.value.elts, strict=False) if isinstance(target, ast.Tuple) and isinstance(
             statement.value, ast.Tuple) else [(target, statement.value)]  # fmt: skip
         for name, value in pairs:
-            if value in around:
+            if value in around or (node is statement and not isinstance(target, ast.Tuple)):
                 return program.segment(name)
     return None
 
 
-def _fixes(story: Story, found: Twin, layer: str | None, other: str | None) -> tuple[Fix, ...]:
-    """The other layer on the second line."""
+def _named(story: Story, node: ast.AST, layer: str | None) -> list[ast.AST]:
+    """Where the layer is named in ``node``."""
     program = story.program
-    node = program.at(story.span(found.second.step))
-    names = (
-        [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute) and program.segment(n) == layer] if node is not None else []
-    )
-    if len(names) != 1 or other is None:
+    return [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute) and program.segment(n) == layer]
+
+
+def _fixes(story: Story, found: Twin) -> tuple[Fix, ...]:
+    """The other layer on the second line."""
+    names = _named(story, found.calls[1], found.layer)
+    if len(names) != 1 or found.other is None:
         return ()
-    title = T(en=f"Use `{other}` here", zh=f"这里用 `{other}`")
-    return unique(program.text, [Fix(title, program.replace((names[0], other)), meaning="later")])
+    title = T(en=f"Use `{found.other}` here", zh=f"这里用 `{found.other}`")
+    return unique(story.program.text, [Fix(title, story.program.replace((names[0], found.other)), meaning="later")])
 
 
 RULE = Rule(

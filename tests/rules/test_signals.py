@@ -178,6 +178,25 @@ data = torch.randn(16, 6, dtype=short)
 for _ in range(4):
     update(opt, (net(data) - 1).square().mean())
 """,
+    "a block of one's own class in place of the one beside it": """
+class Step(nn.Module):
+    def __init__(self, i, o):
+        super().__init__()
+        self.fc, self.norm = nn.Linear(i, o), nn.LayerNorm(o)
+    def forward(self, x):
+        return self.norm(self.fc(x)).relu()
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = Step(3, 4)
+        self.near = Step(4, 4)
+        self.far = Step(4, 4)
+    def forward(self, x):
+        x = self.near(self.stem(x))
+        return self.near(x)  # PL636
+deep = Deep()
+update(SGD(deep.parameters(), lr=0.1), deep(torch.randn(5, 3)).mean())
+""",
     "a matrix of a plain tensor behind a layer": DATA
     + """
 class Head(nn.Module):
