@@ -146,7 +146,10 @@ bias_before = body.bias.detach().clone()
             Property(T(en="the other weights go on training", zh="其他权重继续训练"), true("not torch.equal(head.weight, head_before)")),
             Property(
                 T(en="backward plans no work for the frozen module", zh="backward 不再为被冻结的模块做计算"),
-                true("not any(p.requires_grad for p in body.parameters())"),
+                true(
+                    "not any(p.requires_grad for p in body.parameters())",
+                    T(en="one of its parameters still requires grad", zh="它有一个参数仍需要梯度"),
+                ),
             ),
         ),
         hints=(
@@ -207,12 +210,24 @@ finally:
         properties=(
             Property(
                 T(en="the gradient is all zeros at the last step", zh="最后一步时梯度全为零"),
-                true("seen['gradient'] is not None and not seen['gradient'].any().item()"),
+                true(
+                    "seen['gradient'] is not None and not seen['gradient'].any().item()",
+                    T(en="at the last step it is None, or not zero", zh="最后一步时它是 None，或不为零"),
+                ),
             ),
-            Property(T(en="the parameter has moved", zh="参数移动了"), true("not torch.equal(p.detach(), start)")),
+            Property(
+                T(en="the parameter has moved", zh="参数移动了"),
+                true("not torch.equal(p.detach(), start)", T(en="both returned tensors hold the same values", zh="返回的两个张量的值相同")),
+            ),
             Property(
                 T(en="nothing but that step of an optimizer moved it", zh="只有优化器的那一步移动了它"),
-                true("torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach())"),
+                true(
+                    "torch.equal(seen['start'], start) and torch.equal(seen['end'], p.detach())",
+                    T(
+                        en="the second tensor is not the value just before the last step, or the first not the value just after it",
+                        zh="第二个张量不是最后一步之前的值，或第一个不是之后的值",
+                    ),
+                ),
             ),
         ),
         hints=(
