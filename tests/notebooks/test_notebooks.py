@@ -62,6 +62,13 @@ def test_the_source_of_a_question_is_folded_away(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_a_folded_cell_does_not_show_a_check_in_its_first_line(name: str) -> None:
+    """JupyterLab shows the first line of a folded cell, also below a prediction."""
+    folded = [c for c in code(read(name)) if c.metadata.get("jupyter", {}).get("source_hidden")]
+    assert [c.id for c in folded if c.source.startswith(("assert ", "try:"))] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_headings_are_ordered_and_unique(name: str) -> None:
     prose = "\n".join(c.source for c in read(name).cells if c.cell_type == "markdown")
     headings = re.findall(r"^(#+) (.+)$", prose, re.MULTILINE)
