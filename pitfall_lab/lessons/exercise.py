@@ -232,10 +232,19 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
             values = attempt.look(expression, meant, seed=seed, **run).values
             got = values[expression] if tell else _unquoted(values[expression], values[meant])
             if isinstance(values[meant], Problem) or not alike(got, values[meant]):
-                return _differs(expression, got, values[meant] if tell else None)
+                return _differs(expression, got, values[meant]) if tell else _answered(got)
         return True
 
     return check
+
+
+def _answered(got: Any) -> T:
+    """Say what the learner answered, and not what would be right."""
+    if isinstance(got, Problem):
+        return got.say()
+    if isinstance(got, str) and got == "?":
+        return T(en="no answer yet", zh="还没有回答")
+    return T(en=f"your answer is {_short(got)}", zh=f"你的回答是 {_short(got)}")
 
 
 def _unquoted(got: Any, meant: Any) -> Any:

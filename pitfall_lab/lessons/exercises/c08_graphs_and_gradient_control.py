@@ -36,7 +36,7 @@ seen["after a second forward and backward"] = gradient()
 once = loss()
 once.backward(retain_graph=True)
 once.backward()
-seen["after two more backward calls on one graph"] = gradient()
+seen["after two more backwards of one graph (retain_graph=True)"] = gradient()
 optimizer.zero_grad()
 seen["after zero_grad()"] = gradient()
 loss().backward()
@@ -47,7 +47,7 @@ seen["after a backward and zero_grad(set_to_none=False)"] = gradient()
 _SEEN: dict[str, float | None] = {
     "after one backward": -20,
     "after a second forward and backward": -40,
-    "after two more backward calls on one graph": -80,
+    "after two more backwards of one graph (retain_graph=True)": -80,
     "after zero_grad()": None,
     "after a backward and zero_grad(set_to_none=False)": 0,
 }
@@ -91,7 +91,7 @@ EXERCISES = (
         wrong=(
             _filled(dict.fromkeys(_SEEN, -20)),
             _filled({**_SEEN, "after zero_grad()": 0}),
-            _filled({**_SEEN, "after two more backward calls on one graph": -60}),
+            _filled({**_SEEN, "after two more backwards of one graph (retain_graph=True)": -60}),
         ),
     ),
     Exercise(
