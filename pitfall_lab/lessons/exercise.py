@@ -240,9 +240,9 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 def _answered(got: Any) -> T:
     """Say what the learner answered, and not what would be right."""
-    if isinstance(got, Problem):
+    if isinstance(got, Problem) and got.type != "KeyError":
         return got.say()
-    if isinstance(got, str) and got == "?":
+    if isinstance(got, Problem) or (isinstance(got, str) and got == "?"):
         return T(en="no answer yet", zh="还没有回答")
     return T(en=f"your answer is {_short(got)}", zh=f"你的回答是 {_short(got)}")
 

@@ -179,6 +179,15 @@ def marks(cell: str, *checks: object, inputs: str = "x = torch.randn(4)", drive:
     return [mark.holds for mark in grade(exercise(*checks, inputs=inputs, drive=drive), cell).marks]
 
 
+def test_a_prediction_may_be_typed_between_the_quotes_and_is_answered_in_words() -> None:
+    meant = {"a": "-20.0", "b": "None", "c": "(2, 3)", "d": "'view'", "e": "0"}
+    checks = [equal(f"said[{key!r}]", value, tell=False) for key, value in meant.items()]
+    assert marks('said = {"a": "-20", "b": "None", "c": "(2, 3)", "d": "view", "e": 0}', *checks, drive="") == [True] * 5
+    done = grade(exercise(*checks), 'said = {"a": "?", "b": 0, "c": "2, 3, 4", "d": torch.ones(2)}')
+    reasons = ["no answer yet", "your answer is 0", "your answer is (2, 3, 4)", "your answer is [1., 1.]", "the same"]
+    assert [mark.reason and mark.reason.en for mark in done.marks] == reasons
+
+
 def test_memory_is_looked_at() -> None:
     checks = (shared("x", "y"), not_shared("x", "y"), unchanged("x"), in_place("x"))
     assert marks("f = lambda x: x.view(2, 2)", *checks) == [True, False, True, False]
