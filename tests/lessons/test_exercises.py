@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,17 @@ def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: 
     for source in CHEATS[key]:
         done = grade(exercise, source)
         assert not done.solved, source
+        assert all(mark.holds or mark.reason for mark in done.marks), str(done)
+
+
+TRIED = re.findall(r"(?ms)^### ([+-]) (\S+)\n(.*?)(?=^### |\Z)", Path(__file__).with_name("tried.txt").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("key", dict.fromkeys(key for _, key, _ in TRIED))
+def test_what_was_written_from_the_text_alone_is_told_right_from_wrong(key: str) -> None:
+    for sign, source in ((sign, source) for sign, tried, source in TRIED if tried == key):
+        done = grade(exercises()[key], source)
+        assert done.solved == (sign == "+"), f"{source}\n{done}"
         assert all(mark.holds or mark.reason for mark in done.marks), str(done)
 
 
