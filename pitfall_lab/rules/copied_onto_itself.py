@@ -186,8 +186,8 @@ RULE = Rule(
         "是在两块内存之间复制。",
     ),
     advice=T(
-        en="make a second model on {alias}: `copy.deepcopy(…)`.",
-        zh="在{alias}用 `copy.deepcopy(…)` 创建第二个模型。",
+        en="keep a second one with `copy.deepcopy(…)`, so that {line} copies between two memories and not within one.",
+        zh="用 `copy.deepcopy(…)` 另外保存一份，这样{line}是在两块内存之间复制，而不是在同一块之内。",
     ),
     bad="""import copy
 

@@ -196,6 +196,41 @@ def test_numbers_of_a_gradient_that_grows_stay_in_their_card(stage: Stage, width
     assert root.locator(".pl-bar").evaluate_all(outside) == 0
 
 
+MOVING = """import torch
+import torch.nn.functional as F
+torch.manual_seed(0)
+class Agent:
+    def __init__(self):
+        self.online = torch.nn.Linear(4, 2)
+        self.optimizer = torch.optim.SGD(self.online.parameters(), lr=1e-4)
+    def goal(self, reward, after):
+        chosen = self.online(after).argmax(1, keepdim=True)
+        return reward + 0.95 * self.online(after).gather(1, chosen).squeeze(1)
+    def learn(self, before, actions, rewards, after):
+        values = self.online(before).gather(1, actions.unsqueeze(1)).squeeze(1)
+        loss = F.smooth_l1_loss(values, self.goal(rewards, after))
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+agent = Agent()
+for episode in range(3):
+    agent.learn(torch.rand(6, 4), torch.randint(0, 2, (6,)), torch.rand(6), torch.rand(6, 4))
+"""
+
+
+@pytest.mark.parametrize(("program", "rule"), [(MOVING, "PL514"), (DEEP.replace(".mean()", ".mean().mul(1e-4)"), "PL601")])
+def test_long_names_and_small_numbers_leave_room_for_the_fix_on_the_first_screen(stage: Stage, program: str, rule: str):
+    stage.page.set_viewport_size({"width": 1100, "height": 680})  # what JupyterLab leaves of 1280×800
+    trace = trace_program(program)
+    found = [finding for finding in rules.find(trace) if finding.rule == rule]
+    root = stage.show(state_of(trace, [found[0].with_fixes(tuple(fix.as_verified() for fix in found[0].fixes[:1]))]))
+    picture = root.locator("[data-part=picture]").bounding_box()
+    assert picture["height"] < 250
+    copy = root.locator("[data-do=copy]").first.bounding_box()
+    top = root.bounding_box()["y"]
+    assert copy["y"] + copy["height"] - top <= 680, copy
+
+
 def test_the_worst_finding_comes_first(stage: Stage):
     error = rules.find(TRACE)[0]
     note = replace(error, severity="info", name="a-note")

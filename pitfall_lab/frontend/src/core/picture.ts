@@ -50,10 +50,12 @@ function column(role: Role, title: string, where: string, code: string, step: nu
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
   const columns = moments.map((moment, at) => {
+    const tight = moment.memory.length > 2 && moments.length < 3;
     const memory = h(
       "span",
-      { class: "pl-memories" },
-      ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model)),
+      // Three in a wide card are two rows and not three: the fix has to be in sight below.
+      { class: tight ? "pl-memories pl-tight" : "pl-memories" },
+      ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model, tight)),
     );
     for (const one of moment.memory) before.set(one.storage, one);
     return column(
@@ -75,7 +77,7 @@ const WHOLE = 8;
 const ENDS = 3;
 
 /** One storage: who looks at it, how often it was written, what is in it. */
-function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel): HTMLElement {
+function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel, tight = false): HTMLElement {
   const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, ...wrapped(name))]);
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
   const version = one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version" }, `v${one.version}`);
@@ -88,7 +90,7 @@ function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | nul
     version,
     one.shape?.length ? h("small", {}, shape(one.shape)) : "",
   );
-  const cells = cellRow(one.cells, one.shape, one.dtype ?? "", before?.cells ?? null, (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
+  const cells = cellRow(one.cells, one.shape, one.dtype ?? "", before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
   const many =
     one.size && !cells
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
@@ -177,7 +179,13 @@ function addition(name: string, { before, flowed, after }: Round, most: number, 
 
 function bar(cell: number | boolean | string, most: number): HTMLElement {
   const size = typeof cell === "number" ? Math.min(1, Math.abs(cell) / most) : 0;
-  return h("span", { class: "pl-bar" }, h("i", { style: `inline-size:${(size * 100).toFixed(1)}%` }), h("span", {}, brief(cell)));
+  return h("span", { class: "pl-bar" }, h("i", { style: `inline-size:${(size * 100).toFixed(1)}%` }), h("span", {}, short(cell)));
+}
+
+/** Three digits at most: several numbers stand in a row. */
+function short(cell: number | boolean | string): string {
+  const small = typeof cell === "number" && cell !== 0 && Math.abs(cell) < 0.001;
+  return small ? cell.toExponential(1) : brief(cell);
 }
 
 /** Two shapes, the table that they make, and the number that came beside the one that was meant. */
