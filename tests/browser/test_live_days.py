@@ -5,6 +5,7 @@ Each takes a while: one of them has its turn each day. ``PITFALL_ALL_VARIANTS=1 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 
@@ -217,6 +218,29 @@ def found_by_menu_palette_right_click_launcher_and_key(lab: Lab) -> None:
     lab.page.wait_for_function("window.jupyterapp.shell.currentWidget?.title?.label === '00-start-here.ipynb'")
 
 
+def shortcuts_are_shown_and_can_be_changed(lab: Lab) -> None:
+    settings = lab.server.home / "settings" / "@jupyterlab" / "shortcuts-extension"
+    settings.mkdir(parents=True)
+    ours = {"command": "pitfall-lab:open-live-panel", "selector": "body"}
+    changed = {"shortcuts": [{**ours, "keys": ["Accel Alt L"], "disabled": True}, {**ours, "keys": ["Accel Alt K"]}]}
+    (settings / "shortcuts.jupyterlab-settings").write_text(json.dumps(changed))
+    lab.open(lab.server.write("keys.ipynb", "import torch"))
+    alive(lab)
+    panel = lab.page.locator("#pitfall-lab-live")
+    lab.page.keyboard.press("Control+Alt+l")
+    lab.page.wait_for_timeout(300)
+    expect(panel).to_be_hidden()
+    lab.page.keyboard.press("Control+Alt+k")
+    expect(panel).to_be_visible()
+    lab.command("settingeditor:open", query="Keyboard Shortcuts")
+    rows = lab.page.locator(".jp-Shortcuts-Row")
+    for words, key in (("Show live tensors", "K"), ("Explain this cell", "E")):
+        found = rows.filter(has_text=words)
+        expect(found).to_have_count(1)
+        expect(found).to_contain_text(re.compile(rf"Alt\s*(\+\s*)?{key}"))
+    lab.picture("live-shortcuts")
+
+
 def forward_and_backward_in_different_cells_are_explained_together(lab: Lab) -> None:
     lab.open(lab.server.write("apart.ipynb", MODEL, FORWARD, "for _ in range(2):\n    h.mul_(2)", "loss.backward()"))
     alive(lab)
@@ -294,6 +318,7 @@ DAYS: list[Callable[[Lab], None]] = [
     forward_and_backward_in_different_cells_are_explained_together,
     an_untrusted_notebook_runs_nothing_when_it_is_opened,
     found_by_menu_palette_right_click_launcher_and_key,
+    shortcuts_are_shown_and_can_be_changed,
     what_is_warned_of_is_explained_before_it_fails,
     in_chinese,
 ]

@@ -100,5 +100,6 @@ def test_losses_collected_with_their_graphs(notebook):
     [warning] = notebook.run(loop.format("kept.append(loss)"), "loop")
     assert (warning["row"], warning["rule"]) == ("kept", "PL511")
     assert "keeps 6 losses together with their graphs" in warning["sentence"]["en"]
+    assert [each["row"] for each in notebook.run("1 + 1", "other")] == ["kept"]  # as long as it is true
     assert notebook.run("kept = [each.item() for each in kept]", "mend") == []
     assert notebook.run(loop.format("kept.append(loss.detach()); numbers.append(loss.item())"), "loop") == []

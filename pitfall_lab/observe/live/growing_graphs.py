@@ -49,14 +49,14 @@ def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers
             met = [each for each, _ in carriers.of(root.node, cells.now, budget) if each.path[0] in bound] if used < STEPS else []
             name, path = (met[0].name, met[0].path) if met else (root.thing.text, root.thing.path)
             found.setdefault(path, Growing(name, path, len(nodes), tuple(sorted(through)), used))
-    return [*found.values(), *_lists(roots, bound, budget)]
+    return [*found.values(), *_lists(roots, budget)]
 
 
-def _lists(roots: Sequence[Root], bound: Container[str], budget: Budget) -> list[Growing]:
-    """The lists and dicts, written into by the last cell, with numbers in them whose graphs have been used."""
+def _lists(roots: Sequence[Root], budget: Budget) -> list[Growing]:
+    """The lists and dicts with numbers in them whose graphs have been used."""
     parts: dict[Path, list[Root]] = {}
     for root in roots:
-        if len(root.thing.path) > 1 and root.thing.path[0] in bound and root.thing.value.numel() == 1:
+        if len(root.thing.path) > 1 and root.thing.value.numel() == 1:
             parts.setdefault(root.thing.path[:-1], []).append(root)
     found = []
     for path, inside in parts.items():

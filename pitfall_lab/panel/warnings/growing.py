@@ -40,7 +40,9 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
         plain = T(
             "Keep plain numbers: `.append(loss.item())`, or `loss.detach()`.", "只保存数：`.append(loss.item())`，或 `loss.detach()`。"
         )
-        return warning("graph-grows", "note", Said(sentence, _WHY, plain, graph.path), cell(ran, now.count, "changed", name), "PL511")
+        return warning(
+            "graph-grows", "note", Said(sentence, _WHY, plain, graph.path), cell(ran, _writer(name, ran), "changed", name), "PL511"
+        )
     if len(runs) >= RUNS and graph.path[0] in now.bound:
         first, last = called(runs[0]), called(runs[-1])
         sentence = T(
@@ -71,3 +73,8 @@ def _goes_backward(name: str, ran: Ran) -> bool:
         for run in ran.since(0) if name in run.text
         for node in ast.walk(run.tree)
     )  # fmt: skip
+
+
+def _writer(name: str, ran: Ran) -> int | None:
+    """The last run whose text writes into the name."""
+    return max((run.count for run in ran.since(0) if name in run.written), default=None)
