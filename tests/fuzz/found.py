@@ -1836,4 +1836,12 @@ t4 = nn.Parameter(t1.data)
 t1.mul_(t4)
 t3.backward()
 """,
+    "a slice with a step begins where it says": """
+t1 = torch.arange(7.0, requires_grad=True)
+t2 = t1 * 1
+t3 = t2[1:-1:2]
+t2[::3].mul_(t1[:5:2])
+t3.sum().backward()
+print(t3.tolist(), t3.storage_offset(), t3.stride())
+""",
 }

@@ -258,7 +258,7 @@ def fits_with(one: Any, other: Any) -> bool:
 
 # ------------------------------------------------------------------ numbers, shapes and indices
 
-SHAPES = ((3,), (2, 3), (), (3, 1), (1, 3), (2, 2), (3, 2), (4,), (1,), (2, 3, 2), (0,), (2, 0), (1, 1), (6,), (4, 4))
+SHAPES = ((3,), (2, 3), (), (3, 1), (1, 3), (2, 2), (3, 2), (4,), (1,), (2, 3, 2), (0,), (2, 0), (1, 1), (6,), (4, 4), (5,), (5, 2))
 DTYPES = ("float32", "float64", "int64", "bool", "float16", "int32", "uint8", "bfloat16")
 RARE_DTYPES = (*DTYPES, "complex64")
 POOL = (0.5, -1.0, 2.0, 1.5, 0.25, -0.75, 3.0, 0.0, -2.0, 1.25, 0.125, -0.5, 4.0, 1.0, -1.5, 0.75)
@@ -298,9 +298,11 @@ def place(w: Writer, size: int) -> str:
 
 
 def part(w: Writer, size: int) -> str:
-    """A slice of a dimension of this size, often with a step."""
-    first, last = ("" if w.chance(40) else place(w, size + 1) for _ in range(2))
-    return f"{first}:{last}" + (f":{1 + w.digit(4)}" if w.chance(60) else "")
+    """A slice of a dimension of this size, half of the time with a step."""
+    places, form, size = w.digit(HIGHEST + 1), w.digit(HIGHEST + 1), max(size, 1)
+    first, last = places % size, places // size % (size + 1)
+    first, last = ("", first, first - size, "")[form % 4], ("", last, last - size, "")[form // 4 % 4]
+    return f"{first}:{last}" + ("", ":2", ":3", "")[form // 16 % 4]
 
 
 def index(w: Writer, name: str) -> str:
