@@ -423,10 +423,11 @@ SILENT = (
     "{x}.detach().numpy()[...] = {k}", "{x}.detach().numpy().reshape(-1)[:1] = {k}", "np.asarray({x}.detach())[...] *= 2", "{x}.numpy()[...] = {k}", "{x}.data = torch.ones_like({x})", "{x}.data.sub_({y}.data * 0.5)",
     "torch._foreach_add_([{x}.data], 1.0)", "{x}.untyped_storage().fill_(0)",
 )  # fmt: skip
+# A product saves its factors: of a sum that cancels, rounding is left, so the factors have names, and torch's numbers are taken over.
 BACKWARDS = (
     "{x}.sum().backward()", "{x}.sum().backward()", "{x}.backward()", "{x}.sum().backward(retain_graph=True)", "({x} * {y}).sum().backward()", "{x}.mean().backward()", "{x}.backward(torch.ones_like({x}))",
     "{x}.backward(gradient={y}.detach())", "({x}.sum() + {y}.sum()).backward()", "{x}.pow(2).sum().backward()", "{x}.sum().backward(create_graph=True)", "torch.autograd.backward([{x}.sum(), {y}.sum()])",
-    "{x}.sum().backward(inputs=[{y}])", "({x}.sum() * {y}.mean()).backward(retain_graph=True)", "({x}.exp() + {y}).sum().backward()",
+    "{x}.sum().backward(inputs=[{y}])", "s, m = {x}.sum(), {y}.mean()\n(s * m).backward(retain_graph=True)", "({x}.exp() + {y}).sum().backward()",
     "for _ in range(2):\n    {x}.sum().backward(retain_graph=True)",
 )  # fmt: skip
 GRADS = (
