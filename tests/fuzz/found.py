@@ -1844,4 +1844,9 @@ t2[::3].mul_(t1[:5:2])
 t3.sum().backward()
 print(t3.tolist(), t3.storage_offset(), t3.stride())
 """,
+    "a threshold that is a complex number is left to torch, without a warning of NumPy's": """
+t1 = torch.tensor([0.5, 2.0], requires_grad=True)
+t2 = torch.threshold(t1, threshold=(1 + 0j), value=(1 + 0j))
+t2.sum().backward()
+""",
 }

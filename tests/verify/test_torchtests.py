@@ -52,7 +52,7 @@ class TestSome(unittest.TestCase):
 def test_what_changes_when_recorded_is_named(tmp_path: Path) -> None:
     file = tmp_path / "test_some.py"
     file.write_text(TESTS, encoding="utf-8")
-    words = [sys.executable, "-m", "tests.torchtests", str(file), "--jobs", "2", "--timeout", "5"]
+    words = [sys.executable, "-m", "tests.torchtests", str(file), "--jobs", "2", "--timeout", "2"]
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 1, run.stderr
     rows = dict(line.strip("| ").split(" | ") for line in run.stdout.splitlines() if line.startswith("| ") and len(line) > 6)
@@ -67,10 +67,10 @@ def test_what_changes_when_recorded_is_named(tmp_path: Path) -> None:
         assert said in run.stdout
 
 
-def test_only_the_tests_that_are_named(tmp_path: Path) -> None:
+def test_only_the_tests_that_are_named(tmp_path: Path, warm_python: str) -> None:
     file = tmp_path / "test_some.py"
     file.write_text(TESTS, encoding="utf-8")
-    words = [sys.executable, "-m", "tests.torchtests", str(file), "-k", "agrees", "-k", "*skipped"]
+    words = [warm_python, "-m", "tests.torchtests", str(file), "-k", "agrees", "-k", "*skipped"]
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "| tests | 2 |" in run.stdout

@@ -142,6 +142,8 @@ def hardtanh_in_place(e: Engine, input: Any, min_val: float = -1.0, max_val: flo
     samples=("F.threshold(a, 0.1, 2.0)", "F.threshold(h, 0.1, 0.0, inplace=True)"),
 )
 def threshold(e: Engine, input: Any, threshold: float, value: float, inplace: bool = False) -> ShadowTensor:
+    if not (isinstance(threshold, bool | int | float) and isinstance(value, bool | int | float)):
+        raise Unmodelled("a threshold or value that is a tensor or complex")
     rule, in_place_rule = (
         Rule(f"ThresholdBackward{k}", lambda x: np.where(x > threshold, x, value), SELF, lambda g, s: (np.where(s.self > threshold, g, 0),))
         for k in (0, 1)
