@@ -19,7 +19,7 @@ from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import DataPass, Event, T
 
 LOSSES = ("cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
-MADE = {"ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "empty", "new_zeros", "new_ones", "fill_", "arange", "tensor",
+MADE = {"ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "empty", "new_zeros", "new_ones", "fill_", "arange",
         "new_full", "rand", "randint", "argmax", "sample", "multinomial", "bernoulli"}  # fmt: skip
 """Targets that a call of the program makes, and not a set of data: a GAN's real and fake, an action."""
 FEWEST_BATCHES = 3
@@ -54,7 +54,7 @@ def _steps_between(story: Story, losses: list[Event]) -> bool:
 
 
 def _sorted(story: Story, losses: list[Event]) -> Sorted | None:
-    if any(_is_made(story, loss) for loss in losses):
+    if any(_is_made(story, loss, MADE) for loss in losses):
         return None
     batches = [_labels(story, loss) for loss in losses]
     batches = [batch for batch in batches if len(batch) >= FEWEST_LABELS]
@@ -63,6 +63,9 @@ def _sorted(story: Story, losses: list[Event]) -> Sorted | None:
         return None
     runs = [label for label, _ in groupby(label for batch in batches for label in batch)]
     kinds, first = len(set(runs)), runs[: len(set(runs))]
+    written = any(_is_made(story, loss, {"tensor"}) for loss in losses)
+    if written and not any(len(set(one)) == 1 and set(one) == set(other) for one, other in pairwise(batches)):
+        return None  # two kinds in turn, as real and fake
     again = all(label == first[number % kinds] for number, label in enumerate(runs))
     return Sorted(losses, [(batch[0], batch[-1]) for batch in batches]) if again and len(set(first)) == kinds else None
 
@@ -75,13 +78,11 @@ def _labels(story: Story, loss: Event) -> list[float]:
     return [value for _, value in sorted(Elements(story, label, loss.step).known()) if value % 1 == 0]
 
 
-def _is_made(story: Story, loss: Event) -> bool:
-    """Did the program itself make these targets, as many as the loss has?"""
+def _is_made(story: Story, loss: Event, makers: set[str]) -> bool:
+    """Did one of these calls make the targets, as many as the loss has?"""
     label = loss.operands[1].label
     made = origin(story, label, loss.step)
-    if made is None or made.name not in MADE or story.shape(made.results[0], made.step) != story.shape(label, loss.step):
-        return False
-    return made.name != "tensor" or story.said(made.step) == "tensor"
+    return made is not None and made.name in makers and story.shape(made.results[0], made.step) == story.shape(label, loss.step)
 
 
 def _finding(story: Story, found: Sorted) -> Finding:

@@ -184,6 +184,15 @@ opt = SGD(net.parameters(), lr=0.1)
 for x, y in DataLoader(items, batch_size=12, shuffle=False):
     update(opt, criterion(net(x).squeeze(1), y.float()))  # PL934
 """,
+    "classes one after another, put together by the program": """
+items = [(torch.randn(3), i // 20) for i in range(40)]
+def together(batch):
+    return torch.stack([x for x, _ in batch]), torch.tensor([y for _, y in batch])
+net = nn.Linear(3, 2)
+opt = Adam(net.parameters())
+for x, y in DataLoader(items, batch_size=10, collate_fn=together):
+    update(opt, F.cross_entropy(net(x), y))  # PL934
+""",
     "the largest score of a column, and of everything": """
 net, x, y = nn.Linear(3, 5), torch.randn(5, 3), torch.tensor([4, 2, 0, 1, 1])
 def accuracy(scores, labels):
@@ -315,6 +324,8 @@ real, fake = torch.ones(8, 1), torch.zeros(8, 1)
 for _ in range(3):
     for a, b in ((x[:8], real), (torch.randn(8, 3), fake)):
         update(other, F.binary_cross_entropy_with_logits(judge(a), b))
+    for a, kind in ((x[:8], 1.0), (torch.randn(8, 3), 0.0)):
+        update(other, F.binary_cross_entropy_with_logits(judge(a).squeeze(1), torch.tensor([kind] * 8)))
 rare = (torch.arange(48) % 24 == 5).long()
 for i in range(0, 48, 8):
     update(opt, F.cross_entropy(net(x[i:i + 8]), rare[i:i + 8]))
