@@ -402,6 +402,8 @@ class _Board:
         if isinstance(leaf, str) and self.facts.tensor(leaf).get("is_leaf") and leaf not in lost:
             lost = [leaf, *lost]
         lost = [*lost, *(label for label in known.get("unreached") or () if label not in lost)]
+        reached = {*self._leaves(root)}  # by another way: several losses are added up
+        lost = [label for label in lost if label not in reached]
         lost.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
         chips = [self._chip(node) for node in way]
         skipped = max(0, len(chips) - PATH)

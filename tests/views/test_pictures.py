@@ -141,6 +141,25 @@ def test_the_way_from_the_loss_ends_at_the_cut_and_names_what_is_never_reached()
     assert picture["lost"] == ["encoder.weight", "encoder.bias"]
 
 
+BESIDE = """import torch
+from torch import nn
+trunk, kind, size = nn.Linear(3, 4), nn.Linear(4, 2), nn.Linear(4, 1)
+opt = torch.optim.SGD([*trunk.parameters(), *kind.parameters(), *size.parameters()], lr=0.1)
+for turn in range(2):
+    features = trunk(torch.ones(5, 3))
+    total = kind(features).square().mean() + float(size(features).square().mean().detach())
+    opt.zero_grad()
+    total.backward()
+    opt.step()
+"""
+
+
+def test_what_another_term_of_the_loss_reaches_is_not_called_unreached():
+    picture = story(BESIDE, "PL504")["picture"]
+    assert picture["lost"] == ["size.weight", "size.bias"]
+    assert picture["more"] == 0
+
+
 def test_names_on_one_memory_stand_before_and_after_the_write():
     moments = story(KEPT, "PL703")["picture"]["moments"]
     before, after = (next(one for one in moments if one["title"]["en"] == title)["memory"][0] for title in ("kept", "changed"))

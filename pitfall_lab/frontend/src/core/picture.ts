@@ -294,12 +294,10 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
   );
   const lost = picture.lost.map((name) => h("code", {}, ...wrapped(name)));
   const more = picture.more ? model.t(` and ${picture.more} more`, ` 等 ${picture.more} 个`) : "";
-  const behind = h(
-    "li",
-    { class: "pl-lost" },
-    picture.behind && h("code", {}, picture.behind),
-    h("span", {}, model.t("never reached: ", "到不了："), ...lost.flatMap((one, at) => [at ? ", " : "", one]), more),
-  );
+  const names = lost.flatMap((one, at) => [at ? ", " : "", one]);
+  const unreached = lost.length > 0 && h("span", {}, model.t("never reached: ", "到不了："), ...names, more);
+  const named = picture.behind && h("code", {}, picture.behind);
+  const behind = (named || unreached) && h("li", { class: "pl-lost" }, named, unreached);
   return h("ol", { class: "pl-way" }, chip(picture.root, picture.root_line, picture.root_step, "pl-root-node"), ...chips, cut, behind);
 }
 
