@@ -10,7 +10,7 @@ from string import Formatter
 from typing import TYPE_CHECKING
 
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
-from pitfall_lab.trace import LANGUAGES, T
+from pitfall_lab.trace import LANGUAGES, Span, T
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.kit.finding import Finding, Rule
@@ -64,10 +64,11 @@ def last_sentence(text: T) -> T:
 
 
 def _words(story: Story, finding: Finding) -> dict[str, T]:
-    places = {related.role: related.span for related in reversed(finding.related) if related.span is not None}
-    spans = {**places, **({"line": finding.span} if finding.span is not None else {})}
+    places: dict[str, Span] = {related.role: related.span for related in reversed(finding.related) if related.span is not None}
+    if finding.span is not None:
+        places["line"] = finding.span
     words: dict[str, T] = {}
-    for name, span in spans.items():
+    for name, span in places.items():
         words[name] = at_line(story, span)
         if code := statement_text(story, span):
             words["code" if name == "line" else f"{name}_code"] = T(en=f"`{code}`", zh=f"`{code}`")
