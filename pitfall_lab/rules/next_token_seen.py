@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -177,7 +177,7 @@ def _title(text: str) -> T:
     return T(en=f"Leave out the later positions: `{text}`", zh=f"排除后面的位置：`{text}`")
 
 
-def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple]]:  # type: ignore[type-arg]
+def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     """A mask of the other meaning, replaced where it is given."""
     program, size = story.program, [leak.length, leak.length]
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
@@ -197,7 +197,7 @@ def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, t
                 yield text, program.replace((mask, text))
 
 
-def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterator[tuple[str, tuple]]:  # type: ignore[type-arg]
+def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     program, text = story.program, story.program.segment(node)
     if any(k.arg in MASKS or k.arg == "is_causal" for k in node.keywords):
         return
@@ -218,13 +218,15 @@ def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterat
 def _sizes(story: Story, leak: Leak, node: ast.Call) -> Iterator[str]:
     """``h.size(1)`` for the number of positions, where a name given to the call has it."""
     for given in node.args[::-1]:
-        for record in story.tensors.values() if isinstance(given, ast.Name) else ():
+        if not isinstance(given, ast.Name):
+            continue
+        for record in story.tensors.values():
             shape = record.get("shape") or []
             if given.id in (record.get("names") or ()) and shape.count(leak.length) == 1 and len(shape) > 1:
                 yield f"{given.id}.size({shape.index(leak.length)})"
 
 
-def _before_softmax(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterator[tuple[str, tuple]]:  # type: ignore[type-arg]
+def _before_softmax(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
     program = story.program
     given = written_as(story, leak.attention.event, leak.attention.event.operands[0].label)
     statement = program.statement(node)

@@ -63,11 +63,11 @@ def _counted(story: Story, loss: Event, lookup: Event) -> Counted | None:
         target, given = Elements(story, label, step), dict(Elements(story, tokens, lookup.step).known())
         places = [place for place in padded(story, tokens, lookup.step, number) if all(i < n for i, n in zip(place, own, strict=True))]
         pairs = {place: value for place in places if (value := target.at(place)) is not None}
-        filled = set(pairs.values())
-        if len(filled) == 1 and (value := filled.pop()) != ignored:
+        filled = sorted(set(pairs.values()))
+        if len(filled) == 1 and filled[0] != ignored:
             real = [target.at(place) for place in given if place not in places and all(i < n for i, n in zip(place, own, strict=True))]
             text = next_axis(story, (label, step), (tokens, lookup.step)) is not None
-            return Counted(loss, lookup, number, places, value, text or value not in real)
+            return Counted(loss, lookup, number, places, filled[0], text or filled[0] not in real)
     return None
 
 
@@ -114,7 +114,7 @@ def _fixes(story: Story, found: Counted) -> tuple[Fix, ...]:
             fixes.append(Fix(title, program.replace((call, new)), meaning="shape"))
     target, name = written_as(story, loss, loss.operands[1].label), name_of_tokens(story, found.lookup, loss)
     for form, _ in written_forms(story, loss.operands[1].label, loss.step) if target is not None and name is not None else ():
-        if story.shape(form, loss.step) != story.shape(found.lookup.operands[0].label, found.lookup.step):
+        if target is None or story.shape(form, loss.step) != story.shape(found.lookup.operands[0].label, found.lookup.step):
             continue
         flat = len(story.shape(loss.operands[1].label, loss.step) or ()) == 1
         mask = f"({name} == {found.number}).flatten()" if flat else f"{name} == {found.number}"

@@ -111,9 +111,9 @@ def _fixes(story: Story, found: Form) -> tuple[Fix, ...]:
         text, added = program.segment(call)[:-1].rstrip().rstrip(","), "log_input=False"
         new = f"{text}, {added})" if call.args or call.keywords else f"{text}{added})"
         title = T(en=f"Say that it is a rate: `{added}`", zh=f"说明这是速率：`{added}`")
-        given = [k for k in call.keywords if k.arg == "log_input"]
-        fixes += [Fix(title, program.replace((keyword.value, "False")), meaning="shape") for keyword in given]
-        if not given:
+        said = [k for k in call.keywords if k.arg == "log_input"]
+        fixes += [Fix(title, program.replace((keyword.value, "False")), meaning="shape") for keyword in said]
+        if not said:
             fixes.append(Fix(title, program.replace((call, new)), meaning="shape"))
     return unique(program.text, fixes)
 

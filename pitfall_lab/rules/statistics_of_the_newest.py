@@ -77,7 +77,7 @@ def _finding(story: Story, event: Event, share: float) -> Finding:
 def _fixes(story: Story, share: float) -> tuple[Fix, ...]:
     """The other share in all layers that have this number, written as a number or as what it was."""
     program = story.program
-    places = []
+    places: list[tuple[ast.expr, str]] = []
     for call in [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in LAYERS] if program.tree is not None else []:
         given = next((k.value for k in call.keywords if k.arg == "momentum"), call.args[2] if len(call.args) > 2 else None)
         if isinstance(given, ast.Constant) and given.value == share:
