@@ -205,7 +205,7 @@ def test_every_cell_of_a_notebook_is_recorded_from_the_first_after_a_restart(lab
     lab.open(lab.server.write("always.ipynb", "import torch\nx = torch.ones(3, requires_grad=True)", "h = x.sigmoid()", "n = 1"))
     alive(lab)
     shown = lab.page.locator(".jp-Notebook .jp-OutputArea .pl-root")
-    button = lab.page.locator('[data-command="pitfall-lab:record-always"]')
+    button = lab.page.locator('[data-command="pitfall-lab:record-always"]:not(li)')
     expect(button).to_have_attribute("aria-pressed", "false")
     button.click()
     expect(button).to_have_attribute("aria-pressed", "true")
