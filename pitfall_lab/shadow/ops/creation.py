@@ -236,7 +236,7 @@ def _python_values(data: Any) -> np.ndarray | None:
     if isinstance(data, ShadowTensor):
         return data.values()
     if isinstance(data, list | tuple | range) and any(isinstance(x, ShadowTensor | np.ndarray | list | tuple | range) for x in data):
-        parts = [_python_values(x) for x in data]
+        parts = [_number_of(x) if isinstance(x, ShadowTensor) else _python_values(x) for x in data]
         known = [p for p in parts if p is not None]
         if len(known) < len(parts):
             raise Unmodelled("torch.tensor of a list of tensors whose values are unknown")
@@ -246,6 +246,14 @@ def _python_values(data: Any) -> np.ndarray | None:
     return np.asarray(data)
 
 
+def _number_of(element: ShadowTensor) -> np.ndarray | None:
+    """A tensor inside a list stands for one number, whatever its number of dimensions."""
+    if element.numel != 1:
+        raise _value_error("only one element tensors can be converted to Python scalars")
+    values = element.values()
+    return None if values is None else values.reshape(())
+
+
 @op(".new_tensor", samples=("a.new_tensor([1.0])", "n.new_tensor([1.5])"))
 def new_tensor(e: Engine, self: Any, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> ShadowTensor:
     tensor_only(self)
@@ -253,7 +261,8 @@ def new_tensor(e: Engine, self: Any, data: Any, *, dtype: Any = None, requires_g
 
 
 @op("torch.tensor", samples=("torch.tensor([1.0, 2.0])", "torch.tensor([1, 2])", "torch.tensor(3)", "torch.tensor([[True]])",
-    "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])", "torch.tensor([1, 2.5])"))  # fmt: skip
+    "torch.tensor([1.0], requires_grad=True, dtype=torch.float64)", "torch.tensor([])", "torch.tensor([1, 2.5])",
+    "torch.tensor([a[:1, :1], 2.5])", "torch.tensor([[a[0, 0]], [a[1, 1]]])"))  # fmt: skip
 def tensor(
     e: Engine, data: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: Any = None
 ) -> ShadowTensor:
