@@ -240,7 +240,18 @@ def is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:
 
 def operand(program: Program, node: ast.expr) -> str:
     """The text of ``node``, in parentheses unless it binds as tightly as a name."""
-    text = program.segment(node)
+    return _bound(program.segment(node), node)
+
+
+def operand_text(text: str) -> str:
+    """The same for an expression that is known by its text only; a text that is no expression is returned as it is."""
+    try:
+        return _bound(text, ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def _bound(text: str, node: ast.expr) -> str:
     atom = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.List, ast.Tuple, ast.ListComp))
     number = isinstance(node, ast.Constant) and not text.startswith("-")
     return text if atom or number or _in_own_parentheses(text) else f"({text})"

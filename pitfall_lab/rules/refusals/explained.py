@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Severity
+from pitfall_lab.rules.kit.syntax import operand_text
 from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.refusals.arguments import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.rules.refusals.family import Case, Family
@@ -62,13 +63,13 @@ def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re
     words["of_wrong"] = words["param_note"] = ""
     tensor = other if other is not None and other.kind in TENSORS else next(iter(refused.tensors), None)
     if wrong is not None:
-        words["wrong"], words["wrong_text"] = refused.word(wrong, language), refused.name(wrong).en.strip("`")
+        words["wrong"], words["wrong_text"] = refused.word(wrong, language), operand_text(refused.name(wrong).en.strip("`"))
         kind = wrong.dtype or (wrong.value if wrong.kind in ("dtype", "layout", "device") else wrong.kind)
         words["of_wrong"] = f": {words['wrong']} is {kind}" if language == "en" else f"：{words['wrong']} 是 {kind}"
         if wrong.name and f"`{wrong.name}`" != str(words["wrong"]):
             words["param_note"] = f" (`{wrong.name}`)" if language == "en" else f"（`{wrong.name}`）"
     if other is not None:
-        words["other"], words["other_text"] = refused.word(other, language), refused.name(other).en.strip("`")
+        words["other"], words["other_text"] = refused.word(other, language), operand_text(refused.name(other).en.strip("`"))
     if tensor is not None:
         words["tensor"] = refused.word(tensor, language)
     return words
