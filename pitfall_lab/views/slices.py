@@ -61,4 +61,4 @@ def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages
 
 def _of_other_leaf(facts: Facts, node: str, storages: set[str]) -> bool:
     record = facts.nodes[node][-1][1] or {}
-    return record.get("name") == "AccumulateGrad" and facts.tensor(str(record.get("output"))).get("storage") not in storages
+    return record.get("name") == "AccumulateGrad" and str(facts.tensor(str(record.get("output"))).get("storage")) not in storages

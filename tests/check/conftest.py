@@ -20,4 +20,5 @@ def shop(open_shop: Workshop) -> Workshop:
     """Runs programs in forks of one process, within the usual limits: a test that sets others sets them for itself alone."""
     usual = Workshop(timeout=60)
     open_shop.timeout, open_shop.memory, open_shop.steps = usual.timeout, usual.memory, usual.steps
+    open_shop.every_round = usual.every_round
     return open_shop

@@ -177,6 +177,14 @@ def test_numbers_are_recorded_where_something_asks_for_them(reason: str, shop: W
     assert (len(limits) > 1) == wanted
 
 
+def test_a_loop_whose_rounds_are_sampled_is_recorded_once_with_numbers(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, trace = [], shop.trace
+    monkeypatch.setattr(shop, "trace", lambda *given, **named: limits.append(named.get("value_limit", 0)) or trace(*given, **named))
+    shop.every_round = False
+    recorded(shop, Subject(RIGHT, "program.py"))
+    assert limits == [0]
+
+
 def test_a_module_beside_the_program_may_go_around_the_counter_too(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "clipping_of_mine.py").write_text("def clip(p):\n    p.data.clamp_(-0.5, 0.5)\n", encoding="utf-8")
     source = "from clipping_of_mine import clip\n" + RIGHT.replace("    loss.backward", "    clip(w)\n    loss.backward")

@@ -90,6 +90,8 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
         result = _engine.call(name, [unwrap(a) for a in args], shadow_kwargs).result
     for text in _engine.warnings:
         warnings.warn(text, UserWarning, stacklevel=3)
+    if isinstance(result, Pair):
+        return structure(name.rsplit(".", 1)[-1], result.fields)(*map(wrap, result))
     return wrap(result)
 
 
@@ -149,17 +151,15 @@ def wrap(value: Any) -> Any:
             facade = (Parameter if value.kind == "parameter" else Tensor).of(value)
             value.facade = ref(facade)
         return facade
-    if isinstance(value, Pair):
-        return structure(value.fields)(*map(wrap, value))
     if type(value) in (tuple, list):
         return type(value)(wrap(v) for v in value)
     return value
 
 
 @cache
-def structure(fields: tuple[str, ...]) -> type[Any]:
-    """The ``torch.return_types`` tuple of a result with named fields, such as ``values`` and ``indices``."""
-    return namedtuple("structure", fields)  # noqa: PYI024 - the fields are data
+def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
+    """The ``torch.return_types`` tuple of an operation whose result has named fields, such as ``values`` and ``indices``."""
+    return namedtuple(name, fields)  # noqa: PYI024 - the fields are data
 
 
 class Function:
