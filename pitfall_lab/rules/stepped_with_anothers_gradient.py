@@ -67,18 +67,22 @@ def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: Opt
     for own in (b for b in added if reached.get(b.step) and reached[b.step] <= mine):
         for other in (b for b in added if b.step != own.step and reached.get(b.step, set()) & mine):
             theirs = next((held for held in others if held & reached[other.step]), None)
-            detached = _detached(flow, own, theirs) if theirs is not None else None
+            detached = _detached(flow, own, mine, theirs) if theirs is not None else None
             if theirs is not None and detached is not None:
                 player = next((made for made in story.trace.optimizers if set(made.holds) & theirs), None)
                 return Mixed(update, label, own, other, detached, player)
     return None
 
 
-def _detached(flow: Flow, own: Event, theirs: set[str]) -> Event | None:
-    """The call that cut a result of the other player's parameters out of the graph on the way to the loss of ``own``."""
+def _detached(flow: Flow, own: Event, mine: set[str], theirs: set[str]) -> Event | None:
+    """The call that cut a result of the other player's parameters alone out of the graph on the way to the loss of ``own``."""
     start = own.operands[0].label if own.operands else None
-    return next((cut.event for cut in flow.cuts(start, own.step, along_the_graph=True)
-                 if cut.kind in ("detach", "no_grad") and flow.leaves(cut.tensor, cut.event.step) & theirs), None)  # fmt: skip
+    for cut in flow.cuts(start, own.step, along_the_graph=True):
+        if cut.kind in ("detach", "no_grad"):
+            made = flow.leaves(cut.tensor, cut.event.step)
+            if made & theirs and not made & mine:  # a trunk that both share learns from both on purpose
+                return cut.event
+    return None
 
 
 def _finding(story: Story, found: Mixed) -> Finding:

@@ -624,6 +624,23 @@ for _ in range(3):
     opt_c.step()
     opt_a.step()
 """,
+    "a critic's loss that is left in the actor, in a class": """
+class Players(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.make, self.judge = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 3)), nn.Linear(3, 1)
+    def score(self, sample):
+        return self.judge(sample).mean()
+both = Players()
+make, judge = Adam(both.make.parameters()), Adam(both.judge.parameters())
+for _ in range(3):
+    both.zero_grad()
+    made = both.make(torch.randn(6, 2))
+    (both.score(made) - both.score(torch.randn(6, 3) + 2)).backward(retain_graph=True)  # PL656
+    judge.step()
+    (-both.score(made)).backward()
+    make.step()
+""",
     "the sum of squared differences of two orders": """
 a, b = torch.randn(7), torch.randn(7)
 def order(v):

@@ -1,0 +1,219 @@
+"""PL656: the discriminator's loss also went back into the generator, whose update then uses that gradient beside its own."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Flow
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.training import Moment, lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital
+from pitfall_lab.trace import Event, OptimizerStep, T
+
+ROUNDS = 2
+LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Leaked:
+    """``update`` used the gradient that ``first`` left in ``parameter``, though ``player`` was stepped with ``first``.
+
+    ``judged`` is the call in which ``made``, a result of this optimizer's parameters only, met the other player's.
+    """
+
+    update: OptimizerStep
+    parameter: str
+    first: Event
+    last: Event
+    player: OptimizerStep
+    judged: Event
+    made: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each backward whose loss trains one optimizer's parameters and is left in those of the other, in several rounds."""
+    if len({frozenset(update.holds) for update in story.trace.optimizer_steps}) < ROUNDS:
+        return
+    flow, told = Flow(story), set()
+    for label, moments in lives(story).items():
+        rounds = [found for found in _rounds(story, flow, label, moments) if found is not None]
+        place = story.span(rounds[0].first.step) if rounds else None
+        if len(rounds) >= ROUNDS and place not in told:
+            told.add(place)
+            yield _finding(story, rounds[0])
+
+
+def _rounds(story: Story, flow: Flow, label: str, moments: list[Moment]) -> Iterator[Leaked | None]:
+    """Each update of the parameter that used gradients of several backwards."""
+    added: list[Event] = []
+    for moment in moments:
+        if moment.kind == "added":
+            added.append(moment.event)
+        elif moment.kind == "cleared":
+            added = []
+        elif moment.kind == "used":
+            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
+            if update is not None and len(added) > 1:
+                yield _leaked(story, flow, label, added, update)
+            added = []
+
+
+def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Leaked | None:
+    """Was another optimizer stepped between the backwards, whose parameters both losses reach, and which does not use the last one?"""
+    first, last, mine = added[0], added[-1], set(update.holds)
+    if not first.operands or not last.operands:
+        return None
+    reached = flow.leaves(first.operands[0].label, first.step) & flow.leaves(last.operands[0].label, last.step)
+    for other in story.trace.optimizer_steps:
+        theirs = set(other.holds) & reached
+        if first.step < other.step < last.step and theirs and not mine & set(other.holds) and _is_unused(story, theirs, last.step):
+            judged = _boundary(story, flow, first, mine, set(other.holds))
+            if judged is not None:
+                return Leaked(update, label, first, last, other, *judged)
+    return None
+
+
+def _is_unused(story: Story, labels: set[str], step: int) -> bool:
+    """Does each parameter lose the gradient that the backward at ``step`` gave it before it is updated again?"""
+    for label in labels:
+        later = [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")]
+        if not later or later[0] != "cleared":
+            return False
+    return True
+
+
+def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs: set[str]) -> tuple[Event, str] | None:
+    """The call on the way to the loss in which a result of ``mine`` alone meets parameters of ``theirs``, and that result."""
+    pending, seen = [operand.label for operand in backward.operands[:1]], set[str]()
+    while pending and len(seen) < LIMIT:
+        label = pending.pop(0)
+        made = story.event((story.tensor(label) or {}).get("born")) if label is not None else None
+        if label is None or label in seen or made is None:
+            continue
+        seen.add(label)
+        given = [each.label for each in made.operands if each.label is not None]
+        alone = [each for each in given if (found := flow.leaves(each, made.step)) and found <= mine and each not in mine]
+        if alone and theirs & set(given):
+            return made, alone[0]
+        pending += given
+    return None
+
+
+def _finding(story: Story, found: Leaked) -> Finding:
+    here, meant = at_line(story, story.span(found.first.step)), at_line(story, found.player.span)
+    there, last = at_line(story, story.span(found.judged.step)), at_line(story, found.update.span)
+    own = at_line(story, story.span(found.last.step))
+    name, made = called(story, found.parameter, None, found.update.step), called(story, found.made, None, found.judged.step)
+    return RULE.finding(
+        story.span(found.first.step), found.first.step,
+        T(
+            en=f"{capital(here.en)} also fills the gradient of {name.en}, and {last.en} steps with it: the update mixes this loss, which "
+            f"is meant for the step on {meant.en}, with its own.",
+            zh=f"{here.zh}也会填写 {name.zh} 的梯度，而{last.zh}用它来更新：这次更新混合了两个损失，其中一个是为{meant.zh}"
+            "的更新准备的。",
+        ),
+        T(
+            en=f"{made.en} still has its graph when {there.en} uses it, so this loss goes back through it to the parameters that made it, "
+            f"and nothing clears their gradients before {own.en} adds those of their own loss. Detach it "
+            "for the loss of the other network, or clear the gradients before the second backward.",
+            zh=f"{there.zh}使用 {made.zh} 时它仍带着计算图，所以这个损失会经过它回到生成它的参数，而在"
+            f"{own.zh}加上它们自己的损失的梯度之前没有清零。请在另一个网络的损失里对它 detach，"
+            "或者在第二次反向传播之前清零梯度。",
+        ),
+        related=[
+            story.related("kept", found.judged.step, T(en="the result keeps its graph here", zh="结果在这里仍带着计算图")),
+            story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("parameter", found.parameter, story.by(found.first.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Leaked) -> tuple[Fix, ...]:
+    """Detach the argument of the call that judges it, where that is a call with one argument."""
+    program = story.program
+    call = program.at(story.span(found.judged.step))
+    if not isinstance(call, ast.Call) or len(call.args) != 1 or isinstance(call.args[0], ast.Starred):
+        return ()
+    text = f"{operand(program, call.args[0])}.detach()"
+    title = T(en=f"Detach it for this loss: `{text}`", zh=f"在这个损失里 detach：`{text}`")
+    return unique(program.text, [Fix(title, program.replace((call.args[0], text)), meaning="later")])
+
+
+RULE = Rule(
+    code="PL656",
+    name="critics-loss-in-generator",
+    severity="warning",
+    title=T(en="A discriminator's loss is left in the generator's gradients", zh="判别器的损失留在了生成器的梯度里"),
+    what=T(
+        en="A program trains two networks against each other, and the loss of the second goes back into the first, because the result of "
+        "the first was not detached. The first is then updated with the sum of two losses that work against each other. Detach the "
+        "result for the second network's loss.",
+        zh="程序让两个网络对抗训练，而第二个网络的损失会回到第一个网络，因为第一个网络的结果没有 detach。于是第一个"
+        "网络用两个互相对抗的损失之和来更新。请在第二个网络的损失里对结果 detach。",
+    ),
+    why=T(
+        en="`backward()` adds to the `.grad` of every leaf that it reaches, whichever optimizer is stepped next. In a GAN the "
+        "discriminator learns on samples of the generator; if they keep their graph, its loss also tells the generator how to be "
+        "caught. With one `zero_grad()` for both at the top of the round, nothing clears that before the generator's own loss is added.",
+        zh="`backward()` 会加到它到达的每个叶子的 `.grad` 上，不管接下来更新哪个优化器。在 GAN 中，判别器在生成器的样本上学习；如果样本"
+        "还带着计算图，它的损失也会告诉生成器怎样被识破。如果一轮开始时才一起 `zero_grad()`，在加上生成器自己的损失之前就没有清零。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+G, D = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+opt_g = torch.optim.SGD(G.parameters(), lr=0.1)
+opt_d = torch.optim.SGD(D.parameters(), lr=0.1)
+real, zeros, ones = torch.randn(4, 2) + 3, torch.zeros(4, 1), torch.ones(4, 1)
+for _ in range(3):
+    opt_d.zero_grad()
+    opt_g.zero_grad()
+    fake = G(torch.randn(4, 2))
+    judged = D(fake)  # kept
+    loss_d = F.binary_cross_entropy_with_logits(D(real), ones) + F.binary_cross_entropy_with_logits(judged, zeros)
+    loss_d.backward()  # PL656
+    opt_d.step()
+    F.binary_cross_entropy_with_logits(D(G(torch.randn(4, 2))), ones).backward()
+    opt_g.step()  # step
+print(G.weight)
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+G, D = torch.nn.Linear(2, 2), torch.nn.Linear(2, 1)
+opt_g = torch.optim.SGD(G.parameters(), lr=0.1)
+opt_d = torch.optim.SGD(D.parameters(), lr=0.1)
+real, zeros, ones = torch.randn(4, 2) + 3, torch.zeros(4, 1), torch.ones(4, 1)
+for _ in range(3):
+    opt_d.zero_grad()
+    opt_g.zero_grad()
+    fake = G(torch.randn(4, 2))
+    judged = D(fake.detach())
+    loss_d = F.binary_cross_entropy_with_logits(D(real), ones) + F.binary_cross_entropy_with_logits(judged, zeros)
+    loss_d.backward()
+    opt_d.step()
+    F.binary_cross_entropy_with_logits(D(G(torch.randn(4, 2))), ones).backward()
+    opt_g.step()
+print(G.weight)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "judged = D(fake)",
+            "judged = D(fake.clone())",
+            T(
+                en="A clone keeps the graph of what it copies.",
+                zh="clone 的结果仍带着原来的计算图。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.detach.html",),
+)
