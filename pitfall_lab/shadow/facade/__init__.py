@@ -76,7 +76,7 @@ for _mode in (no_grad, enable_grad, inference_mode, set_grad_enabled):
 
 
 def __getattr__(name: str) -> Any:
-    """``torch.exp`` and every other function that has an entry."""
+    """Return the operation ``torch.<name>``; raise an error if the shadow engine has no entry for it."""
     found = operation(f"torch.{name}") or operation(f"torch.functional.{name}")
     if found is None:
         raise Absent(f"the shadow engine has no torch.{name}")
@@ -84,17 +84,17 @@ def __getattr__(name: str) -> Any:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Make ``dtype`` the type of new floats."""
+    """Make ``dtype`` the default dtype: the dtype of tensors made from Python floats."""
     engine().default_float = DType(dtype)
 
 
 def get_default_dtype() -> DType:
-    """The type of new floats."""
+    """Return the default dtype: the dtype of tensors made from Python floats."""
     return engine().default_float
 
 
 def modules() -> dict[str, Any]:
-    """What ``sys.modules`` must hold for ``import torch`` to mean this module."""
+    """Return what ``sys.modules`` must contain so that ``import torch`` imports this stand-in; keys are module names."""
     return {
         "torch": sys.modules[__name__], "torch.nn": nn, "torch.nn.functional": nn.functional, "torch.autograd": autograd, "torch.optim": optim,
         "torch.nn.init": nn.init, "torch.nn.utils": nn.utils,

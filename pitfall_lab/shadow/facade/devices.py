@@ -1,4 +1,4 @@
-"""Parts of torch that programs use beside tensors: ``torch.cuda`` without a GPU, anomaly mode, ``broadcast_shapes``."""
+"""Parts of torch that programs use and that are not operations: ``torch.cuda`` without a GPU, anomaly mode, ``broadcast_shapes``."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ class cuda:  # noqa: N801 - torch's name
 
     @staticmethod
     def is_available() -> bool:
-        """No."""
+        """Return False: there is no GPU."""
         return False
 
     @staticmethod
     def is_initialized() -> bool:
-        """No."""
+        """Return False: CUDA is never initialised."""
         return False
 
     @staticmethod
     def device_count() -> int:
-        """None."""
+        """Return 0: there is no GPU."""
         return 0
 
     @staticmethod
     def empty_cache() -> None:
-        """There is nothing to give back."""
+        """Do nothing: no CUDA memory is cached."""
 
     @staticmethod
     def memory_allocated() -> int:
-        """Nothing."""
+        """Return 0: no CUDA memory is allocated."""
         return 0
 
     memory_reserved = max_memory_allocated = memory_allocated
 
     @staticmethod
     def synchronize() -> None:
-        """As torch refuses it."""
+        """Raise the error that torch raises here when it was built without CUDA."""
         raise AssertionError("Torch not compiled with CUDA enabled")
 
 
@@ -60,14 +60,14 @@ class set_detect_anomaly:  # noqa: N801 - torch's name
 
 
 class detect_anomaly(set_detect_anomaly):  # noqa: N801 - torch's name
-    """:class:`set_detect_anomaly`, switched on."""
+    """Anomaly mode as a context manager: :class:`set_detect_anomaly` with the mode switched on."""
 
     def __init__(self, check_nan: bool = True) -> None:
         super().__init__(mode=True, check_nan=check_nan)
 
 
 class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
-    """At the end of the block, the versions are set back to what they were at its beginning."""
+    """A context manager that, when its block ends, sets the versions of the tensors back to what they were when it began."""
 
     def __init__(self, tensors: Any) -> None:
         self.tensors = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
@@ -83,7 +83,7 @@ class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """The common shape."""
+    """Return the shape to which tensors of these shapes broadcast."""
     try:
         return Size(broadcast(*((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
     except ShadowError as error:

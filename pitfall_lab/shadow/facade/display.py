@@ -14,7 +14,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def show(tensor: ShadowTensor) -> str:
-    """Torch's ``repr``: values, then dtype if unusual, grad_fn or requires_grad."""
+    """Return the text that torch's ``repr`` of the tensor is: its values, its dtype if that is unusual, and grad_fn or requires_grad."""
     values = tensor.values()
     body = _body(values) if values is not None else f"<{'x'.join(map(str, tensor.shape))} values, not modelled>"
     suffix = []

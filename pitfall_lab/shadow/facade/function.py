@@ -24,7 +24,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 class FunctionCtx:
-    """What ``forward`` leaves for ``backward``."""
+    """The ``ctx`` of a custom Function: it holds what ``forward`` stores for ``backward``."""
 
     needs_input_grad: tuple[bool, ...] = ()
 
@@ -36,24 +36,24 @@ class FunctionCtx:
         self.node: Node | None = None
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep inputs or outputs; they are checked in backward."""
+        """Save inputs or outputs for backward, where reading them checks their versions."""
         self.to_save = tensors
 
     def mark_dirty(self, *tensors: Tensor) -> None:
-        """Say which inputs were written in place."""
+        """Declare that ``forward`` has written these inputs in place."""
         self.dirty = tensors
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
-        """Say which outputs have no gradient."""
+        """Declare that no gradient flows through these outputs."""
         self.without_gradient = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether missing gradients come as zeros (the default) or as None."""
+        """Set what ``backward`` receives for an output without a gradient: zeros (True, the default) or None (False)."""
         self.materialize = value
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What was saved, after torch's check."""
+        """Return the saved tensors, after the version check that torch makes."""
         kept = {saved.name: saved for saved in self.node.saved} if self.node is not None else {}
         if self.node is not None and self.node.freed and self.to_save:
             raise RuntimeError(errors.TWICE)
@@ -103,7 +103,7 @@ class Function:
 
 @dataclass
 class _Place:
-    """Where the outputs of one ``apply`` belong in the graph."""
+    """One call of ``apply``: its node, ctx and inputs, from which the grad_fn of each output follows."""
 
     e: Engine
     node: Node
@@ -111,7 +111,7 @@ class _Place:
     inputs: Sequence[Any]
 
     def output(self, out: Tensor, index: int) -> Tensor:
-        """One output: written in place, handed through, a view, or simply new."""
+        """Make ``out`` the output ``index`` of the node, unless it has no gradient; return the tensor that ``apply`` returns."""
         node, shadow = self.node, out.shadow
         node.outputs += [((), shadow.dtype)] * (index + 1 - len(node.outputs))
         if any(out is t for t in self.ctx.without_gradient) or shadow.dtype.category < 2:
@@ -138,7 +138,7 @@ def _shape(node: Node, index: int) -> Shape:
 
 
 def _sums_to(shape: Shape, wanted: Shape) -> bool:
-    """Whether a gradient of ``shape`` can be summed down to ``wanted``."""
+    """Whether a gradient of ``shape`` can be summed down to ``wanted``, because ``wanted`` broadcasts to ``shape``."""
     try:
         return broadcast(shape, wanted) == shape
     except ShadowError:
@@ -146,7 +146,7 @@ def _sums_to(shape: Shape, wanted: Shape) -> bool:
 
 
 class _Rule:
-    """The learner's ``backward`` as the rule of a node."""
+    """The ``backward`` of the program's Function in the form in which the engine calls the backward of a node."""
 
     def __init__(self, e: Engine, ctx: FunctionCtx, backward: Any, node: Node) -> None:
         self.e, self.ctx, self.backward = e, ctx, backward

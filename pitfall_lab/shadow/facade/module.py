@@ -1,4 +1,4 @@
-"""``torch.nn.Module`` for the facade: parameters, buffers and children are whatever is assigned as an attribute, as in torch's Python."""
+"""``torch.nn.Module`` for the facade: as in torch, what is assigned to an attribute becomes a parameter, a buffer or a submodule."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -14,7 +14,7 @@ from pitfall_lab.shadow.policy import Policy
 
 
 class Keys(NamedTuple):
-    """What :meth:`Module.load_state_dict` returns."""
+    """The result of :meth:`Module.load_state_dict`: the keys that were missing and those that were not expected."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
@@ -26,7 +26,7 @@ class Keys(NamedTuple):
 
 
 def _loaded(kind: str, key: str, target: Tensor, source: Tensor) -> None:
-    """Copy one entry of a state_dict; an error is wrapped, as in torch."""
+    """Copy one entry of a state_dict into the parameter or buffer ``target``; an error gets the message that torch gives it."""
     try:
         target.copy_(source)
     except RuntimeError as error:
@@ -37,7 +37,7 @@ def _loaded(kind: str, key: str, target: Tensor, source: Tensor) -> None:
 
 
 class Module:
-    """Parameters, buffers and children are whatever is assigned as an attribute."""
+    """The base class of modules: tensors and modules that are assigned to attributes become its parameters, buffers and submodules."""
 
     training = True
 
@@ -52,7 +52,7 @@ class Module:
         super().__setattr__(name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call :meth:`forward`, with the hooks around it."""
+        """Call :meth:`forward`: the forward pre-hooks before it, the forward hooks after it. Return the result."""
         if not self.training and policy().eval_stops_gradients:
             with no_grad():
                 return self.forward(*args, **kwargs)
@@ -66,51 +66,51 @@ class Module:
         return result
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Compute the module's result; each subclass defines it."""
         text = f'Module [{type(self).__name__}] is missing the required "forward" function'
         raise_as_torch(ShadowError("NotImplementedError", text))
 
     # -- what it holds
 
     def add_module(self, name: str, module: Module) -> None:
-        """Assign a child by name."""
+        """Add a submodule under the name ``name``."""
         setattr(self, name, module)
 
     register_module = add_module
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Assign a parameter by name."""
+        """Add a parameter under the name ``name``."""
         setattr(self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Hold a tensor that is state but no parameter."""
+        """Add a buffer: a tensor that belongs to the module's state but is no parameter."""
         self._temporary[name] = not persistent
         setattr(self, name, tensor)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules right below, with their names."""
+        """Yield the direct submodules with their names."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
 
     def children(self) -> Iterator[Module]:
-        """The modules right below."""
+        """Yield the direct submodules."""
         for _, child in self.named_children():
             yield child
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all below, with their dotted names."""
+        """Yield this module and all modules inside it, each with its dotted name."""
         yield prefix, self
         for name, child in self.named_children():
             yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> Iterator[Module]:
-        """This module and all below."""
+        """Yield this module and all modules inside it."""
         for _, module in self.named_modules():
             yield module
 
     def own(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """The parameters or buffers of this very module (``"parameter"`` or ``"buffer"``)."""
+        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of submodules, with their names."""
         wanted = Tensor if policy().tensor_attributes_are_parameters else Parameter
         for name, value in vars(self).items():
             is_buffer = name in vars(self).get("_temporary", {})
@@ -126,27 +126,27 @@ class Module:
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """All parameters with their dotted names, each once."""
+        """Yield all parameters, those of submodules included, with their dotted names; a parameter that occurs twice is yielded once."""
         yield from self._named("parameter")
 
     def parameters(self) -> Iterator[Tensor]:
-        """All parameters."""
+        """Yield all parameters, those of submodules included."""
         for _, value in self.named_parameters():
             yield value
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """All buffers with their dotted names."""
+        """Yield all buffers, those of submodules included, with their dotted names."""
         yield from self._named("buffer")
 
     def buffers(self) -> Iterator[Tensor]:
-        """All buffers."""
+        """Yield all buffers, those of submodules included."""
         for _, value in self.named_buffers():
             yield value
 
     # -- its state
 
     def places(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
-        """Where each entry of the state lives: its key, its module and its name there."""
+        """Yield for each entry of the state_dict its key, the module that the tensor belongs to, and its name in that module."""
         for name, _ in self.own("parameter"):
             yield prefix + name, self, name
         for name, _ in self.own("buffer"):
@@ -156,11 +156,11 @@ class Module:
             yield from child.places(f"{prefix}{name}.")
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers as detached aliases: they follow the module."""
+        """Return parameters and buffers by key, detached and not copied: the returned tensors share memory with the module's."""
         return {key: getattr(owner, name).detach() for key, owner, name in self.places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> Keys:
-        """Copy values in place into parameters and buffers; with ``assign`` new Parameters take their places."""
+        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters and tensors."""
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])
         if strict and any(keys):
@@ -177,7 +177,7 @@ class Module:
         return keys
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop (or zero) all gradients."""
+        """Set all gradients to None, or to zeros with ``set_to_none=False``."""
         for p in self.parameters():
             if not takes_zero_grad(p):
                 continue
@@ -201,20 +201,20 @@ class Module:
         return self.train(mode=False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze or unfreeze all parameters."""
+        """Set ``requires_grad`` of all parameters; return the module."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
 
     def apply(self, fn: Callable[[Module], Any]) -> Self:
-        """Call ``fn`` on everything below, then on this module."""
+        """Call ``fn`` on every submodule and then on this module; return the module."""
         for child in self.children():
             child.apply(fn)
         fn(self)
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Convert parameters and floating point buffers: their memory is swapped, the objects stay."""
+        """Convert parameters and floating-point buffers to a dtype: they stay the same objects and get other memory. Return the module."""
         dtype = kwargs.get("dtype") or next((a for a in args if isinstance(a, DType)), None)
         others = [a for a in (*args, kwargs.get("device")) if not isinstance(a, DType) and a is not None]
         if any(str(getattr(a, "type", a)).split(":")[0] != "cpu" for a in others):
@@ -227,31 +227,31 @@ class Module:
         return self
 
     def double(self) -> Self:
-        """Convert to float64."""
+        """Convert to float64; return the module."""
         return self.to(DType("float64"))
 
     def float(self) -> Self:
-        """Convert to float32."""
+        """Convert to float32; return the module."""
         return self.to(DType("float32"))
 
     def cpu(self) -> Self:
-        """Stay where it is."""
+        """Return the module unchanged: it is on the CPU already."""
         return self
 
     # -- hooks
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, args, result)`` after every forward."""
+        """Call ``hook(module, args, result)`` after each forward; return a handle that removes the hook."""
         return Handle(self._hooks["after"], hook)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, args)`` before every forward."""
+        """Call ``hook(module, args)`` before each forward; return a handle that removes the hook."""
         return Handle(self._hooks["before"], hook)
 
     # -- as text
 
     def extra_repr(self) -> str:
-        """The module's options, as its ``repr`` shows them."""
+        """Return the text that the module's ``repr`` has between the parentheses: its options."""
         return ""
 
     def __repr__(self) -> str:
@@ -262,7 +262,7 @@ class Module:
 
 
 class Handle:
-    """Takes a hook away again."""
+    """The result of registering a hook: :meth:`remove` removes the hook again."""
 
     def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]) -> None:
         self.hooks = hooks
@@ -270,12 +270,12 @@ class Handle:
         hooks[self.key] = hook
 
     def remove(self) -> None:
-        """Forget the hook."""
+        """Remove the hook; later calls do not run it."""
         self.hooks.pop(self.key, None)
 
 
 def policy() -> Policy:
-    """The policy of the running stand-alone engine."""
+    """Return the policy (the rules of torch, or those of a misconception) under which the stand-alone engine runs."""
     return engine().policy
 
 
@@ -287,7 +287,7 @@ def _quoted(key: str) -> str:
 
 
 class Sequential(Module):
-    """One module after the other."""
+    """Calls its modules one after the other, each with the result of the one before."""
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
@@ -306,19 +306,19 @@ class Sequential(Module):
         return len(list(self.children()))
 
     def append(self, module: Module) -> Self:
-        """Add a last step."""
+        """Add a module at the end; return this module."""
         setattr(self, str(len(self)), module)
         return self
 
     def forward(self, input: Any) -> Any:  # noqa: A002 - torch's name
-        """Pass the input through all."""
+        """Return the result of calling all modules in order, the first one with ``input``."""
         for module in self.children():
             input = module(input)  # noqa: A001 - torch's name
         return input
 
 
 class ModuleList(Sequential):
-    """Modules in a list; it computes nothing itself."""
+    """A list of modules that are registered as submodules; it has no forward of its own."""
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__(*modules)
@@ -331,7 +331,7 @@ class ModuleList(Sequential):
 
 
 class ModuleDict(Module):
-    """Modules by name; it computes nothing itself."""
+    """A dictionary of modules that are registered as submodules; it has no forward of its own."""
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
@@ -354,20 +354,20 @@ class ModuleDict(Module):
         return len(self.keys())
 
     def keys(self) -> list[str]:
-        """The names."""
+        """Return the names of the modules."""
         return [name for name, _ in self.named_children()]
 
     def values(self) -> list[Module]:
-        """The modules."""
+        """Return the modules."""
         return list(self.children())
 
     def items(self) -> list[tuple[str, Module]]:
-        """Both."""
+        """Return the modules with their names, as pairs of name and module."""
         return list(self.named_children())
 
 
 class ParameterList(Module):
-    """Parameters in a list."""
+    """A list of parameters that are registered under their positions."""
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()

@@ -32,16 +32,16 @@ class Linear(Module):
         _initialise(self, in_features)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """(N, in_features) to (N, out_features)."""
+        """Return (N, out_features) for an ``input`` of (N, in_features)."""
         return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """Return the numbers of input and output features, as the module's ``repr`` shows them."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 def _initialise(module: Any, fan_in: int) -> None:
-    """The initialisation is an in-place fill: a fresh weight already has version 1."""
+    """Fill the parameters with random numbers in place, as torch does: this is why the version of a new weight is already 1."""
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     with no_grad():
         module.weight.uniform_(-bound, bound)
@@ -50,7 +50,7 @@ def _initialise(module: Any, fan_in: int) -> None:
 
 
 class _Conv(Module):
-    """A convolution with square options."""
+    """The base class of convolutions in one to three dimensions: one kernel size, stride and padding may be given for all dimensions."""
 
     dimensions, function = 2, "conv2d"
 
@@ -65,15 +65,15 @@ class _Conv(Module):
         _initialise(self, in_channels // groups * math.prod(self.kernel_size))
 
     def each(self, value: Any) -> tuple[int, ...]:
-        """One number for every dimension."""
+        """Return one number per dimension: a single number is repeated, a tuple is returned as it is."""
         return tuple(value) if isinstance(value, tuple | list) else (value,) * self.dimensions
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """(N, in_channels, ...) to (N, out_channels, ...)."""
+        """Return (N, out_channels, ...) for an ``input`` of (N, in_channels, ...)."""
         return getattr(functional, self.function)(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
-        """The options that are not torch's defaults."""
+        """Return the options that differ from torch's defaults, as the module's ``repr`` shows them."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += f", padding={self.padding}" if self.padding != self.each(0) else ""
         text += f", dilation={self.dilation}" if self.dilation != self.each(1) else ""
@@ -98,7 +98,7 @@ class Conv3d(_Conv):
 
 
 class _BatchNorm(Module):
-    """Normalises each channel; in training it follows the statistics of its inputs, without a bump."""
+    """Normalises each channel. In training mode it updates its running statistics without increasing their version."""
 
     allowed: tuple[int, ...] = (2, 3)
     running_mean: Any
@@ -117,7 +117,7 @@ class _BatchNorm(Module):
             self.register_buffer(name, made.fill_(value) if track_running_stats else None)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """(N, C, ...) to the same."""
+        """Return the normalised ``input``, of the same shape (N, C, ...)."""
         if input.ndim not in self.allowed:
             raise ValueError(f"expected {' or '.join(f'{n}D' for n in self.allowed)} input (got {input.ndim}D input)")
         if self.training and self.track_running_stats:
@@ -126,17 +126,17 @@ class _BatchNorm(Module):
         return functional.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, batch, self.momentum, self.eps)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """Return the options, as the module's ``repr`` shows them."""
         names = ("eps", "momentum", "affine", "track_running_stats")
         return ", ".join([str(self.num_features), *(f"{name}={getattr(self, name)}" for name in names)])
 
 
 class BatchNorm1d(_BatchNorm):
-    """Of (N, C) or (N, C, L)."""
+    """Batch normalisation of an input of shape (N, C) or (N, C, L)."""
 
 
 class BatchNorm2d(_BatchNorm):
-    """Of (N, C, H, W)."""
+    """Batch normalisation of an input of shape (N, C, H, W)."""
 
     allowed = (4,)
 
@@ -159,16 +159,16 @@ class LayerNorm(Module):
         self.bias = _filled(self.normalized_shape, 0.0) if elementwise_affine else None
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """The same shape."""
+        """Return the normalised ``input``, of the same shape."""
         return functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """The options."""
+        """Return the options, as the module's ``repr`` shows them."""
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
 class Embedding(Module):
-    """Rows of ``weight`` by number."""
+    """Looks up rows of ``weight`` by their numbers."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None) -> None:
         super().__init__()
@@ -180,17 +180,17 @@ class Embedding(Module):
                 call("torch.Tensor.__getitem__", self.weight, padding_idx).fill_(0)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """(...,) numbers to (..., embedding_dim)."""
+        """Return the rows for integers of shape (...,), as a tensor of shape (..., embedding_dim)."""
         return functional.embedding(input, self.weight, self.padding_idx, self.max_norm)
 
     def extra_repr(self) -> str:
-        """The sizes."""
+        """Return the number of rows and their length, as the module's ``repr`` shows them."""
         options = "".join(f", {name}={value}" for name in ("padding_idx", "max_norm") if (value := getattr(self, name)) is not None)
         return f"{self.num_embeddings}, {self.embedding_dim}{options}"
 
 
 class DataParallel(Module):
-    """Without a GPU it is its module, as in torch."""
+    """Calls the module inside it, as torch does on a machine without a GPU."""
 
     def __init__(self, module: Module) -> None:
         super().__init__()
@@ -198,39 +198,39 @@ class DataParallel(Module):
         self.module = module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes."""
+        """Return the result of the module inside."""
         return self.module(*args, **kwargs)
 
 
 class Identity(Module):
-    """Returns its input: the very object."""
+    """A module that returns its input: the same object, not a copy."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         super().__init__()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """The input."""
+        """Return ``input`` itself."""
         return input
 
 
 class Flatten(Module):
-    """``input.flatten(1)``."""
+    """Joins the dimensions from 1 on into one: ``input.flatten(1)``."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.dims = start_dim, end_dim
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """(N, ...) to (N, product)."""
+        """Return (N, product of the other sizes) for an ``input`` of (N, ...)."""
         return input.flatten(*self.dims)
 
     def extra_repr(self) -> str:
-        """The dimensions."""
+        """Return the first and the last joined dimension, as the module's ``repr`` shows them."""
         return "start_dim={}, end_dim={}".format(*self.dims)
 
 
 class _Activation(Module):
-    """A function with fixed options."""
+    """The base class of activation modules: calls one function with the options given at construction."""
 
     function: Callable[..., Tensor]
 
@@ -239,11 +239,11 @@ class _Activation(Module):
         self.options = {k: v for k, v in options.items() if v is not False}
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        """Apply the function."""
+        """Return the function of the input."""
         return type(self).function(*tensors, **self.options)
 
     def extra_repr(self) -> str:
-        """The options that were given."""
+        """Return the options given at construction, as the module's ``repr`` shows them."""
         return ", ".join(f"{name}={value}" for name, value in self.options.items())
 
 
@@ -286,18 +286,18 @@ KLDivLoss = _activation("KLDivLoss", "kl_div")
 
 
 class Dropout(Module):
-    """Random zeros in training; in evaluation the very input."""
+    """Sets random elements to zero in training mode; in evaluation mode it returns its input, the same object."""
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
         self.p, self.inplace = p, inplace
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Apply F.dropout."""
+        """Return ``F.dropout`` of the input."""
         return functional.dropout(input, self.p, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        """The probability."""
+        """Return the probability, as the module's ``repr`` shows it."""
         return f"p={self.p}, inplace={self.inplace}"
 
 
@@ -330,5 +330,5 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Say which class of ``torch.nn`` the shadow engine lacks."""
+    """Raise an error that names the class of ``torch.nn`` that the shadow engine does not have."""
     raise Absent(f"the shadow engine has no torch.nn.{name}")

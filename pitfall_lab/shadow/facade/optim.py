@@ -18,7 +18,7 @@ Group = dict[str, Any]
 
 
 class Optimizer:
-    """Parameters in groups, one dictionary of state for each parameter, and ``step``.
+    """The base class of optimizers: parameter groups, a dictionary of state per parameter, and :meth:`step`.
 
     Subclasses give their ``options`` with torch's defaults, say what ``begin`` puts into a state, and ``update`` one parameter.
     """
@@ -44,7 +44,7 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Optimize more parameters, with options of their own."""
+        """Add a group of parameters with options of their own."""
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:
@@ -55,7 +55,7 @@ class Optimizer:
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop (or zero in place) all gradients."""
+        """Set all gradients to None, or to zeros in place with ``set_to_none=False``."""
         for p in (p for group in self.param_groups for p in group["params"]):
             if not takes_zero_grad(p):
                 continue
@@ -93,10 +93,10 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Refuse a step before it begins."""
+        """Raise an error if these parameters cannot be updated; called before anything is changed."""
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """After a step that failed: forget what torch keeps at the end only; ``known`` is what there was before."""
+        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the keys of each state before it."""
 
     def _advance(self, p: Tensor, group: Group) -> None:
         state = self.state.get(p)
@@ -123,27 +123,27 @@ class Optimizer:
         return bool(group.get("decoupled_weight_decay"))
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Fill the state of a parameter that is updated for the first time."""
+        """Create the state of a parameter that is updated for the first time."""
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter; subclasses say how."""
+        """Update one parameter in place from its gradient; each subclass defines it."""
         raise AttributeError(f"{type(self).__name__} has no update")
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """Update one parameter in one kernel that no counter notices."""
+        """Update one parameter as torch's fused kernel does, which does not increase the version of the parameter."""
         raise AttributeError(f"{type(self).__name__} has no fused form")
 
     # -- saving
 
     def state_dict(self) -> dict[str, Any]:
-        """The state by number of parameter, and the groups with numbers for parameters: all by reference."""
+        """Return the state by the position of each parameter, and the groups with positions for parameters; tensors are not copied."""
         order = [p for group in self.param_groups for p in group["params"]]
         number = {id(p): k for k, p in enumerate(order)}
         groups = [{**group, "params": [number[id(p)] for p in group["params"]]} for group in self.param_groups]
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a saved state: copies of its tensors."""
+        """Replace the state and the groups by saved ones; the tensors are copied."""
         order = [p for group in self.param_groups for p in group["params"]]
         if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
@@ -175,7 +175,7 @@ class SGD(Optimizer):
     }  # fmt: skip
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """A fused step takes all momentum buffers, or none."""
+        """Raise an error if some of the parameters of a fused step have a momentum buffer and others have none."""
         missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
             if len({str(p.dtype) for p in params}) > 1:
@@ -184,13 +184,13 @@ class SGD(Optimizer):
             raise TypeError(f"expected Tensor as element {missing.index(True)} in argument 2, but got NoneType")
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """The buffers are kept when all parameters are done."""
+        """Remove the momentum buffers of a failed step: torch stores them only after all parameters were updated."""
         for p, keys in known.items():
             if "momentum_buffer" not in keys:
                 self.state.get(p, {}).pop("momentum_buffer", None)
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of gradient descent."""
+        """Update ``p`` by one step of gradient descent, with momentum and weight decay."""
         momentum = group["momentum"]
         if momentum:
             buffer = state.get("momentum_buffer")
@@ -202,7 +202,7 @@ class SGD(Optimizer):
         p.add_(gradient, alpha=-group["lr"])
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same without counting."""
+        """The same update as :meth:`update`, without increasing any version."""
         first = group["momentum"] and "momentum_buffer" not in state
         if first:
             state["momentum_buffer"] = call("torch.empty_like", gradient)
@@ -212,7 +212,7 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Means of the gradient and of its square, corrected for their start at zero."""
+    """Adam: divides the running mean of gradients by the root of the running mean of their squares, both corrected for starting at zero."""
 
     options: ClassVar[dict[str, Any]] = {
         "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "amsgrad": False, "fused": None,
@@ -227,7 +227,7 @@ class Adam(Optimizer):
 
     @staticmethod
     def means(gradient: Any, state: State, group: Group) -> None:
-        """Move both means."""
+        """Update the running means of the gradients and of their squares in place."""
         first, second = group["betas"]
         state["exp_avg"].lerp_(gradient, 1 - first)
         state["exp_avg_sq"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
@@ -242,7 +242,7 @@ class Adam(Optimizer):
         p.addcdiv_(state["exp_avg"], root, value=-group["lr"] / (1 - first**count))
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same; only the count of steps is counted."""
+        """The same update as :meth:`update`; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "weight_decay", "eps", "amsgrad", "maximize")}
         first, second = group["betas"]
@@ -253,13 +253,13 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay acts on the parameters: two changes for each step."""
+    """Adam with weight decay applied to the parameters: each step writes every parameter twice."""
 
     options: ClassVar[dict[str, Any]] = {**Adam.options, "weight_decay": 1e-2, "decoupled_weight_decay": True}
 
 
 class NAdam(Adam):
-    """Adam with Nesterov's momentum: two changes for each step."""
+    """Adam with Nesterov momentum: each step writes every parameter twice."""
 
     options: ClassVar[dict[str, Any]] = {
         "lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "momentum_decay": 4e-3, "decoupled_weight_decay": False,
@@ -283,7 +283,7 @@ class NAdam(Adam):
 
 
 class RAdam(Adam):
-    """Adam that waits until its mean of squares can be trusted."""
+    """Adam that uses only momentum in its first steps, until the running mean of squares has little variance."""
 
     options: ClassVar[dict[str, Any]] = {
         "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0, "decoupled_weight_decay": False,
@@ -357,14 +357,14 @@ class Adagrad(Optimizer):
         p.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same without counting."""
+        """The same update as :meth:`update`, without increasing any version."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
         call("torch._fused_adagrad_", [p], [gradient], [state["sum"]], [state["step"]], **given)
 
 
 class Adadelta(Optimizer):
-    """Steps as large as the last ones, whatever the learning rate."""
+    """Adadelta: scales each step by the ratio of the running means of past steps and gradients."""
 
     options: ClassVar[dict[str, Any]] = {"lr": 1.0, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0}
 
@@ -383,7 +383,7 @@ class Adadelta(Optimizer):
 
 
 class Adamax(Optimizer):
-    """Adam with the largest gradient in place of the mean of squares."""
+    """Adam with the largest absolute gradient, decayed at each step, in place of the running mean of squares."""
 
     options: ClassVar[dict[str, Any]] = {"lr": 2e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
 
@@ -426,7 +426,7 @@ class ASGD(Optimizer):
 
 
 class Rprop(Optimizer):
-    """Only the signs of the gradients count."""
+    """Rprop: step sizes per element that grow and shrink by the signs of successive gradients; their size is not used."""
 
     options: ClassVar[dict[str, Any]] = {"lr": 1e-2, "etas": (0.5, 1.2), "step_sizes": (1e-6, 50)}
 

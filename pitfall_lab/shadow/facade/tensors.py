@@ -44,7 +44,7 @@ _engine = Engine(TORCH, value_limit=1 << 20, standalone=True)
 
 
 def engine() -> Engine:
-    """The engine behind this module."""
+    """Return the engine on which the facade's tensors run."""
     return _engine
 
 
@@ -84,7 +84,7 @@ class Size(tuple[int, ...]):
 
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call an operation by torch's full name, with torch's exceptions."""
+    """Call the operation with this full name of torch; errors are raised as torch's exceptions."""
     shadow_kwargs = {k: unwrap(v) for k, v in kwargs.items()}
     with speaking():
         result = _engine.call(name, [unwrap(a) for a in args], shadow_kwargs).result
@@ -97,7 +97,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """Convert the engine's exceptions to torch's."""
+    """A context manager that raises the engine's errors as torch's exceptions."""
     try:
         yield
     except ShadowError as error:
@@ -131,7 +131,7 @@ def raise_as_torch(error: ShadowError) -> NoReturn:
 
 
 def unwrap(value: Any) -> Any:
-    """Facade tensors become shadow tensors, also inside tuples and lists."""
+    """Return ``value`` with facade tensors replaced by their shadow tensors, also inside tuples and lists."""
     if isinstance(value, Tensor):
         return value.shadow
     if type(value) in (tuple, list):
@@ -144,7 +144,7 @@ def unwrap(value: Any) -> Any:
 
 
 def wrap(value: Any) -> Any:
-    """Shadow tensors become facade tensors: always the same object for the same tensor."""
+    """Return ``value`` with shadow tensors replaced by facade tensors; one shadow tensor always gives the same facade object."""
     if isinstance(value, ShadowTensor):
         facade = value.facade() if value.facade is not None else None
         if facade is None:
@@ -158,7 +158,7 @@ def wrap(value: Any) -> Any:
 
 @cache
 def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
-    """The ``torch.return_types`` tuple of an operation whose result has named fields, such as ``values`` and ``indices``."""
+    """Return the ``torch.return_types`` class of the operation ``name`` with these fields, such as ``values`` and ``indices``."""
     return namedtuple(name, fields)  # noqa: PYI024 - the fields are data
 
 
@@ -169,12 +169,12 @@ class Function:
         self.node = node
 
     def name(self) -> str:
-        """Torch's name of the node."""
+        """Return torch's name for the node, such as ``"MulBackward0"``."""
         return QUALIFIED.get(self.node.name, self.node.name)
 
     @property
     def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
-        """The edges: pairs of the next node and its input number."""
+        """Return the node's edges: pairs of the next node and its input_nr."""
         return tuple((function(n), i) for n, i in self.node.next)
 
     @next_functions.setter
@@ -183,7 +183,7 @@ class Function:
 
     @property
     def variable(self) -> Tensor:
-        """The leaf that an AccumulateGrad fills."""
+        """Return the leaf whose ``.grad`` an AccumulateGrad node fills."""
         if self.node.leaf is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute 'variable'")
         return wrap(self.node.leaf)
@@ -208,7 +208,7 @@ _node_classes: dict[str, type[Function]] = {}
 
 
 def function(node: Node | None) -> Function | None:
-    """The one view of a node."""
+    """Return the facade object of a node, always the same one; None for no node."""
     if node is not None and node.facade is None:
         kind = _node_classes.get(node.name) or _node_classes.setdefault(node.name, type(node.name, (Function,), {}))
         node.facade = kind(node)
@@ -216,7 +216,7 @@ def function(node: Node | None) -> Function | None:
 
 
 def saved_tensor(node: Node, saved: Saved) -> Tensor:
-    """What a node has saved, after torch's check."""
+    """Return a tensor that the node has saved, after the version check that torch makes."""
     try:
         saved.check(node, _engine.graph)
     except ShadowError as error:
@@ -229,7 +229,7 @@ def saved_tensor(node: Node, saved: Saved) -> Tensor:
 
 
 class Tensor:
-    """A facade over one shadow tensor."""
+    """A tensor that looks like torch's and runs on one shadow tensor."""
 
     shadow: ShadowTensor
     stepped = False
@@ -246,7 +246,7 @@ class Tensor:
 
     @classmethod
     def of(cls, shadow: ShadowTensor) -> Tensor:
-        """The facade of a shadow tensor."""
+        """Return the facade object of a shadow tensor."""
         self = cls.__new__(cls)
         self.shadow = shadow
         return self
@@ -269,7 +269,7 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - torch's name
-        """The dimensions in reverse."""
+        """Return a view with the dimensions in reverse order."""
         if self.shadow.ndim not in (0, 2):
             warnings.warn(REVERSED, UserWarning, stacklevel=2)
         return call("torch.Tensor.T.__get__", self)
@@ -285,7 +285,7 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow here."""
+        """Whether autograd computes a gradient for this tensor."""
         return self.shadow.requires_grad
 
     @requires_grad.setter
@@ -294,7 +294,7 @@ class Tensor:
 
     @property
     def grad_fn(self) -> Function | None:
-        """The grad_fn of this tensor, or None."""
+        """Return the node that computes this tensor's gradient; None for a leaf."""
         try:
             node = self.shadow.grad_fn
         except ShadowError as error:
@@ -303,7 +303,7 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """The accumulated gradient."""
+        """Return the accumulated gradient, or None."""
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
         return wrap(self.shadow.gradient)
@@ -326,37 +326,37 @@ class Tensor:
         call("torch.Tensor.data.__set__", self, value)
 
     def size(self, dim: int | None = None) -> Any:
-        """The shape, or one size."""
+        """Return the shape, or the size of one dimension."""
         return self.shape if dim is None else self.shape[dim]
 
     def stride(self, dim: int | None = None) -> Any:
-        """The strides, in elements."""
+        """Return the strides in elements, or the stride of one dimension."""
         return self.shadow.stride if dim is None else self.shadow.stride[dim]
 
     def storage_offset(self) -> int:
-        """The offset, in elements."""
+        """Return the position of the first element in the storage, in elements."""
         return self.shadow.offset
 
     def dim(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         return self.shadow.ndim
 
     def numel(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return self.shadow.numel
 
     nelement = numel
 
     def element_size(self) -> int:
-        """Bytes per element."""
+        """Return the number of bytes per element."""
         return self.shadow.dtype.itemsize
 
     def data_ptr(self) -> int:
-        """The address of the first element (of unknown numbers: a number that is only good for comparing)."""
+        """Return the address of the first element; for a tensor without known values, a number that can only be compared with others."""
         return address(self.shadow.storage) + self.shadow.offset * self.element_size() if self.shadow.storage.size else 0
 
     def untyped_storage(self) -> _Memory:
-        """The storage."""
+        """Return an object with the address and size of the storage."""
         return _Memory(self.shadow)
 
     storage = untyped_storage
@@ -364,18 +364,18 @@ class Tensor:
     nbytes = property(lambda self: self.numel() * self.element_size())
 
     def is_set_to(self, tensor: Tensor) -> bool:
-        """Whether the other has the same storage, offset, shape and strides."""
+        """Whether ``tensor`` has the same storage, storage offset, shape and strides."""
         mine, other = self.shadow, tensor.shadow
         return mine.storage is other.storage and (mine.offset, mine.shape, mine.stride) == (other.offset, other.shape, other.stride)
 
     def is_contiguous(self) -> bool:
-        """Whether the elements lie in row-major order."""
+        """Whether the elements are contiguous in row-major order."""
         from pitfall_lab.shadow.storage import is_contiguous
 
         return is_contiguous(self.shadow.shape, self.shadow.stride)
 
     def is_floating_point(self) -> bool:
-        """Whether the elements are real floating point numbers."""
+        """Whether the dtype is a real floating-point one."""
         return self.shadow.dtype.is_floating_point
 
     def is_inference(self) -> bool:
@@ -404,7 +404,7 @@ class Tensor:
         return bool((self == value).any())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A leaf on a copied storage, with its gradient copied too; tensors that share a storage share the copy."""
+        """Return a copy on new memory, a leaf, with its gradient copied; copies of tensors that share a storage share one copy of it."""
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
@@ -442,7 +442,7 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A tensor that modules and optimizers recognise; shares memory and counter with its data."""
+    """A leaf tensor that modules register and optimizers update; it shares the memory and the version counter of its ``data``."""
 
     def __init__(self, data: Tensor, requires_grad: bool = True) -> None:
         with speaking():
@@ -454,14 +454,14 @@ class Parameter(Tensor):
 
 
 def address(storage: Storage) -> int:
-    """The address of a storage's data."""
+    """Return the address of the first byte of a storage."""
     if not storage.size:
         return 0
     return id(storage) if storage.data is None else int(storage.data.__array_interface__["data"][0])
 
 
 def id_of_memory(value: Any) -> int:
-    """``id()`` under the belief that it identifies memory: the address of a tensor's or array's data."""
+    """Return what ``id()`` gives under the belief that it identifies memory: the address of a tensor's or array's data."""
     place = address(value.shadow.storage) if isinstance(value, Tensor) else 0
     return place or (value.__array_interface__["data"][0] if isinstance(value, np.ndarray) else id(value))
 
@@ -472,7 +472,7 @@ def takes_zero_grad(p: Tensor) -> bool:
 
 
 class _Memory:
-    """What ``untyped_storage()`` gives: its address and size."""
+    """The result of ``untyped_storage()``: the address and the size of a storage."""
 
     def __init__(self, shadow: ShadowTensor) -> None:
         self.shadow = shadow
@@ -482,7 +482,7 @@ class _Memory:
         return min(map(address, self.shadow.storage.linked()))
 
     def nbytes(self) -> int:
-        """Its size in bytes."""
+        """Return the size of the memory in bytes."""
         return self.shadow.storage.size * self.shadow.storage.dtype.itemsize
 
 
@@ -521,7 +521,7 @@ for _method, _entry, _plain in (
 
 
 class Namespace(ModuleType):
-    """``torch.autograd``, ``torch.linalg``, ``torch.nn.functional``: whatever has an entry."""
+    """A module of torch, such as ``torch.linalg`` or ``torch.nn.functional``: its attributes are the operations that have an entry."""
 
     def __init__(self, name: str, prefix: str) -> None:
         super().__init__(name)
@@ -535,7 +535,7 @@ class Namespace(ModuleType):
 
 
 def operation(full: str) -> Callable[..., Any] | None:
-    """The function of that name, or None when it has no entry."""
+    """Return the function with this full name, or None if it has no entry."""
     if full not in ENTRIES:
         return None
     return lambda *args, **kwargs: call(full, *args, **kwargs)
@@ -572,17 +572,17 @@ class _Mode:
 
 
 class no_grad(_Mode):  # noqa: N801 - torch's name
-    """Operations are not recorded."""
+    """Switches grad mode off: results of operations do not require grad."""
 
     grad = False
 
 
 class enable_grad(_Mode):  # noqa: N801 - torch's name
-    """Operations are recorded."""
+    """Switches grad mode on: operations are recorded in the graph."""
 
 
 class inference_mode(_Mode):  # noqa: N801 - torch's name
-    """Operations are not recorded, and new tensors have no version counter."""
+    """Inference mode: operations are not recorded, and new tensors have no version counter."""
 
     grad, inference = False, True
 
@@ -591,7 +591,7 @@ class inference_mode(_Mode):  # noqa: N801 - torch's name
 
 
 class set_grad_enabled(_Mode):  # noqa: N801 - torch's name
-    """Recording on or off, from here or within a block."""
+    """Switches grad mode on or off: from now on, or within a ``with`` block."""
 
     def __init__(self, mode: bool) -> None:
         self.grad = mode
@@ -603,24 +603,24 @@ class set_grad_enabled(_Mode):  # noqa: N801 - torch's name
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are recorded."""
+    """Whether grad mode is on, so that operations are recorded in the graph."""
     return _engine.grad_enabled
 
 
 def is_tensor(value: object) -> bool:
-    """Whether this is a tensor."""
+    """Whether ``value`` is a tensor of the facade."""
     return isinstance(value, Tensor)
 
 
 def manual_seed(seed: int) -> None:
-    """Restart the random numbers (NumPy's, not torch's)."""
+    """Seed the random numbers; they are NumPy's and differ from torch's."""
     call("torch.manual_seed", seed)
 
 
 def set_printoptions(**options: Any) -> None:
-    """Accepted, without effect."""
+    """Accept torch's print options, without effect."""
 
 
 def device(name: str) -> Device:
-    """A device; only the CPU can be computed on."""
+    """Return the device with this name; operations run only on the CPU."""
     return Device(name)
