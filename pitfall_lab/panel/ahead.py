@@ -13,7 +13,7 @@ _ROOT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def ahead(root: str, runs: tuple[int | None, ...], ran: Ran, kind: Kind) -> dict[str, Any] | None:
-    """The offer for ``root.backward()``, which ``runs`` have made wrong; ``None`` if not all that it needs is known."""
+    """Return the offer to record the earlier cells ``runs`` together with ``root.backward()``; None if a cell that it needs is unknown."""
     last = ran.last
     if last is None or not _ROOT.fullmatch(root):
         return None

@@ -26,7 +26,7 @@ SECOND_TIME = "Trying to backward through the graph a second time"
 
 
 class Cause(NamedTuple):
-    """What was warned of, in the words for what has happened. ``what`` is what the live graph knew of it."""
+    """Why a cell failed: sentence, explanation and fix of a warning, and ``what`` was found in the live graph."""
 
     what: Broken | Used | Cut | Computed
     sentence: T
@@ -36,7 +36,7 @@ class Cause(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How live objects are asked: ``search`` for what led into a used graph, by the names that the cell has made and has read.
+    """Functions that look at live objects: ``search`` finds what led into a used graph, from the names that the cell made and read.
 
     ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of operations.
     """
@@ -106,7 +106,7 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
 
 
 def _said(what: Broken | Used, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
-    """``backwards``: what the failed cell calls backward on, if it is not among the runs yet."""
+    """Return the warning about ``what`` in the past tense; ``backwards``: the roots of the failed cell, if it is not a run yet."""
     message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True, backwards=backwards)
     if message is None:
         return None

@@ -17,7 +17,7 @@ Kind = Callable[[str], str]
 
 
 class Behind(NamedTuple):
-    """Runs of earlier cells, first one first, and what running them and the failed cell again changes."""
+    """Earlier runs of cells to repeat before a failed cell, oldest first, and what running them again changes (``effects``)."""
 
     cells: tuple[Cell, ...]
     effects: T
@@ -41,7 +41,7 @@ def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ())
 
 
 def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Cell]:
-    """The runs that the failed cell's names were computed in, followed backwards; down to the first ``sure`` one if there is one."""
+    """Return the runs that computed the names the failed cell uses, found from the last run backwards, as far as the first ``sure`` one."""
     wanted, chosen = failed.flow[0], list[Cell]()
     for run in reversed(runs):
         if sure and run.count < min(sure):
@@ -60,7 +60,7 @@ _USED = ("tensor", "module")
 
 
 def _restoring(names: list[str], chosen: list[Cell], runs: list[Cell], kind: Kind) -> list[Cell]:
-    """The runs that bound what the chosen ones change: from there on everything is as it was. Models and optimizers are not made anew."""
+    """Return the runs that bind names which the chosen runs change, so that these begin from the same values."""
     earlier = [run for run in runs if run.count < chosen[0].count and run.succeeded]
     found = {}
     for name in names:

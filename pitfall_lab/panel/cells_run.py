@@ -27,7 +27,7 @@ class Cell:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The cell's syntax tree; empty if its text is not valid Python."""
+        """Return the cell's syntax tree; an empty one if its text is not valid Python."""
         try:
             return ast.parse(self.text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -35,7 +35,7 @@ class Cell:
 
     @cached_property
     def bound(self) -> frozenset[str]:
-        """The names that the cell's top-level code binds."""
+        """Return the names that statements of the cell outside functions bind."""
         return frozenset(_bound(self.tree.body))
 
     @cached_property
@@ -45,7 +45,7 @@ class Cell:
 
     @cached_property
     def carried(self) -> frozenset[str]:
-        """The names whose value the cell takes from an earlier one and gives a new one: run again, it begins from what it ended with."""
+        """Return the names that the cell reads from an earlier cell and binds anew: running it again would begin from its own result."""
         taken, made = self.flow
         return frozenset(taken & made.keys())
 
@@ -63,7 +63,7 @@ class Cell:
         return tuple(ast.unparse(node.value) for node in found)
 
     def line(self, name: str = "") -> int | None:
-        """The cell's only statement, or its only one that writes into ``name``, as a line number; ``None`` if there is not exactly one."""
+        """Return the line of the cell's only statement, or of the only one that writes into ``name``; None if there is not exactly one."""
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
         if not self.whole:
             return None
@@ -105,20 +105,20 @@ class Ran:
         self._cells: dict[int, Cell] = {}
 
     def add(self, cell: Cell) -> None:
-        """Add a run."""
+        """Add a run; the oldest one is removed when there are too many."""
         self._cells[cell.count] = cell
         if len(self._cells) > MOST:
             del self._cells[next(iter(self._cells))]
 
     def get(self, count: int | None) -> Cell | None:
-        """The run with this number, or None."""
+        """Return the run with this number; None if it is unknown."""
         return self._cells.get(count) if count is not None else None
 
     @property
     def last(self) -> Cell | None:
-        """The last run."""
+        """Return the last run; None if there is none."""
         return self._cells[next(reversed(self._cells))] if self._cells else None
 
     def since(self, count: int) -> Iterator[Cell]:
-        """The runs from this number on."""
+        """Yield the runs from this number on, oldest first."""
         return (cell for number, cell in list(self._cells.items()) if number >= count)

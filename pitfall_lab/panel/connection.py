@@ -255,7 +255,7 @@ class Beside:
         return self._live
 
     def _look(self, seconds: float, *, rows: tuple[int, int] | None, stale: bool) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """The rows and the warnings for the present state; None for what is not wanted."""
+        """Return the rows and the warnings for the present state of the namespace; None for the one that was not requested."""
         began = time.thread_time()
         live = self._watching()
         cell = self._cells_now()
@@ -296,7 +296,7 @@ class Beside:
         return [each for each in said if each is not None]
 
     def _ahead(self, said: dict[str, Any] | None, root: str, what: Broken | Used) -> dict[str, Any] | None:
-        """The warning with the offer to explain it together with the backward that has not been run yet."""
+        """Return the warning with an offer to record its cells together with the backward that has not been run yet."""
         if said is None or said["failed"]:
             return said
         from pitfall_lab.panel.ahead import ahead
@@ -326,7 +326,7 @@ class Beside:
         return [cell for cell, _ in self._past.values()]
 
     def _keep(self, rows: dict[str, Any] | None) -> None:
-        """Keep the rows after this cell, so that they can be shown again later."""
+        """Store the rows as they are after this cell, so that they can be shown again later."""
         if rows is None:
             return
         self._past[rows["cell"]["count"]] = rows["cell"], json.dumps(rows)

@@ -69,7 +69,7 @@ def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
 
 
 def _context(node: ast.AST) -> str:
-    """``with no_grad`` for such a block; else empty."""
+    """Return ``with no_grad`` for a ``with`` statement that switches grad mode off; else an empty string."""
     names = [_name(item.context_expr) for item in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
     return next((f"with {name}" for name in names if name in _CONTEXTS), "")
 
@@ -104,7 +104,7 @@ def _words(statement: ast.AST) -> str:
 
 
 def _name(node: ast.AST) -> str:
-    """The last name of what is called: ``no_grad`` of ``torch.no_grad()``."""
+    """Return the last part of the name of what is called: ``no_grad`` for ``torch.no_grad()``."""
     while isinstance(node, ast.Call):
         node = node.func
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

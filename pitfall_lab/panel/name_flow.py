@@ -79,7 +79,7 @@ def reads(node: ast.AST) -> Iterator[str]:
 
 
 def binds(statement: ast.stmt) -> Iterator[str]:
-    """The names that a statement binds."""
+    """Yield the names that a statement binds."""
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield statement.name
         return

@@ -51,7 +51,7 @@ _NOTHING = T("As far as their text shows, they change only what they make.", "ไป
 
 
 def _stepped(tree: ast.AST) -> Iterator[str]:
-    """The names whose ``step`` is called."""
+    """Yield the names on which the code calls ``step``."""
     for node in ast.walk(tree):
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Attribute) and called.attr == "step" and isinstance(called.value, ast.Name):

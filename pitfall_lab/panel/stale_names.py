@@ -83,7 +83,7 @@ class Order:
 
 
 def _look(value: Any, cell: Cell, name: str) -> Any:
-    """A key that stays equal while the value is the same.
+    """Return a key that two values share if they are equal as far as can be known without running code of their class.
 
     For a value that cannot be compared without running its class's code, it is the statements that bind the name: the same statements
     are taken to give the same value. A module is a different one each time, with its own parameters.

@@ -1,4 +1,4 @@
-"""Hears of each statement of a cell before it is run: IPython compiles and runs a cell's statements one by one."""
+"""Reports each statement of a cell just before it is run: IPython compiles and runs a cell's statements one by one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Calls ``report`` with the line of each statement. What runs it, and what it raises, is as it was."""
+    """Calls ``report`` with the line of each statement before IPython runs it; how it is run and what it raises is unchanged."""
 
     def __init__(self, shell: InteractiveShell, report: Callable[[int], None]) -> None:
         self._shell, self._report = shell, report
         self._mine: Any = None
 
     def install(self) -> None:
-        """Hear of the statements from now on."""
+        """Begin to report statements."""
         run: Any = self._shell.run_code
 
         @functools.wraps(run)

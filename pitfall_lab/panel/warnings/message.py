@@ -54,5 +54,5 @@ def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | No
 
 
 def called(count: int | None) -> str:
-    """``In [8]``; empty if unknown."""
+    """Return ``In [8]`` for a run's number; an empty string if it is unknown."""
     return f"In [{count}]" if count else ""

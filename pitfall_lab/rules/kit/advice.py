@@ -24,7 +24,7 @@ VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
 
 
 def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
-    """The finding with its rule's advice filled in, unless it has one of its own.
+    """Return the finding with the advice of its rule filled in; a finding with advice of its own is returned unchanged.
 
     Where the rule has no advice of its own, or the finding lacks a line that it names, it is the last sentence of what the rule's page
     says, with the finding's line before it.
@@ -44,7 +44,7 @@ def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
 
 
 def _foreign(text: T, program: Program) -> bool:
-    """Whether code in a text has a variable that the program does not have."""
+    """Whether code in backticks in ``text`` has a variable that does not occur in the program."""
     known = {node.id for node in program.nodes if isinstance(node, ast.Name)} | KNOWN
     return any(name not in known for code in CODE.findall(text.en) for name in VARIABLE.findall(code))
 
@@ -55,7 +55,7 @@ def names(advice: T) -> set[str]:
 
 
 def last_sentence(text: T) -> T:
-    """The last sentence of a text: that of a rule's page says what to do.
+    """Return the last sentence of a text; the last sentence of a rule's page says what to do.
 
     >>> last_sentence(T(en="It is 0.5. Use `a.b()`.", zh="它是 0.5。用 `a.b()`。")).zh
     '用 `a.b()`。'

@@ -55,7 +55,7 @@ def entry(story: Story, event: Event) -> ast.AST | None:
 
 
 def _own(story: Story, event: Event) -> int:
-    """How many of the outermost functions on the stack of ``event`` are defined in the program itself."""
+    """Return how many of the outermost functions on the stack of ``event`` the program itself defines."""
     written = {n.name for n in story.program.nodes if isinstance(n, Function)}
     scope = _functions(event)
     return next((i for i, name in enumerate(scope) if name.rsplit(".", 1)[-1] not in written), len(scope))
@@ -67,7 +67,7 @@ def _functions(event: Event) -> list[str]:
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call in ``caller`` between its torch calls just before and just after ``event``, if it is the only one that is not of torch."""
+    """The call in ``caller`` that is not of torch, between its torch calls before and after ``event``; None unless exactly one."""
     program = story.program
     low, high = _neighbours(story, caller, event)
     own = {e.span for e in story.calls() if e.span is not None and e.span.source == 0}
@@ -125,7 +125,7 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
 
 
 def _objects(program: Program, owner: str) -> set[str]:
-    """The names of objects of class ``owner``, or of containers built around one: ``net`` in ``net = nn.Sequential(Block(), …)``."""
+    """Return the variables that hold an object of class ``owner``, or a container around one: ``net = nn.Sequential(Block(), …)``."""
     found = set()
     for node in program.nodes:
         for target, value in _pairs(node) if isinstance(node, ast.Assign) else ():
@@ -135,7 +135,7 @@ def _objects(program: Program, owner: str) -> set[str]:
 
 
 def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """Pairs of target and value: ``g, d = Generator(), Discriminator()`` gives two."""
+    """Return the (target, value) pairs of an assignment: ``g, d = Generator(), Discriminator()`` gives two."""
     pairs: list[tuple[ast.expr, ast.expr]] = []
     for target in node.targets:
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
@@ -146,7 +146,7 @@ def _pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
 
 
 def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: Event) -> ast.Call:
-    """Of several calls of one function, the one that led to ``event``.
+    """Return, of several calls of one function in the source, the one that was running at ``event``.
 
     Each iteration of a loop executes all of them once, in order; if that gives a call outside the lines that the caller was
     executing just before and after, the calls between those lines are counted instead.
@@ -163,14 +163,14 @@ def _which(story: Story, sites: list[ast.Call], caller: tuple[str, ...], event: 
 
 
 def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
-    """The step of the last event before ``event`` in ``caller`` itself, -1 when there is none."""
+    """Return the step of the last event before ``event`` that ``caller`` itself made, not a function it calls; -1 if there is none."""
     steps = story.steps_in.get(caller, [])
     at = bisect_left(steps, event.step)
     return steps[at - 1] if at else -1
 
 
 def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
-    """The lines that ``caller`` itself was executing just before and just after ``event``."""
+    """Return the lines at which ``caller`` itself made an event just before and just after ``event``."""
     at, steps = _before(story, caller, event), story.steps_in.get(caller, [])
     before = story.span(at) if at >= 0 else None
     later = (story.events[step] for step in islice(steps, bisect_right(steps, event.step), None))

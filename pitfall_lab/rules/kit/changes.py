@@ -96,7 +96,7 @@ def _line(trace: Trace, step: int) -> int | None:
 
 
 def _made(trace: Trace) -> set[tuple[int, str]]:
-    """``(line, name)`` of every tensor with a grad_fn that was named on that line."""
+    """Return the (line, name) of each assignment that gave a name to a tensor with a grad_fn."""
     names: dict[str, set[str]] = {}
     differentiable: set[str] = set()
     for event in trace.events:

@@ -20,7 +20,7 @@ Key = tuple[str, Span | None, tuple[str, ...]]
 
 
 def checkpoints(story: Story) -> list[ast.Call]:
-    """The program's calls of ``checkpoint``."""
+    """Return the calls of ``torch.utils.checkpoint.checkpoint`` in the program's source."""
     return [node for node in story.program.nodes if isinstance(node, ast.Call) and called(node) in ("checkpoint", "checkpoint_sequential")]
 
 
@@ -51,7 +51,7 @@ def _before(runs: list[Event], step: int) -> list[Event]:
 
 @lru_cache(maxsize=1)
 def _runs(story: Story) -> dict[Key, list[Event]]:
-    """The calls that the program made outside of any backward, by operation and place."""
+    """Return the calls that the program made while no backward was running, by the key of operation and place."""
     found = defaultdict[Key, list[Event]](list)
     for event in story.calls():
         if event.parent is None:
@@ -60,13 +60,13 @@ def _runs(story: Story) -> dict[Key, list[Event]]:
 
 
 def numbers_of(story: Story, event: Event) -> dict[int, Any]:
-    """The known values of a call's first result; none if no gradient goes through it (a counter, a mask)."""
+    """Return the known values of a call's first result, by position; empty if it does not require grad (a counter, a mask)."""
     tensor = (story.tensor(event.results[0], event.step) or {}) if event.results else {}
     return dict(flat(cells(story, tensor.get("storage"), event.step))) if tensor.get("requires_grad") else {}
 
 
 def _inside(story: Story, backward: int) -> Iterator[Event]:
-    """The calls made inside a backward: by a recomputed forward pass, a hook or a custom backward."""
+    """Yield the calls made while a backward ran: by a recomputed forward pass, a hook or a custom backward."""
     for event in story.events[backward + 1 :]:
         if event.parent is None:
             return

@@ -32,7 +32,7 @@ class Custom:
 
     @property
     def ctx(self) -> str:
-        """The name of the ``ctx`` parameter of that method."""
+        """Return the name of the first parameter of the method that saves values for backward, usually ``ctx``."""
         return self.keeper.args.args[0].arg
 
     @property
@@ -55,7 +55,7 @@ class Custom:
         return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}
 
     def read(self, attribute: str) -> list[ast.Attribute]:
-        """The places at which backward reads an attribute of ctx."""
+        """Return the expressions in backward that read this attribute of ctx."""
         ctx = self.backward.args.args[0].arg
         attributes = [node for node in ast.walk(self.backward) if isinstance(node, ast.Attribute) and node.attr == attribute]
         return [node for node in attributes if isinstance(node.value, ast.Name) and node.value.id == ctx]
@@ -74,7 +74,7 @@ def _assigned(function: ast.FunctionDef) -> Iterator[tuple[ast.Assign, ast.expr,
 
 
 def _attribute(node: ast.expr, name: str) -> str:
-    """``x`` of ``ctx.x``; empty for everything else."""
+    """Return ``x`` for ``ctx.x``; an empty string for every other expression."""
     return node.attr if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name else ""
 
 
@@ -88,7 +88,7 @@ def customs(program: Program) -> Iterator[Custom]:
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:
-    """Whether a method of the class made the call."""
+    """Whether ``event`` was called while this method of the class was running."""
     return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
 
 

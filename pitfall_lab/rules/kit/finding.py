@@ -89,7 +89,7 @@ class Fix:
     reference: tuple[Edit, ...] = ()
 
     def as_verified(self) -> Fix:
-        """Return the same fix, marked as applied, re-run and compared."""
+        """Return a copy of the fix marked as verified: it was applied, and the changed program was run and compared."""
         return replace(self, verified=True)
 
 
@@ -135,7 +135,7 @@ class Finding:
         return next((related for related in self.related if related.role == role), None)
 
     def with_fixes(self, fixes: tuple[Fix, ...]) -> Finding:
-        """Return the finding with other fixes."""
+        """Return a copy of the finding with these fixes."""
         return replace(self, fixes=fixes)
 
     def to_dict(self, language: Language = "en") -> dict[str, Any]:

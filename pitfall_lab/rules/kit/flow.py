@@ -68,7 +68,7 @@ class Flow:
 
     @cached_property
     def _made(self) -> dict[str, list[Event]]:
-        """The calls that returned each tensor, or wrote each storage."""
+        """Return the calls that returned each tensor or wrote each storage, by label."""
         found: dict[str, list[Event]] = defaultdict(list)
         for event in self.story.calls():
             for label in dict.fromkeys((*event.results, *event.writes)):
@@ -77,7 +77,7 @@ class Flow:
 
     @cached_property
     def _off(self) -> set[int]:
-        """The steps of calls made under no_grad or inference_mode."""
+        """Return the steps of the calls made under no_grad or inference_mode."""
         found, modes = set(), {"grad": True, "inference": False}
         for event in self.story.events:
             for effect in event.effects:
@@ -170,7 +170,7 @@ class Flow:
                         yield Unreached(update, backward, cut, tuple(label for label in update.holds if label in leaves & passed_over))
 
     def _passed_over(self, held: tuple[str, ...]) -> set[str]:
-        """The parameters that were not written since the first backward."""
+        """Return those of ``held`` that are leaves with requires_grad and were not written after the first backward."""
         story = self.story
         first = next((b.step for b in story.backwards() if b.error is None), None)
         if first is None:
@@ -183,7 +183,7 @@ class Flow:
         }  # fmt: skip
 
     def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
-        """The terms of the one-element tensor ``start`` that do not require grad, each with the step of the addition."""
+        """Yield the terms of the sum ``start`` (one element) that do not require grad, each with the step at which it was added."""
         story, pending = self.story, [start]
         while pending:
             label = pending.pop()
@@ -204,7 +204,7 @@ class Flow:
                 pending += given
 
     def leaves(self, label: str | None, step: int) -> set[str]:
-        """The parameters that a tensor was computed from, as far as the trace shows; for a parameter, itself."""
+        """Return the labels of the parameters that a tensor was computed from, as far as the trace shows; for a parameter, itself alone."""
         record = self.story.tensor(label, step) or {}
         if record.get("is_leaf"):
             if (base := record.get("base")) is not None:  # a view made under no_grad
@@ -220,7 +220,7 @@ class Flow:
         yield from (events[at] for at in sorted(events, reverse=True))
 
     def _sources(self, event: Event, label: str | None) -> Iterator[tuple[str, Event, Event | None]]:
-        """The tensors that a call depends on: operands, and tensors converted to Python numbers that it uses (with that call)."""
+        """Yield the tensors that a call depends on: operands, and tensors converted to Python numbers (with the call that converts)."""
         if event.name == "grad":
             if event.operands and event.operands[0].label is not None:
                 yield event.operands[0].label, event, None
@@ -245,7 +245,7 @@ class Flow:
         return "integer" if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array" else None
 
     def _handed(self, event: Event) -> list[Event]:
-        """The calls that made the Python numbers used by ``event``: in its own expression, or through a name read there."""
+        """Return the calls (``item()``, …) that made the Python numbers used by ``event``, in its own expression or through a variable."""
         program, span = self.story.program, event.span
         node = program.at(span) if program.tree else None
         if node is None or span is None:
@@ -265,7 +265,7 @@ class Flow:
         return near[-50:]
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
-        """The names that ``node`` reads, and the names from which nearby assignments compute those."""
+        """Return the names that ``node`` reads, and the names that assignments close to it compute those from."""
         program = self.story.program
         names = reads(program, node)
         for _ in range(3):

@@ -68,19 +68,19 @@ def _harmful(story: Story, statement: ast.Assign) -> Iterator[Rebinding]:
 
 
 def _is_parameter(story: Story, label: str | None) -> bool:
-    """A frozen one too: an average of weights is kept in parameters that require no gradient."""
+    """Whether the tensor is an ``nn.Parameter``; one without requires_grad counts too, as averages of weights are kept in such."""
     return (story.tensor(label) or {}).get("kind") == "parameter"
 
 
 def _is_leaf(story: Story, label: str, step: int) -> bool:
-    """Whether it is a leaf with requires_grad when it is next used."""
+    """Whether the tensor is a leaf that requires grad at its next use after ``step``."""
     later = next((use.step for use in story.uses(label) if use.step > step and use.name != "requires_grad"), None)
     record = story.tensor(label, later) or {}
     return bool(record.get("is_leaf") and record.get("requires_grad"))
 
 
 def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
-    """Whether it is the variable of the enclosing loop and not read later in the loop, so that its new value is lost."""
+    """Whether ``statement`` assigns to the variable of the ``for`` loop around it and the loop does not read it afterwards."""
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
         return False
@@ -112,7 +112,7 @@ def _trouble(story: Story, event: Event, result: str) -> int | None:
 
 
 def _descends(story: Story, label: str | None, ancestor: str) -> bool:
-    """Whether ``label`` was computed from ``ancestor``."""
+    """Whether the tensor ``label`` was computed, directly or through others, from ``ancestor``."""
     reached = {ancestor}
     start = (story.tensor(ancestor) or {}).get("born") or 0
     for event in story.events[start:]:

@@ -28,7 +28,7 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Whether the storage is a parameter's: only then does the write survive a repeated forward pass."""
+    """Whether the storage belongs to a parameter, so that a write survives when the forward pass is run again."""
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 

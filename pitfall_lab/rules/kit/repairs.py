@@ -20,7 +20,7 @@ from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
 
 def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
-    """Candidate fixes for ``clash``, smallest first, each text once."""
+    """Return fixes that may repair ``clash``, smallest first; of fixes that give equal programs only the first."""
     sources = story.trace.sources
     if not sources:
         return ()

@@ -35,7 +35,7 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
-    """``row = weights[0]`` → a line before it: ``weights = weights.clone()``; the view then looks at the copy."""
+    """Fixes that copy before a view is made: ``weights = weights.clone()`` on a line before ``row = weights[0]``."""
     statement = program.statement(birth)
     if not isinstance(birth, ast.expr) or statement is None or hasattr(statement, "body"):
         return []
@@ -52,7 +52,7 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
-    """Copies where a tensor and an array begin to share memory, those near names of the writing line first."""
+    """Fixes that copy where a tensor and an array begin to share memory; first those whose statement has a name of the line that writes."""
     bridges = []
     for node in program.nodes:
         if isinstance(node, ast.Call) and (called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}):
@@ -71,7 +71,7 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
 
 
 def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
-    """``a[0] = 1`` on an array: ``a = a.copy()`` before it."""
+    """Fixes that copy an array before it is written: ``a = a.copy()`` before ``a[0] = 1``."""
     statement = program.statement_at(span)
     name = written_root(statement) if statement is not None else None
     if statement is None or name is None:
@@ -112,7 +112,7 @@ def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | N
 
 
 def appended(program: Program, node: ast.expr, text: str) -> Fix:
-    """Put ``.clone()`` or ``.copy()`` after an expression."""
+    """Return the fix that appends ``.clone()`` or ``.copy()`` (``text``) to the expression ``node``."""
     shown = " ".join(program.segment(node).split())
     shown = shown if len(shown) <= 40 else shown[:39] + "…"
     return Fix(

@@ -26,18 +26,18 @@ class Reuse:
 
     @property
     def root(self) -> str | None:
-        """The tensor on which the failing backward was called."""
+        """Return the label of the tensor on which the failing backward was called; None if it is unknown."""
         return root(self.backward)
 
     @property
     def born(self) -> int | None:
-        """The step that created the freed node."""
+        """Return the step of the call that created the freed node."""
         record = self.story.record("nodes", self.failure.node)
         return record.get("born") if record else None
 
     @property
     def statement(self) -> ast.stmt | None:
-        """The statement of the failing backward."""
+        """Return the statement that called the failing backward."""
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
@@ -73,7 +73,7 @@ class Reuse:
         return str(node) if node is not None else None
 
     def built_in(self, loop: Loop) -> bool:
-        """Whether the freed node was created inside ``loop``."""
+        """Whether the freed node was created by a statement inside ``loop``."""
         return loop in loops_around(self.story, self.story.line_event(self.born))
 
     def builders(self) -> list[ast.stmt]:
@@ -108,7 +108,7 @@ def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
 
 
 def root(backward: Event) -> str | None:
-    """The tensor on which a backward is called."""
+    """Return the label of the tensor on which this backward was called; None if it is unknown."""
     return backward.operands[0].label if backward.operands else None
 
 

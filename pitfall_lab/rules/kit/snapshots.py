@@ -94,7 +94,7 @@ class Aliases:
         return None if changed is None else Kept("compared", made, label, storage, changed, event.step)
 
     def _compared_arrays(self) -> Iterator[Kept]:
-        """The same for arrays: NumPy calls are not in the trace, so the source shows what is compared."""
+        """Yield arrays that were compared with, or subtracted from, arrays on the same memory, as the source shows it."""
         program = self.story.program
         arrays = [m for m in self.made if (self.story.tensor(m[1]) or {}).get("kind") == "array" and self.story.name(m[1])]
         for node in program.nodes if arrays else ():
@@ -152,7 +152,7 @@ class Aliases:
                     break
 
     def _read(self, label: str, name: str, step: int) -> bool:
-        """Whether the alias is read after ``step``: by a call, or by its name in later lines."""
+        """Whether the tensor ``label`` is read after ``step``, by a call or, in later lines, by its name."""
         if any(use.step > step and use.operands[0].label == label and not use.writes for use in self.story.uses(label)):
             return True
         line = span.end_line if (span := self.story.span(step)) else 0

@@ -34,11 +34,11 @@ class Program:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """All nodes that have a place in the text."""
+        """Return all syntax nodes that have a position in the text."""
         return [node for node in self.parents if hasattr(node, "lineno")]
 
     def place(self, node: ast.AST) -> Span:
-        """The node's place; ``ast`` counts UTF-8 bytes, a span counts code points."""
+        """Return the span of a node in code points (``ast`` counts UTF-8 bytes)."""
         found = self._places.get(node)
         if found is None:
             found = self._places[node] = self._place(node)
@@ -58,12 +58,12 @@ class Program:
         return column if text.isascii() else len(text[:column].encode("utf-16-le", "surrogatepass")) // 2
 
     def statement_on(self, line: int) -> ast.stmt | None:
-        """The first simple statement that begins on ``line``."""
+        """Return the first statement without a body that begins on ``line``."""
         found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and n.lineno == line]
         return min(found, key=lambda n: n.col_offset) if found else None
 
     def segment(self, node: ast.AST) -> str:
-        """The node's own text."""
+        """Return the source text of a node."""
         place = self.place(node)
         if place.line == place.end_line:
             return self.lines[place.line - 1][place.column : place.end_column]
@@ -80,7 +80,7 @@ class Program:
 
     @cached_property
     def _edges(self) -> list[tuple[tuple[int, int], tuple[int, int], ast.AST]]:
-        """Where each node begins and ends."""
+        """Return the begin and end positions of each node, with the node."""
         places = ((self.place(node), node) for node in self.nodes)
         return [((place.line, place.column), (place.end_line, place.end_column), node) for place, node in places]
 
@@ -97,27 +97,27 @@ class Program:
         return min(around, key=lambda item: item[:2])[2] if around else None
 
     def statement(self, node: ast.AST | None) -> ast.stmt | None:
-        """The statement that ``node`` is in (or is)."""
+        """Return the statement that contains ``node``; ``node`` itself if it is one."""
         while node is not None and not isinstance(node, ast.stmt):
             node = self.parents.get(node)
         return node
 
     def statement_at(self, span: Span | None) -> ast.stmt | None:
-        """The smallest statement around ``span``."""
+        """Return the smallest statement that contains ``span``; None if there is none."""
         return self.statement(self.at(span))
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The nodes around ``node``, innermost first."""
+        """Yield the nodes that contain ``node``, innermost first."""
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
 
     def function(self, node: ast.AST) -> Function | None:
-        """The function that ``node`` is in, ``None`` at the top level."""
+        """Return the function that contains ``node``; None at the top level."""
         return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The list of statements that contains ``statement``."""
+        """Return the list of statements (of a body or a branch) that contains ``statement``."""
         parent = self.parents.get(statement)
         for field in ("body", "orelse", "finalbody", "handlers"):
             block = getattr(parent, field, None)
@@ -126,12 +126,12 @@ class Program:
         return [statement]
 
     def indent(self, statement: ast.stmt) -> str:
-        """The white space before ``statement``."""
+        """Return the white space before ``statement`` on its line."""
         line = self.lines[self.place(statement).line - 1]
         return line[: len(line) - len(line.lstrip())]
 
     def replace(self, *changes: tuple[ast.AST, str]) -> tuple[Edit, ...]:
-        """Edits that put each text where its node is. Nodes must not overlap."""
+        """Return the edits that replace each node by a text; the nodes must not overlap."""
         return self.splice(*((self.place(node), text) for node, text in changes))
 
     def splice(self, *changes: tuple[Span, str]) -> tuple[Edit, ...]:
@@ -160,7 +160,7 @@ class Program:
         return line if line.endswith(("\n", "\r")) else line + "\n"
 
     def stands_alone(self, statement: ast.stmt) -> bool:
-        """Is ``statement`` the only one on its lines?"""
+        """Whether no other statement is on the lines of ``statement``."""
         place = self.place(statement)
         before = self.lines[place.line - 1][: place.column]
         after = self.lines[place.end_line - 1][place.end_column :].strip()
@@ -176,13 +176,13 @@ class Program:
         return self.splice((here, "; ".join(new) + "; "))
 
     def insert_after(self, statement: ast.stmt, *new: str) -> tuple[Edit, ...]:
-        """Put statements after ``statement``, on lines of their own."""
+        """Return the edits that insert statements after ``statement``, on lines of their own."""
         last = self.place(statement).end_line
         indent = self.indent(statement)
         return (Edit(last, last, self._line(last) + "".join(f"{indent}{line}\n" for line in new)),)
 
     def delete(self, statement: ast.stmt) -> tuple[Edit, ...]:
-        """Take ``statement`` out; a block that would be empty gets ``pass``."""
+        """Return the edits that delete ``statement``; a block that would become empty gets ``pass``."""
         place = self.place(statement)
         if len(self.block(statement)) == 1 or not self.stands_alone(statement):
             return self.splice((place, "pass"))
@@ -195,7 +195,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def apply(text: str, edits: tuple[Edit, ...]) -> str:
-    r"""Return ``text`` with ``edits`` made.
+    r"""Return ``text`` after the edits were applied.
 
     >>> apply("a\nb\nc\n", (Edit(3, 3, ""), Edit(1, 1, "A\n")))
     'A\nb\n'
@@ -216,7 +216,7 @@ def merge(*groups: tuple[Edit, ...]) -> tuple[Edit, ...] | None:
 
 
 def parses(text: str) -> bool:
-    """Whether the text is Python."""
+    """Whether the text is Python that can be parsed."""
     return _parse(text) is not None
 
 

@@ -76,7 +76,7 @@ class Story:
         return steps
 
     def event(self, step: int | None) -> Event | None:
-        """The event at ``step``, or ``None`` when there is none."""
+        """Return the event at ``step``; None if there is none."""
         return self.events[step] if step is not None and 0 <= step < len(self.events) else None
 
     def line_event(self, step: int | None) -> Event | None:
@@ -126,7 +126,7 @@ class Story:
         return value
 
     def tensor(self, label: str | None, step: int | None = None) -> Record | None:
-        """The tensor ``label`` after ``step``."""
+        """Return the record of the tensor ``label`` as it was after ``step``; None if it did not exist yet."""
         return self.record("tensors", label, step)
 
     def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
@@ -205,7 +205,7 @@ class Story:
 
     @cached_property
     def leaves(self) -> dict[str, Record]:
-        """The leaves that require a gradient, parameters among them."""
+        """Return the leaves that require grad, parameters included, by label."""
         return {label: record for label, record in self.tensors.items() if record.get("is_leaf") and record.get("requires_grad")}
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
@@ -260,7 +260,7 @@ class Story:
         return found
 
     def uses(self, label: str | None) -> list[Event]:
-        """The calls that a tensor was given to, in order."""
+        """Return the calls that had the tensor as an operand, in order."""
         return [self.events[step] for step in self._by_operand.get(label or "", ())]
 
     @cached_property
@@ -279,7 +279,7 @@ class Story:
         return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
 
     def said(self, step: int | None) -> str:
-        """The name of the call that the program makes at ``step``: ``step`` for each ``add_`` of ``opt.step()``; empty when it is none."""
+        """Return the name of the called function as the program writes it: ``step`` for each ``add_`` of ``opt.step()``; else empty."""
         span = self.span(step)
         if span not in self._said:
             node = self.program.at(span)
@@ -310,7 +310,7 @@ class Story:
         return [e for e in ran if (parent := self.event(e.parent)) is None or parent.name not in names]
 
     def nodes_run(self, backward: Event) -> list[Event]:
-        """The graph nodes that ran in a backward, in order."""
+        """Return the events of the nodes that ran in this backward, in order."""
         found = []
         for event in self.events[backward.step + 1 :]:
             outer = self.outer_call(event.step)
@@ -321,7 +321,7 @@ class Story:
         return found
 
     def behind(self, node: str | None) -> Iterator[str]:
-        """``node`` and all nodes reachable from it, nearest first."""
+        """Yield ``node`` and all nodes that a backward from it reaches, nearest first."""
         pending: deque[str | None] = deque([node])
         seen: set[str] = set()
         while pending:

@@ -89,7 +89,7 @@ BYPASSES = {"data", "detach", "numpy", "cpu"}
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether it is an in-place call: ``h.add_``, ``out=h``, ``inplace=True``."""
+    """Whether the call writes in place: ``h.add_(…)``, a call with ``out=h`` or with ``inplace=True``."""
     name = called(call)
     in_place = name.endswith("_") and not name.endswith("__")
     position = FLAG_POSITIONS.get(name)
@@ -98,7 +98,7 @@ def writes(call: ast.Call) -> bool:
 
 
 def called(call: ast.Call) -> str:
-    """The last part of the called name: ``relu_`` for ``torch.relu_(h)``."""
+    """Return the last part of the name of the called function: ``relu_`` for ``torch.relu_(h)``."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
 
 
@@ -130,7 +130,7 @@ def _is_module_path(node: ast.expr) -> bool:
 
 
 def keeps_shape(node: ast.expr) -> bool:
-    """Does ``node`` name a whole tensor: only in-place calls, ``.data`` and ``.detach()`` between it and its name?"""
+    """Whether ``node`` is a whole tensor: a name, followed by nothing but in-place calls, ``.data`` or ``.detach()``."""
     while not is_name(node):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name = node.func.attr
@@ -145,14 +145,14 @@ def keeps_shape(node: ast.expr) -> bool:
 
 
 def is_bypass(node: ast.expr) -> bool:
-    """Is it ``h.data``, ``h.detach()`` or the like of a plain name?"""
+    """Whether ``node`` is a name followed by ``.data``, ``.detach()`` or another way to the memory that autograd does not track."""
     if isinstance(node, ast.Call):
         node = node.func
     return isinstance(node, ast.Attribute) and node.attr in BYPASSES and is_name(node.value)
 
 
 def is_true(node: ast.AST) -> bool:
-    """Is it the word ``True``?"""
+    """Whether ``node`` is the literal ``True``."""
     return isinstance(node, ast.Constant) and node.value is True
 
 
@@ -202,7 +202,7 @@ def root(node: ast.AST) -> ast.expr:
 
 
 def is_name(node: ast.AST) -> bool:
-    """A plain name or a dotted one (``self.h``)."""
+    """Whether ``node`` is a plain name or a dotted one (``self.h``)."""
     while isinstance(node, ast.Attribute):
         if node.attr in VIEW_ATTRIBUTES:
             return False

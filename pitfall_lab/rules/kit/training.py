@@ -52,7 +52,7 @@ class Moment:
 
 @dataclass(slots=True)
 class _Leaf:
-    """The state of a leaf while the trace is read."""
+    """What is known of a leaf's ``.grad`` at one point while the trace is read from its beginning."""
 
     storage: str | None = None
     grad: str | None = None
@@ -170,7 +170,7 @@ class _Reader:
 
 
 def cells(story: Story, storage: str | None, step: int) -> Any:
-    """The values in ``storage`` after ``step``; ``None`` if unknown."""
+    """Return the values in ``storage`` after ``step``; None if they are unknown."""
     return (story.record("storages", storage, step) or {}).get("cells")
 
 
@@ -181,7 +181,7 @@ def is_nothing(story: Story, storage: str | None, step: int) -> bool:
 
 
 def stepper(story: Story, step: int) -> str | None:
-    """``opt`` where the event at ``step`` is a part of the program's ``opt.step()`` or ``scaler.step(opt)``; ``None`` for other updates."""
+    """Return the optimizer's name if ``step`` belongs to the program's ``opt.step()`` or ``scaler.step(opt)``; else None."""
     program = story.program
     node = program.at(story.span(step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":
@@ -191,7 +191,7 @@ def stepper(story: Story, step: int) -> str | None:
 
 
 def same_update(story: Story, one: Moment, other: Moment) -> bool:
-    """Whether two updates are of one line or one optimizer."""
+    """Whether two updates were made by one line or by one optimizer."""
     if story.span(one.step) == story.span(other.step):
         return True
     name = stepper(story, one.step)

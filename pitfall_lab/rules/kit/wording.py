@@ -89,7 +89,7 @@ def at_line(story: Story, span: Span | None) -> T:
 
 
 def line_of(story: Story, finding: Finding, role: Role) -> T:
-    """The line that plays a role in a finding, as words."""
+    """Return the line that has this role in a finding, in words: ``line 6``."""
     related = finding.line(role)
     return at_line(story, related.span if related else None)
 
@@ -127,7 +127,7 @@ def numbers(cells: Any, only: list[int] | None = None, limit: int = 4) -> str:
 
 
 def number(value: Any) -> str:
-    """One cell, four significant digits."""
+    """Return one value as text, with four significant digits."""
     return f"{value:.4g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
 
 

@@ -57,7 +57,7 @@ def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | Non
 
 
 def _chain(call: ast.Call) -> Iterator[ast.AST]:
-    """A call, and the calls of in-place methods that it is made on: ``h.mul_(2).add_(1)``, ``h.mul_(2)``."""
+    """Yield a call, then the in-place calls that its method is called on: ``h.mul_(2).add_(1)``, then ``h.mul_(2)``."""
     node: ast.AST | None = call
     while isinstance(node, ast.Call) and writes(node):
         yield node
@@ -129,7 +129,7 @@ def _out_of_place(edits: tuple[Edit, ...], name: str) -> Fix | None:
 
 
 def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
-    """Changes that make every in-place call in the chain of ``call`` an ordinary one (``add_`` → ``add``, no ``inplace``, no ``out``)."""
+    """Return the replacements that make in-place calls in ``call`` ordinary ones (``add_`` → ``add``, no ``inplace``, no ``out``)."""
     changes: list[tuple[Span, str]] = []
     node: ast.AST | None = call
     while node is not None:

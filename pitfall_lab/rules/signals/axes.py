@@ -71,7 +71,7 @@ def dimension(story: Story, event: Event) -> int | None:
 
 
 def _along(event: Event, place: int, count: int) -> int | None:
-    """The axis along which a call works, of its operand number ``place``; ``None`` when there is none."""
+    """Return the axis of operand number ``place`` along which the call works; None if there is none."""
     if event.name in ("matmul", "bmm", "mm", "__matmul__", "mv") and count > 1:
         return count - 1 if place == 0 else None
     if event.name == "einsum":
@@ -92,7 +92,7 @@ def _along(event: Event, place: int, count: int) -> int | None:
 
 
 def _contracted(event: Event, place: int) -> int | None:
-    """The axis of its operand at ``place`` that an ``einsum`` sums over, where it is one axis and the equation names every axis."""
+    """Return the only axis of the operand at ``place`` that an ``einsum`` sums over; None if there are others, or a ``...``."""
     given, arrow, result = event.operands[0].text.strip("'\"").replace(" ", "").partition("->")
     terms = given.split(",")
     if not arrow or "." in given or not 0 < place <= len(terms):
@@ -103,7 +103,7 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """The axis of the result, of an element-wise call or a view, that an operand's axis becomes."""
+    """Return the axis of the result that ``axis`` of an operand becomes in an element-wise call or a view; None if there is none."""
     source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
     before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
     if event.name in ELEMENTWISE or event.name in PRODUCTS:

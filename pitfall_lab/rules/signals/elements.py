@@ -23,7 +23,7 @@ class Elements:
         }
 
     def at(self, index: Index) -> float | None:
-        """The value at ``index`` of a result that this tensor was broadcast to."""
+        """Return the known value of the element that is broadcast to position ``index`` of a result; None if it is unknown."""
         own = index[len(index) - len(self.shape) :] if self.shape else ()
         steps = (0 if length == 1 else i * step for i, length, step in zip(own, self.shape, self._stride, strict=True))
         return self._cells.get(self._offset + sum(steps))

@@ -34,7 +34,7 @@ class Pass:
 
     @property
     def result(self) -> str:
-        """What the layer returned."""
+        """Return the label of the tensor that the layer returned."""
         return self.event.results[0]
 
 
@@ -46,7 +46,7 @@ class Modes:
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """All these calls, in order; a dropout with p=0 is not included."""
+        """Return all calls of layers with two modes, in order, without dropouts with p=0."""
         story = self.story
         found = []
         for event in story.calls(*DROPOUTS, "batch_norm"):
@@ -89,7 +89,7 @@ class Modes:
                 yield after[0], each
 
     def _weight(self, label: str | None, step: int) -> str | None:
-        """The parameter that ``label`` was last computed with."""
+        """Return the label of the nearest parameter from which ``label`` was computed; None if there is none."""
         story, seen = self.story, set[str | None]()
         pending: deque[str | None] = deque([label])
         while pending and len(seen) < UPWARD:
@@ -108,7 +108,7 @@ class Modes:
         return None
 
     def input(self, each: Pass) -> tuple[str, ...]:
-        """The tensors from which a call's result was computed and that no call with a parameter made: the input of the network."""
+        """Return the input of the network: the tensors from which the result was computed and that no call with a parameter returned."""
         story, pending, seen = self.story, [each.event.operands[0].label], set[str | None]()
         found: list[str] = []
         while pending and len(seen) < UPWARD:

@@ -50,7 +50,7 @@ def _is_module(node: ast.expr) -> bool:
 
 
 def _of_tensor(function: ast.Attribute, name: str) -> bool:
-    """Is it a method of tensors, and not a layer kept as an attribute?"""
+    """Whether ``function`` is a method of a tensor, and not a layer kept in an attribute of that name."""
     return function.attr in TENSOR_METHODS or function.attr.endswith("_") or (function.attr == name and name not in LAYERS)
 
 

@@ -89,19 +89,19 @@ def copied_from(story: Story, label: str) -> tuple[str, int] | None:
 
 
 def _since(story: Story, label: str) -> int:
-    """The step at which a parameter's storage first appears."""
+    """Return the step at which a tensor on the parameter's storage was first created; -1 if unknown."""
     storage = (story.tensor(label) or {}).get("storage")
     return min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=-1)
 
 
 def _is_alike(story: Story, old: str, new: str) -> bool:
-    """Whether both are parameters, or have the same name in the program."""
+    """Whether both tensors are parameters, or have the same name in the program."""
     kinds = {(story.tensor(label) or {}).get("kind") for label in (old, new)}
     return kinds == {"parameter"} or (story.name(old) is not None and story.name(old) == story.name(new))
 
 
 def _gone(story: Story, old: str, new: str, step: int) -> bool:
-    """Whether ``new`` replaced ``old``, and ``old`` was not used since."""
+    """Whether ``new`` is used where ``old`` was, and ``old`` is not used any more."""
     one, other = story.tensor(old) or {}, story.tensor(new) or {}
     if not one.get("requires_grad") or len(one.get("shape") or ()) != len(other.get("shape") or ()):
         return False
@@ -114,7 +114,7 @@ def _gone(story: Story, old: str, new: str, step: int) -> bool:
 
 
 def _is_copied_again(story: Story, old: str, new: str) -> bool:
-    """Did ``new`` begin as one of several copies of ``old`` that one line made? Then ``old`` is what each round begins with."""
+    """Whether one line made several copies of ``old``, one of them ``new``: then each round begins with ``old``."""
     copied = copied_from(story, new)
     if copied is None or copied[0] != old:
         return False
@@ -128,5 +128,5 @@ def _place(use: Event, label: str) -> int:
 
 
 def _is_machinery(use: Event) -> bool:
-    """Whether the call only reads or sets ``.grad`` or similar, as optimizers do for all their parameters."""
+    """Whether the call only reads or sets ``.grad`` and the like, which optimizers do for every parameter they hold."""
     return use.op.endswith(("__get__", "__set__")) or bool(use.writes)

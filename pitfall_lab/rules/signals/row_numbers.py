@@ -31,7 +31,7 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
 
 
 def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
-    """Does the program use the entries of ``index`` as numbers of the rows of ``full``, or of what is computed from its rows?
+    """Whether the program uses the entries of ``index`` as numbers of rows of ``full``, or of a tensor computed from its rows.
 
     They are if they stand as a column beside such a tensor, or are looked up in an embedding that is combined with it. ``full`` must have
     features in its columns: a table of pairs has examples in both axes.
@@ -43,7 +43,7 @@ def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
 
 
 def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) -> Iterator[str]:
-    """Tensors that calls for which ``follow`` holds connect with those in ``start``, in either direction."""
+    """Yield the tensors that are connected with those in ``start`` by calls for which ``follow`` is true, as operands or as results."""
     pending, seen = list(start), set(start)
     while pending and len(seen) < LIMIT:
         label = pending.pop(0)
@@ -59,7 +59,7 @@ def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) ->
 
 
 def _rows(story: Story, full: str, result: str) -> Iterator[str]:
-    """Tensors of two axes and more with the same rows: element-wise calls, layers and ``cat`` of columns keep them."""
+    """Yield the tensors with two or more axes and the rows of ``full``: element-wise calls, layers and ``cat`` of columns keep rows."""
     count = (story.shape(full) or (0,))[0]
 
     def keeps_rows(event: Event) -> bool:
@@ -78,7 +78,7 @@ def _rows(story: Story, full: str, result: str) -> Iterator[str]:
 
 
 def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
-    """Is one of them, as wide as ``full`` at least, given to a layer or returned by one?"""
+    """Whether one of the tensors ``rows``, not narrower than ``full``, is the input or the output of a layer."""
     for label in rows:
         if (story.shape(label) or (0,))[-1] < shape[-1]:
             continue
@@ -89,7 +89,7 @@ def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
 
 
 def _partners(story: Story, index: str) -> Iterator[str]:
-    """The tensors that a column made of the index, or an embedding of it, is combined with."""
+    """Yield the tensors that are combined with ``index`` as a column, or with an embedding of it, and the results."""
     count = (story.shape(index) or (0,))[0]
     pending, seen = [index], {index}
     while pending and len(seen) < LIMIT:

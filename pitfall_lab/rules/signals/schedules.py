@@ -23,7 +23,7 @@ def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
 
 
 def call_of(story: Story, span: Span | None) -> ast.Call | None:
-    """The call around a place: a method that is looked up is marked without its parentheses."""
+    """Return the call whose function the span marks (looking up a method is recorded without its parentheses); None if there is none."""
     node = story.program.at(span)
     parent = story.program.parents.get(node) if isinstance(node, ast.Attribute) else node
     return parent if isinstance(parent, ast.Call) else None

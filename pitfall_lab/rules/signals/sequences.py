@@ -108,7 +108,7 @@ def _fused(event: Event) -> Attention:
 
 
 def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
-    """The softmax along the last axis whose result, perhaps with a dropout or a mask, this is."""
+    """Return the softmax along the last axis that made this tensor, with at most a dropout or a mask after it; else None."""
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results or not event.operands or event.operands[0].label is None:
@@ -128,13 +128,13 @@ def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
 
 
 def directions(story: Story, event: Event) -> int:
-    """In how many directions a recurrent layer read its input."""
+    """Return 2 if a recurrent layer read its input in both directions, else 1."""
     out, state = (story.shape(label, event.step) or (0,) for label in event.results[:2])
     return out[-1] // state[-1] if state[-1] else 1
 
 
 def comes_from(story: Story, label: str | None, step: int, source: Event) -> bool:
-    """Was a tensor computed, in any way, from the result of ``source``?"""
+    """Whether a tensor was computed, directly or through others, from the result of ``source``."""
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < FURTHER:
         here, until = pending.pop(0)
@@ -163,7 +163,7 @@ def attentions(story: Story) -> Iterator[Attention]:
 
 
 def is_among(story: Story, attention: Attention, length: int) -> bool:
-    """Does it compare the positions of a row of ``length`` tokens with one another?"""
+    """Whether the attention compares the positions of a row of ``length`` tokens with one another."""
     if attention.weights is not None:
         return (story.shape(attention.weights, attention.product.step) or ())[-2:] == (length, length)
     shapes = [story.shape(o.label, attention.event.step) or () for o in attention.event.operands[:2]]
@@ -171,7 +171,7 @@ def is_among(story: Story, attention: Attention, length: int) -> bool:
 
 
 def sees_next(story: Story, attention: Attention) -> float | None:
-    """How much weight the first position gives to the second, where that is more than 0; 1 where only the masks are known, and let it."""
+    """Return the weight that the first position gives to the second, if above 0; 1 if only masks are known and none excludes it."""
     if attention.weights is None:
         return _mask_lets(story, attention)
     shape = story.shape(attention.weights, attention.product.step) or ()
@@ -189,7 +189,7 @@ def sees_next(story: Story, attention: Attention) -> float | None:
 
 
 def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
-    """Does no mask between the scores and the values leave out a place, as far as they are known?"""
+    """Whether every mask between scores and values is known and none excludes the position ``index``."""
     if not _only(story, attention.weights, attention.product.step, {"softmax", "_softmax"}, PLAIN | VIEWS):
         return False
     label, step = attention.event.operands[0].label, attention.event.step
@@ -215,7 +215,7 @@ def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
 
 
 def adds_answers(story: Story, attention: Attention) -> bool:
-    """Is a mask of zeros and ones added to the scores, where minus infinity was meant?"""
+    """Whether a mask of zeros and ones is added to the scores, where one of 0 and minus infinity was intended."""
     added = (event for event in makers(story, attention.event.operands[0].label, attention.event.step) if event.name in SUMS)
     return any(set(values(story, o.label, event.step)) == {0, 1} for event in added for o in event.operands if o.label is not None)
 
@@ -235,7 +235,7 @@ def _mask_lets(story: Story, attention: Attention) -> float | None:
 
 
 def is_unmasked(story: Story, attention: Attention) -> bool:
-    """Has an attention no mask at all, neither in front of its softmax nor behind it, and no order of time?"""
+    """Whether the attention has no mask before or after its softmax, and is not causal."""
     if attention.weights is None:
         return attention.mask is None and _mask_lets(story, attention) is not None
     plain = PLAIN | VIEWS
@@ -244,7 +244,7 @@ def is_unmasked(story: Story, attention: Attention) -> bool:
 
 
 def _only(story: Story, label: str | None, step: int, ends: set[str], between: set[str]) -> bool:
-    """Is a tensor made by one of the calls ``ends``, with none but those of ``between``, of one tensor each, after it?"""
+    """Whether one of the calls ``ends`` made the tensor, followed by nothing but calls ``between`` that have one tensor operand each."""
     for _ in range(8):
         made = list(makers(story, label, step))
         if len(made) != 1:
@@ -281,7 +281,7 @@ def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | 
 
 
 def _one_further(target: Record, tokens: Record) -> int | None:
-    """The axis, where both are pieces of one memory and the target begins one place later on it."""
+    """Return the axis if both tensors are parts of one storage and the target begins one position later along it; else None."""
     if target.get("storage") is None or target.get("storage") != tokens.get("storage") or target.get("stride") != tokens.get("stride"):
         return None
     there, here = target.get("shape") or [], tokens.get("shape") or []
@@ -353,7 +353,7 @@ def padded(story: Story, label: str | None, step: int, number: int, along: int |
 
 
 def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length: int) -> bool:
-    """Is what is known after a place of padding padding too, up to the end of some row; or what is before it, from the beginning?"""
+    """Whether the known values from a padded position to the end of a row, or from the beginning of a row to it, are padding too."""
     number = known[places[0]]
     for sign, end in ((1, length - 1), (-1, 0)):
         rows: dict[int, dict[int, float]] = {}

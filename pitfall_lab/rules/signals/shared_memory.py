@@ -13,14 +13,14 @@ OVERWRITING = {
 
 
 def same_piece(one: Record | None, other: Record | None) -> bool:
-    """Whether two tensors consist of exactly the same elements of one storage."""
+    """Whether two tensors contain exactly the same elements of one storage."""
     if one is None or other is None or one.get("storage") is None:
         return False
     return all(one.get(key) == other.get(key) for key in ("storage", "offset", "shape", "stride"))
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Whether two tensors have an element in common; assumed for large ones on one storage."""
+    """Whether two tensors have an element in common; for large ones on one storage True is returned without a test."""
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
     here, there = places(one), places(other)

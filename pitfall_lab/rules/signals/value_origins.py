@@ -45,7 +45,7 @@ def argument(event: Event, name: str, position: int | None = None) -> str | None
 
 
 def whole(text: str | None) -> int | None:
-    """The integer that an argument's text denotes; ``None`` when it is not one.
+    """Return the integer that the text of an argument denotes; None if it denotes none.
 
     >>> whole("-1"), whole("None"), whole(None)
     (-1, None, None)
