@@ -19,7 +19,7 @@ class Unconvertible(Exception):
 
 
 def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[str], Any], device: Callable[[str], Any]) -> Any:
-    """Rebuild ``value`` with every tensor, dtype and device replaced.
+    """Return ``value`` with every tensor, dtype and device replaced by what the three functions return for it.
 
     Raises:
         Unconvertible: for objects without a counterpart in the shadow (generators, modules).

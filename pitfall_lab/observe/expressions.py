@@ -113,5 +113,5 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _way(name: str, way: str) -> str:
-    """``net[0].weight`` for the parameter that ``net`` names ``0.weight``."""
+    """Return the expression for a submodule or parameter in the program: ``net[0].weight`` for ``0.weight`` of ``net``."""
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"{name}.{way}")

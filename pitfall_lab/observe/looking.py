@@ -1,4 +1,4 @@
-"""Reads tensors without the program's modes and tensor classes being called."""
+"""Reads tensors without running the program's modes or the methods of its tensor classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observes that the program uses methods of torch's objects that pass through no function mode, such as ``scheduler.step``.
+"""Observes calls of methods of torch's objects that no function mode observes, such as ``scheduler.step``.
 
 While a program is recorded, a descriptor replaces each of these methods in its class. It returns the method itself, bound as
 usual. So there is no frame of this package in the call that follows: warnings keep their line, tracebacks their frames, and what the
@@ -22,7 +22,7 @@ Tell = Callable[[Kind, Any, FrameType], None]
 
 
 class _Lookup:
-    """A method of torch's in its class; notes each object from which it is read."""
+    """A descriptor that replaces a method in a class of torch and reports each object on which the method is looked up."""
 
     __slots__ = ("_tell", "kind", "method")
 
@@ -44,7 +44,7 @@ class LookupWatch:
         self._replaced: list[tuple[type, str, _Lookup]] = []
 
     def start(self) -> None:
-        """Put the descriptors in their places."""
+        """Put the descriptors in the place of torch's methods."""
         for kind, cls, name in _methods():
             lookup = _Lookup(kind, vars(cls)[name], self._here)
             setattr(cls, name, lookup)

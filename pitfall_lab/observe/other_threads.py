@@ -36,7 +36,7 @@ class OtherThreads:
             threading.setprofile(self._hook)
 
     def stop(self) -> None:
-        """Stop observing."""
+        """Stop observing new threads."""
         self._is_over = True
         if threading.getprofile() is self._hook:
             threading.setprofile(None)

@@ -34,7 +34,7 @@ VITAL = T("nothing that a program does can be observed", "无法观察程序所�
 
 
 def found(path: str) -> Any:
-    """The object with this path in the installed releases, or None. Imports nothing."""
+    """Return the object with this path in the installed releases, or None; nothing is imported."""
     first, *rest = path.split(".")
     at: Any = sys.modules.get(first)
     for depth, part in enumerate(rest, 1):

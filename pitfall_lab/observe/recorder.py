@@ -296,7 +296,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def within(self, frame: FrameType | None) -> None:
-        """The program runs inside ``frame`` (None: it has ended), whose scope is computed once and not at every call."""
+        """Set the frame in which the program runs (None: it has ended), whose scope is then computed once instead of at every call."""
         self._around, self._outer = frame, () if frame is None else self._sources.scope(frame)
         if self._rounds is not None:
             self._rounds.around = frame
@@ -374,13 +374,13 @@ class Recorder(TorchFunctionMode):
             pop_mode()
 
     def stepped(self) -> None:
-        """An optimizer has made a step."""
+        """Called after an optimizer's step: put the mode back if it was off during the step."""
         if self._is_off:
             self._is_off = False
             push_mode(self)
 
     def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
-        """Whether a call belongs to a round that is not recorded."""
+        """Whether a call belongs to a round of a loop that is not recorded."""
         rounds = self._rounds
         if self._stopped or rounds is None or (self._is_paused and not self._is_between):
             return False
@@ -418,7 +418,7 @@ class Recorder(TorchFunctionMode):
             return rounds.repeats(func, args, kwargs, caller)
 
     def _return(self) -> None:
-        """The recording goes on after rounds that were not recorded."""
+        """Resume recording after rounds that were not recorded."""
         self._is_between = self._is_paused = False
         self._look_aside()
         self._listener.returns()
@@ -578,7 +578,7 @@ class Recorder(TorchFunctionMode):
         return site
 
     def _place(self, site: Site, frame: FrameType) -> Place | None:
-        """Where a call comes from; None if no frame of the learner's code is around it."""
+        """Return where a call comes from: the calling frame and the learner's innermost frame; None if there is none of the learner's."""
         caller = site
         while not site.is_user:
             if frame.f_back is None:

@@ -52,7 +52,7 @@ class Region:
         return id(self.frame), self.frame.f_lasti
 
     def arguments(self) -> list[Any]:
-        """The arguments that the learner's code passed to the region."""
+        """Return the arguments that the learner's code passed to the region."""
         scope = self.entry.f_locals
         return [scope.get(name) for name in ("args", "kwargs", "primals", "tangents", "example_inputs")]
 

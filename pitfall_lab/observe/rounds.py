@@ -64,7 +64,7 @@ Calls = tuple[int, int]
 
 @dataclass(slots=True)
 class Sampling:
-    """What is left out: nothing between the calls ``whole``.
+    """Which calls a recording leaves out; none of those between the calls ``whole``.
 
     At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite in a
     round that was left out; None if there was none. ``last`` are those of the last rounds, None if nothing was left out.
@@ -99,7 +99,7 @@ class Rounds:
         self._kinds: dict[CodeType, int] = {}
 
     def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """A call that may be recorded: note it; return whether it begins a round that need not be."""
+        """Note a call that may be recorded; return whether it begins a round that need not be recorded."""
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
         self._path = path
@@ -119,7 +119,7 @@ class Rounds:
         return False
 
     def repeats(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """A call in a round that is not recorded: whether it is one of those that were; else the recording goes on with it."""
+        """Whether a call in a round that is not recorded repeats a recorded one; if it does not, recording resumes."""
         loop, around = self.left, self.around
         assert loop is not None
         place, frame = hash(func), caller
@@ -141,7 +141,7 @@ class Rounds:
         return True
 
     def notes(self, kind: str, frame: FrameType) -> bool:
-        """The program uses a method that is no call of torch (see :mod:`~pitfall_lab.observe.lookups`): whether that is new here."""
+        """Note the use of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`); return whether it made recording resume."""
         place, _ = self._path_of(kind, frame)
         if self.left is None:
             self._known.add(place)
@@ -164,7 +164,7 @@ class Rounds:
         return max(0, now - some), now + some
 
     def finish(self) -> None:
-        """The program has ended."""
+        """Called when the program has ended."""
         self._sampling.last = self._around_now()
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
@@ -178,7 +178,7 @@ class Rounds:
             self.left.sample = 0  # the next round is recorded
 
     def returns(self) -> None:
-        """The recording goes on for another reason."""
+        """Resume recording if it was off, for a reason other than a new call."""
         if self.left is not None:
             self._return()
 
@@ -241,7 +241,7 @@ class Rounds:
         return None
 
     def _ends_round(self, loop: Loop) -> bool:
-        """A round of ``loop`` has been recorded and another begins: whether the loop is left."""
+        """Whether the rounds of ``loop`` from now on need not be recorded; called when a round was recorded and the next begins."""
         now, steps = len(self._calls), self.steps
         if loop.began is None:
             loop.began, loop.steps = now, steps
@@ -267,12 +267,12 @@ _OWN, _MODULE, _LIBRARY, _OTHER = range(4)
 
 
 def _line(code: CodeType, at: int) -> int:
-    """The line of the instruction at the offset ``at``."""
+    """Return the source line of the instruction at the offset ``at``."""
     return next((line for begin, end, line in code.co_lines() if begin <= at < end and line is not None), code.co_firstlineno)
 
 
 def _whole(place: int, args: Any, kwargs: Any) -> int:
-    """A number for a call: its place, the grad mode, and the shapes and types of its tensors and its switches."""
+    """Return a hash of a call: its place, the grad mode, the shapes and dtypes of its tensors, and its flags."""
     whole = place + _is_grad_enabled()
     try:
         for value in args:
@@ -300,7 +300,7 @@ def _several(whole: int, values: Iterable[Any]) -> int:
 
 
 def living_nodes(starts: Iterable[Any]) -> int:
-    """How many nodes the graphs behind ``starts`` have."""
+    """Return the number of nodes in the graphs of the nodes ``starts``."""
     seen: set[int] = set()
     stack = [node for node in starts if node is not None]
     while stack:

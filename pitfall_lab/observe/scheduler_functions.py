@@ -7,7 +7,7 @@ from typing import Any
 
 
 def shared_variables(scheduler: Any) -> tuple[str, ...]:
-    """The variables that several functions of a ``LambdaLR`` read, where they were made from one text and nothing tells them apart.
+    """Return the variables that several functions of a ``LambdaLR`` read, if these have the same code and so return the same numbers.
 
     They are different objects with the same code, the same defaults and the same variables around them, so they return the same numbers.
     """

@@ -23,7 +23,7 @@ OTHERWISE = {"trainable": "requires_grad", "learning_rate": "lr"}
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An attribute of ``owner`` that has no effect: ``value`` was set, and torch uses ``actual`` under the name ``meant``."""
+    """An attribute that the program set on ``owner`` without effect: it set ``value``, and torch uses ``actual``, named ``meant``."""
 
     kind: Literal["tensor", "module", "optimizer"]
     owner: Any

@@ -203,7 +203,7 @@ class Adoption:
         return mirrored
 
     def _tell_apart(self, node: Any) -> None:
-        """Raise :class:`Enough` if the key of this node belongs to a node of another thread.
+        """Raise :class:`Enough` if a node of another thread has the same key as this node.
 
         Torch numbers the nodes of each thread from 0, so two nodes can have the same key, and it would be unknown which one a backward
         ran. It shows when a living tensor whose shadow has the known node has a different node in torch.

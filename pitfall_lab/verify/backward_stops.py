@@ -71,7 +71,7 @@ class Listening:
             self._lost = True
 
     def _skip_leaves(self) -> None:
-        """Continue past the suspensions after leaves: what a leaf's hooks do there is observed when they do it."""
+        """Resume the shadow's backward where it has stopped after a leaf: what a leaf's hooks do is observed when they do it."""
         while (stop := self.waiting.stop) is not None and stop.after and stop.node.leaf is not None:
             self.waiting.resume()
 

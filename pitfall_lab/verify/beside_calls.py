@@ -1,4 +1,4 @@
-"""Records what the program does with objects of torch's beside calls: schedulers, loaded states, passes over data, stray attributes."""
+"""Records what the program does with torch's objects other than calling operations: schedulers, state_dicts, data loaders."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BesideCalls:
         self._passes: list[DataPass] = []
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
-        """The program is about to call a method of ``owner``; ``frame`` reads it."""
+        """Called when the program is about to call a method of ``owner`` in ``frame``."""
         user = self._sources.user_frame(frame)
         if user is None:
             return
@@ -148,7 +148,7 @@ class BesideCalls:
             plain.name(self._label)
 
     def finished(self, tensors: Iterable[Any], step: int) -> Beside:
-        """All of it, at the end of the program; ``tensors`` are those that are still alive."""
+        """Return all that was collected, at the end of the program; ``tensors`` are those still alive."""
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()
         schedulers = tuple(each.finished() for each in self._schedules)

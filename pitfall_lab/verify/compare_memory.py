@@ -103,7 +103,7 @@ class Memory:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no uncounted write is waiting for the next event."""
+        """Whether no write without a new version waits to be described in the next event."""
         return not self._silently
 
     def _operand_scale(self) -> float:

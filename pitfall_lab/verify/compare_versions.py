@@ -57,7 +57,7 @@ class Versions:
 
 
 def _is_equal(record: TensorRecord, real: Any) -> bool:
-    """Whether a tensor's version is the one that the shadow has."""
+    """Whether a tensor has the version that the shadow predicts."""
     if record.window is not None:  # the shadow has not been created yet: nothing has changed since
         return tensor_facts.is_at_version(real, record.window.version)
     counter = None if record.shadow is None else record.shadow.counter

@@ -69,7 +69,7 @@ class Comparison:
         return list(touched.values())
 
     def _changed(self, call: Call, applied: Applied) -> Iterator[Any]:
-        """The arguments that this call may have changed. The others were compared just before it and need no second comparison."""
+        """Yield the arguments that this call may have changed; the others were compared just before it."""
         for real in argument_values.tensors((call.args, call.kwargs)):
             record = self._records.find(real)
             shadow = record.shadow if record is not None else None

@@ -24,7 +24,7 @@ class Description:
         self._bumps = world.bumps
 
     def tensor(self, record: TensorRecord, seen: Facts, by: By) -> list[Effect]:
-        """Describe a tensor, its version counter, and that it is the output of its node."""
+        """Return the effects that describe a tensor, its version counter, and of which node it is the output."""
         value = self._tensor_value(record, seen)
         effects = self._writer.changes(f"tensors.{record.label}", value, by)
         node = f"nodes.{value['grad_fn']}"
@@ -78,7 +78,7 @@ class Description:
         return effects + writer.changes(f"tensors.{leaf.label}", {"grad": record.label}, "agreed")
 
     def array(self, record: TensorRecord, array: np.ndarray) -> list[Effect]:
-        """Describe a NumPy array with the fields of a tensor; it has no version and no grad_fn."""
+        """Return the effects that describe a NumPy array with the fields of a tensor; it has no version and no grad_fn."""
         seen, storage = array_facts(array), record.storage
         offset = (seen["pointer"] - storage.pointer) // seen["itemsize"] if storage is not None else None
         value = {
@@ -89,13 +89,13 @@ class Description:
         return self._writer.changes(f"tensors.{record.label}", value, "observed")
 
     def storage(self, record: StorageRecord, by: By) -> list[Effect]:
-        """Describe a storage and its contents."""
+        """Return the effects that describe a storage and its contents."""
         numbers = cells(record.shadow.data)
         value = {"size": record.shadow.size, "dtype": record.dtype, "nbytes": record.nbytes, "cells": numbers, "alive": True}
         return self._writer.changes(f"storages.{record.label}", value, by)
 
     def node(self, node: Node, by: By) -> list[Effect]:
-        """Describe a new node of the graph and its saved tensors."""
+        """Return the effects that describe a new node of the graph and its saved tensors."""
         value = {
             "name": node.name,
             "next": [self._records.node_label(edge) for edge in node.children],
@@ -119,12 +119,12 @@ class Description:
         }
 
     def names(self, record: TensorRecord) -> list[Effect]:
-        """Describe the present names of a tensor that is in the trace."""
+        """Return the effects that describe the present names of a tensor that is in the trace."""
         path = f"tensors.{record.label}"
         return self._writer.changes(path, _names(record), "observed") if self._writer.known(path) else []
 
     def deaths(self) -> list[Effect]:
-        """Mark the tensors and storages that died since the last call as no longer alive."""
+        """Return the effects that mark tensors and storages that died since the last call as no longer alive."""
         self._writer.forget_gone()
         tensors, storages = self._writer.rows.dead(self._records.bury())
         effects = []

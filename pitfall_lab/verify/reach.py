@@ -25,7 +25,7 @@ class Extent:
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Note that observation ends here; without a ``span``, at the last place that was recorded."""
+        """Record that observation ends here; without a ``span``, at the last place that was recorded."""
         en, zh = f"Observation stopped here, because {reason.en}.", f"从这里起停止观察，原因：{reason.zh}。"
         if cause == "never":
             en, zh = f"The program ran unobserved, because {reason.en}.", f"程序在没有观察的情况下运行，原因：{reason.zh}。"
@@ -37,7 +37,7 @@ class Extent:
             writer.notes.append(Note("stopped", en, zh, max(len(writer.events) - 1, 0), span, cause))
 
     def pause(self, reason: T, span: Span | None) -> None:
-        """Observation pauses here, for the first time or again."""
+        """Record that observation pauses here, for the first time or again."""
         if self._is_stopped():
             self._known |= self._writer.lines()
         else:
@@ -56,13 +56,13 @@ class Extent:
         return True
 
     def missed(self, span: Span | None) -> None:
-        """The program called torch after observation had stopped, or while it paused."""
+        """Count a call of torch that the program made after observation had stopped, or while it paused."""
         self._missed += 1
         if span is not None and span.source == 0 and (0, span.line) not in self._known:
             self._later[span.line] = None
 
     def reach(self) -> Reach:
-        """The final numbers for the trace."""
+        """Return the numbers for the trace: how many lines were recorded, how many calls missed, and the lines of these."""
         return Reach(len(self._writer.lines()), self._missed, tuple(sorted(self._later)))
 
 

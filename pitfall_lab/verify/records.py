@@ -52,7 +52,7 @@ class StorageRecord:
 
     @property
     def label(self) -> str:
-        """``"S2"``."""
+        """Return the storage's label, such as ``"S2"``."""
         return f"S{self.mark}"
 
     @property
@@ -97,12 +97,12 @@ class TensorRecord(Watching):
 
     @property
     def label(self) -> str:
-        """``"t3"``."""
+        """Return the tensor's label, such as ``"t3"``."""
         return f"t{self.mark}"
 
     @property
     def shadow(self) -> ShadowTensor | None:
-        """The shadow tensor, created now if it does not exist yet; None for arrays and opaque tensors."""
+        """Return the shadow tensor, created now if it does not exist yet; None for arrays and opaque tensors."""
         if self.window is None:
             return self.made
         births = self.records.rows.births(self.born)
@@ -116,12 +116,12 @@ class TensorRecord(Watching):
 
     @property
     def graph_node(self) -> Node | None:
-        """The node of its grad_fn, without creating the shadow."""
+        """Return the node of the tensor's grad_fn, without creating the shadow."""
         return self.node if self.window is not None else self.made.node if self.made is not None else None
 
     @property
     def storage(self) -> StorageRecord | None:
-        """The record of the memory it uses; None for an opaque tensor."""
+        """Return the record of the memory that the tensor uses; None for an opaque tensor."""
         place = self.place
         return self.records.settle(self) if type(place) is int else place  # type: ignore[return-value]
 
@@ -147,7 +147,7 @@ class Nodes:
         """The highest sequence number of a node that was made on the fast path and is not entered yet."""
 
     def get(self, key: Any) -> Node | None:
-        """The living node with this key, or None."""
+        """Return the living node with this key, or None."""
         found = self._refs.get(key)
         node = None if found is None else found()
         if node is None and type(key[0]) is int and key[0] <= self.latest:
@@ -385,11 +385,11 @@ class Records:
         return self.storages.get(mark)
 
     def lies_at(self, impl: int, storage: StorageRecord) -> bool:
-        """Whether a StorageImpl is one of those known for this memory."""
+        """Whether the StorageImpl belongs to this recorded storage."""
         return (self.by_impl.get(impl) or self._settled(impl)) is storage
 
     def knows(self, impl: int) -> bool:
-        """Whether a StorageImpl is known."""
+        """Whether the StorageImpl belongs to a recorded storage."""
         return impl in self.fresh or impl in self.by_impl
 
     def add_new_storage(self, record: StorageRecord, impl: int) -> None:

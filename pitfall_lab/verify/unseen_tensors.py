@@ -129,7 +129,7 @@ class Unseen:
             self._writer.notes.append(Note("unseen", en, zh, len(self._writer.events), span))
 
     def look_again(self) -> list[Effect]:
-        """Another thread has used torch: copy what it may have changed from torch to the shadow."""
+        """Copy to the shadow what another thread, which has used torch, may have changed; return the effects."""
         self.note_threads()
         effects: list[Effect] = []
         for record in list(self._records.by_mark.values()):

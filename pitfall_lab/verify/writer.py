@@ -83,7 +83,7 @@ class Writer:
         return None
 
     def reserve(self) -> int:
-        """Take the next step number."""
+        """Return the next step number, which a later :meth:`put` fills."""
         self.events.append(None)
         return len(self.events) - 1
 
@@ -263,7 +263,7 @@ def _written_out(event: Event | int | Ran | None, step: int, rows: Rows) -> Even
 
 
 class TooLong(Enough):
-    """The trace has reached its size limit."""
+    """Raised when the trace has reached its size limit."""
 
     only_pauses = True
 

@@ -79,7 +79,7 @@ class _Search:
         self._budget, self._kinds, self._seen = budget, Kinds(), dict[int, bool]()
 
     def is_deep(self, value: Any) -> bool:
-        """Whether there may be much inside an object."""
+        """Whether the object may contain many others: a list, a dict, or an object of the notebook's own classes."""
         return self._kinds.of(value) in ("group", "object")
 
     def name(self, name: str, value: Any) -> None:

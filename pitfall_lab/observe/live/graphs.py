@@ -33,7 +33,7 @@ class Kept(NamedTuple):
     version: int
 
     def taken(self) -> bool:
-        """Whether it passes torch's version check, so that backward would not raise."""
+        """Whether the saved tensor passes torch's version check, so that backward would not raise."""
         return not self.refusal()
 
     def refusal(self) -> str:
@@ -45,11 +45,11 @@ class Kept(NamedTuple):
         return ""
 
     def unpack(self) -> None:
-        """Unpack it as backward would; raises the error that backward would raise."""
+        """Unpack the saved tensor as backward would; raises the error that backward would raise."""
         _unpack(self.node, self.slot, self.raw if self.index is not None else None)
 
     def saved_at(self) -> int | None:
-        """The version at which it was saved; ``None`` if it cannot be found."""
+        """Return the version at which the tensor was saved; None if it cannot be found."""
         return tensor_facts.saved_version(self.tensor, self.unpack)
 
 

@@ -19,7 +19,7 @@ NUMBERS = 1 << 20
 
 
 def held_by(optimizer: Any) -> list[Any]:
-    """The tensors in an optimizer's parameter groups."""
+    """Return the tensors in an optimizer's parameter groups."""
     groups = inside(optimizer, "optimizer").get("param_groups")
     if type(groups) is not list:
         return []
@@ -27,7 +27,7 @@ def held_by(optimizer: Any) -> list[Any]:
 
 
 def resolve(namespace: Any, path: Path) -> Thing | None:
-    """The object that the path of a row leads to; None if it no longer exists."""
+    """Return the object that the path of a row leads to; None if it no longer exists."""
     kinds = Kinds()
     value = namespace.get(path[0]) if is_shown(path[0]) else None
     kind = kinds.of(value)
@@ -38,7 +38,7 @@ def resolve(namespace: Any, path: Path) -> Thing | None:
 
 
 def members(thing: Thing, kinds: Kinds) -> list[Thing]:
-    """The objects directly inside a module, an optimizer, a list, a dict or an object."""
+    """Return the objects directly inside a module, an optimizer, a list, a dict or an object."""
     if thing.kind == "module":
         parameters, buffers, children = tables(thing.value)
         named = [*parameters.items(), *buffers.items(), *children.items()]

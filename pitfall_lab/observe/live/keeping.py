@@ -21,7 +21,7 @@ _SECONDS = 0.3
 
 
 def keeping(namespace: Mapping[str, Any], path: Path) -> T:
-    """Sentences with the names and graph nodes that hold the memory of a row's tensor."""
+    """Return sentences that list the names and the graph nodes that hold the memory of a row's tensor."""
     names = [name for name, _ in tied(namespace, path)]
     with unseen():
         thing, budget = resolve(namespace, path), Budget(_SECONDS)

@@ -34,7 +34,7 @@ class KeptReference(NamedTuple):
 
 
 class References:
-    """What the weights' versions were when a name began to keep them."""
+    """Remembers the versions that a module's weights had when a name began to refer to them."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[int, dict[Path, int], int | None]] = {}
@@ -85,7 +85,7 @@ def _is_second(thing: Thing, first: dict[int, Thing]) -> bool:
 
 
 def _address(thing: Thing) -> int:
-    """Where the numbers of a tensor without gradients of its own, or of an array, begin; 0 if that is not to be known."""
+    """Return the address of the first element of a tensor without requires_grad, or of an array; 0 if it cannot be read."""
     value: Any = thing.value
     if thing.kind == "array":
         return int(value.__array_interface__["data"][0]) if type(value) is np.ndarray else 0

@@ -49,7 +49,7 @@ class Table:
         self._by_tensor: dict[int, list[Row]] = {}
 
     def row(self, thing: Thing) -> Row:
-        """The row of one object."""
+        """Return the row of one object as plain data."""
         row = blank(thing)
         row["stale"] = row["id"] in self._stale
         version = None
@@ -142,7 +142,7 @@ class Table:
 
 
 def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any], list[Row]]]:
-    """Groups of rows with the same storage or with overlapping bytes, with the keys of their memory."""
+    """Return the groups of rows with one storage or with overlapping bytes, each with the keys of its memory."""
     by_key: dict[Any, list[Row]] = {}
     spans: dict[Any, tuple[int, int]] = {}
     for row, key, low, high in memory:
@@ -164,7 +164,7 @@ def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any]
 
 
 def _held(thing: Thing) -> int:
-    """The number of objects inside a list, a dict or an optimizer."""
+    """Return the number of objects inside a list, a dict or an optimizer."""
     if thing.kind == "group":
         return len(thing.value)
     from pitfall_lab.observe.live.inside import held_by

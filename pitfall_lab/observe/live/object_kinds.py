@@ -35,7 +35,7 @@ class Kinds:
         self._known.update((id(cls), "group") for cls in _GROUPS)
 
     def of(self, value: Any) -> Kind:
-        """The kind of an object; empty if it is of no interest."""
+        """Return the kind of an object (tensor, array, module, ...); an empty string for an object that is not shown."""
         cls = type(value)
         known = self._known.get(id(cls))
         if known is None:
@@ -52,17 +52,17 @@ def _kind(cls: type) -> Kind:
 
 
 def class_name(value: Any) -> str:
-    """The name of the object's class."""
+    """Return the name of the object's class."""
     return str(_class_name(type(value)))
 
 
 def is_own(tensor: Any) -> bool:
-    """Whether it is exactly a Tensor or Parameter, all of whose attributes can be read."""
+    """Whether the object's class is exactly Tensor or Parameter, so that reading any attribute runs only torch's code."""
     return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter
 
 
 def dispatches(tensor: Any) -> bool:
-    """Whether its class defines ``__torch_dispatch__``, so that even torch's own attributes may run its code."""
+    """Whether the tensor's class defines ``__torch_dispatch__``, so that even torch's own attributes may run its code."""
     return any("__torch_dispatch__" in _class_dict(each) for each in _mro(type(tensor)) if each is not torch.Tensor)
 
 

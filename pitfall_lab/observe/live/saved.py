@@ -58,7 +58,7 @@ class Held(NamedTuple):
 
 
 class Memory:
-    """Stores what was saved, from cell to cell."""
+    """Remembers the saved tensors of live graphs from one cell to the next."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[Key, str, int | None], Seen] = {}

@@ -132,7 +132,7 @@ class Live:
             return look
 
     def _begins(self, root: Root, budget: Budget) -> bool:
-        """Whether the last cell has carried this name on from a value without a graph."""
+        """Whether the last cell read this name and bound it anew, and its earlier value had no graph."""
         return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
 
     def second_time(self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float) -> Used | None:
@@ -155,7 +155,7 @@ class Live:
             return [Computed(root.thing.text, node_name(root.node), self._cells.of(sequence_of(root.node))) for root in roots]
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
-        """The rows inside one row's object; ``None`` if it no longer exists."""
+        """Return the rows inside one row's object; None if the object no longer exists."""
         with unseen():
             thing = resolve(namespace, path)
             if thing is None:
@@ -180,7 +180,7 @@ def _named(namespace: Mapping[str, Any], names: Iterable[str]) -> list[Thing]:
 
 
 def _roots(found: Found, budget: Budget) -> list[Root]:
-    """The named tensors with a graph."""
+    """Return the named tensors with a graph."""
     return _roots_of(found.tensors, budget)
 
 

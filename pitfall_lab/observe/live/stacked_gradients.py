@@ -17,7 +17,7 @@ TWICE = 2
 
 
 class Stacked(NamedTuple):
-    """The first of the leaves with such a gradient; ``others`` counts further ones."""
+    """A leaf to whose gradient a backward has added after a step had used it; ``others`` counts the other such leaves."""
 
     name: str
     path: Path
@@ -25,7 +25,7 @@ class Stacked(NamedTuple):
 
 
 class _Was(NamedTuple):
-    """A leaf after a cell: its version, its gradient and that one's version; and its version before the gradient was last written."""
+    """The state of a leaf after a cell: its version, the id and version of its gradient, and its own version before that was written."""
 
     version: int
     gradient: int
@@ -34,7 +34,7 @@ class _Was(NamedTuple):
 
 
 class Gradients:
-    """The versions of leaves and their gradients after the cell before. Keeps numbers only."""
+    """Remembers the versions of leaves and of their gradients after the cell before, as plain numbers."""
 
     def __init__(self) -> None:
         self._was: dict[int, _Was] = {}

@@ -46,7 +46,7 @@ class Sums:
 
 
 def _extent(tensor: torch.Tensor) -> int:
-    """The number of elements from the tensor's first to its last in memory, both included."""
+    """Return the number of elements in memory from the tensor's first to its last, both included."""
     return 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 

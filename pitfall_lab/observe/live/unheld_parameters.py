@@ -95,7 +95,7 @@ class Owners:
 
 
 def _held_in_front(leaf: Any, nodes: Sequence[Any], holders: dict[int, Thing], budget: Budget) -> Thing | None:
-    """The optimizer that holds a parameter behind the node that uses this leaf; None if there is none."""
+    """Return the optimizer that holds a parameter farther from the loss than the node that uses this leaf; None if none does."""
     own = {leaf}
     for node in reversed(nodes):  # farthest from the loss first, so that a transpose of the weight comes before the node that uses it
         following = {each for each, _ in node.next_functions}

@@ -60,7 +60,7 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
 
 
 def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: Budget) -> Used | None:
-    """The freed graph that a graph leads into through a name of a cell ``before`` this one; ``None`` if there is none."""
+    """Return the freed graph that ``root`` leads into through a name of a cell ``before`` this one; None if there is none."""
     for carrier, node in carriers.of(root.node, before, budget):
         freed = freed_behind(node, budget)
         if freed is not None:
@@ -75,7 +75,7 @@ def freed_behind(node: Any, budget: Budget) -> Any:
 
 
 def begun_from(roots: Iterable[Root], cells: Cells, budget: Budget) -> list[Used]:
-    """The tensors whose own graph has been freed: what is computed from them leads into it."""
+    """Return the tensors with a freed node in their own graph: backward through what is computed from them would fail."""
     found = []
     for root in roots:
         freed = freed_behind(root.node, budget)

@@ -307,7 +307,7 @@ def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
-    """The saved tensors of a node with torch's names for them; None for one that was overwritten."""
+    """Yield (slot, tensor) for each saved tensor of a node, by torch's names; None for a tensor that was overwritten."""
     if isinstance(fn, Function):
         # torch does not show what the operation inside CopySlices has saved
         names = [saved.name for saved in fn.node.saved] if fn.node.name != "CopySlices" else []
@@ -326,7 +326,7 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _whose(slot: str, saved: Any, run: Run) -> str:
-    """Whose memory a saved tensor is: an operand's, a result's, that of a leaf created inside the expression, or its own."""
+    """Return whose memory a saved tensor is: an operand's, a result's, a leaf's inside the expression, or its own."""
     if saved is None:
         return "lost"
     results_first = slot.startswith("result") or slot in {"values", "indices"}

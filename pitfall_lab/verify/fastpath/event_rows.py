@@ -267,7 +267,7 @@ EventParts = tuple[list[Effect], tuple[str, ...], tuple[Operand, ...], tuple[str
 
 
 def _label(slot: Slot) -> str:
-    """The label for a placeholder, as part of an f-string that reads ``row``."""
+    """Return the source of the part of an f-string that gives the label for a placeholder; the f-string reads ``row``."""
     letter, number, is_new = slot
     return f"{letter}{{row[{BIRTHS + 'tSCn'.index(letter)}] + {number}}}" if is_new else f"{letter}{{row[{MARKS + number}]}}"
 
@@ -352,7 +352,7 @@ class Labels:
         return letter, self.role(self._old(label)), False
 
     def role(self, role: tuple[int, str]) -> int:
-        """The index of a role, added if it is new."""
+        """Return the index of a role; a new role is added to the list."""
         if role not in self.roles:
             self.roles.append(role)
         return self.roles.index(role)

@@ -148,7 +148,7 @@ class FastLane:
         return plan, operands, results, nodes, place, args, kwargs, (), Done(applied, None, plain, before)
 
     def _shadow_of(self, value: Any) -> Any:
-        """Convert an argument to the shadow's types."""
+        """Return an argument with torch's types replaced by the shadow's."""
         kind = type(value)
         if kind in TENSORS:
             return self._by_id[id(value)].shadow
