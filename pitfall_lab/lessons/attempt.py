@@ -54,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that is not sent: only what it is."""
+    """A value that cannot be sent between processes: only the name of its type is."""
 
     kind: str
 
@@ -206,7 +206,7 @@ def _message(error: BaseException) -> str:
 
 
 class _Stage:
-    """A namespace in which a cell and what drives it run."""
+    """A namespace in which a learner's cell, its inputs and the code that uses it run one after the other."""
 
     def __init__(self, request: Request, made: int, driven: int) -> None:
         self.request = request
@@ -269,12 +269,12 @@ class _Stage:
         return None
 
     def _part(self, part: str) -> None:
-        """Run the inputs or the drive, on the lines that they have in the traced text."""
+        """Run the inputs or the code that uses the cell, with the line numbers that they have in the traced text."""
         text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
         exec(compile(text, NAME, "exec", dont_inherit=True), self.driven)  # noqa: S102 - the exercise's own program
 
     def _settle(self, failed: BaseException | None) -> None:
-        """Write down what ended the program."""
+        """Store the exception that ended the program, if any."""
         self.error = None if failed is None else self._problem(failed)
 
     def _problem(self, error: BaseException) -> Problem:
@@ -282,7 +282,7 @@ class _Stage:
         return Problem(type(error).__name__, _message(error), line if line is not None and line < self.starts["inputs"] else None)
 
     def value(self, expression: str) -> Any:
-        """Return what an expression is after the run, as plain data."""
+        """Return the value of an expression after the run, as plain data."""
         if self.error is not None and self.in_cell:
             return self.error
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
@@ -294,7 +294,7 @@ class _Stage:
             return self.error or self._problem(error)
 
     def _all(self) -> dict[str, Any]:
-        """Return what the names mean after the run: what the cell has bound anew while it was driven, too."""
+        """Return the variables after the run, those included that the cell's functions assigned while they were called."""
         return {**self.names, **{name: value for name, value in self.driven.items() if value is not self.made.get(name, self)}}
 
     def _unchanged(self, name: str) -> bool:
@@ -341,7 +341,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _whole(value: Any) -> Any:
-    """Return all elements of a tensor's storage; any other value unchanged."""
+    """Return all elements of the storage if ``value`` is a tensor; any other value unchanged."""
     if not _is_tensor(value) or str(value.layout) != "torch.strided" or value.device.type == "meta":
         return value
     length = value.untyped_storage().nbytes() // value.element_size()
@@ -349,7 +349,7 @@ def _whole(value: Any) -> Any:
 
 
 def _bytes(value: Any) -> Any:
-    """Return something that is equal when two values are, NaN included."""
+    """Return a key that two values share if they are equal; NaN equals NaN."""
     seen = plain(value)
     return (seen.shape, seen.dtype.str, seen.tobytes()) if isinstance(seen, np.ndarray) else seen
 

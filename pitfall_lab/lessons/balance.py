@@ -25,7 +25,7 @@ Trait = Callable[[list[str]], list[float]]
 
 
 def lot(*of: str) -> int:
-    """Return a number that looks random and is the same in every session."""
+    """Return a number that is derived from the words ``of``: it looks random and is the same in every session."""
     return int(hashlib.sha256("\0".join(of).encode()).hexdigest()[:8], 16)
 
 
@@ -41,13 +41,13 @@ def _length(texts: list[str]) -> list[float]:
 
 
 def _company(texts: list[str]) -> list[float]:
-    """How much each text has in common with the others."""
+    """Return how many words each text shares with the others: the sum of the shared fractions."""
     words = [set(re.findall(r"[\w.]+", text)) for text in texts]
     return [sum(len(a & b) / (len(a | b) or 1) for b in words if b is not a) for a in words]
 
 
 def _size(texts: list[str]) -> list[float]:
-    """How large the numbers are."""
+    """Return, for each text, the sum of the absolute values of the numbers in it."""
     return [sum(abs(float(n)) for n in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", text)) for text in texts]
 
 
@@ -56,21 +56,21 @@ TRAITS: tuple[Trait, ...] = (_length, _company, _size)
 
 @dataclass(frozen=True, slots=True)
 class Lots:
-    """What one part of a question draws by: a ``seed``, and the ``learner`` who gets an order of their own."""
+    """Draws by hash instead of at random: by the ``seed`` of one part of a question, and by ``learner`` for the order of the answers."""
 
     seed: str
     learner: str = ""
 
     def number(self, *of: str) -> int:
-        """Return a number for this question and these words."""
+        """Return a number for these words that depends on the seed."""
         return lot(self.seed, *of)
 
     def place(self, text: T) -> int:
-        """Return the key by which the answers are put in order."""
+        """Return the sort key of an answer: it gives each learner an order of their own."""
         return lot(self.seed, text.en, *filter(None, [self.learner]))
 
     def pick(self, right: str, wrong: Sequence[str], count: int, *, must: int = 0, labels: dict[str, str] | None = None) -> list[int]:
-        """Return the places of ``count`` of the ``wrong`` answers, the first ``must`` among them.
+        """Return the indices of ``count`` of the ``wrong`` answers; the first ``must`` of them are always included.
 
         How many have the label of the right one is drawn, too.
         """

@@ -40,7 +40,7 @@ def quiet(text: str) -> str:
 
 
 def line(text: str, language: Language | None = None, *, strong: bool = False) -> str:
-    """Return a line of text; ``language`` says so when it is not that of the box."""
+    """Return one line of text; ``language`` is given if it differs from that of the box."""
     said = f' lang="{language}"' if language else ""
     return f'<div{said} style="margin:4px 0{";font-weight:600" if strong else ""}">{prose(text)}</div>'
 
@@ -61,5 +61,5 @@ def items(texts: list[str]) -> str:
 
 
 def fold(summary: str, *parts: str) -> str:
-    """Return parts that stay closed until the reader opens them: by keyboard too, and without scripts."""
+    """Return a block that is closed until the reader opens it, with the mouse or the keyboard and without scripts."""
     return f'<details><summary style="cursor:pointer;padding:4px 0">{escape(summary)}</summary>{"".join(parts)}</details>'

@@ -1,4 +1,4 @@
-"""Calls below an answer: who has written a function that must fail likes to see it fail, in the same cell.
+"""Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must.
 
 Such a call ends the cell with the very error that was wanted, or writes a second time where one write was wanted. So where an exercise
 says "make it fail", what stands below the last definition is left out from the first statement on that uses what the exercise has

@@ -110,12 +110,12 @@ class Exercise:
 
     @property
     def chapter(self) -> str:
-        """The number of its chapter, of two digits."""
+        """Return the number of the exercise's chapter, as two digits."""
         return self.key.partition(".")[0].zfill(2)
 
     @property
     def demonstrated(self) -> tuple[str, ...]:
-        """The names whose use below the answer is left out: what must fail may be shown to fail."""
+        """Return the names of functions that must fail: calls of them that the learner adds below the answer are left out."""
         return demonstrations.defined(self.given) if self.kind == "make-it-fail" else ()
 
 
@@ -125,7 +125,7 @@ class _Missing(BaseException):  # no Exception: a check's own `except` must not 
 
 @dataclass(slots=True)
 class _Wishes:
-    """The runs that checks requested, and what was observed; requests that differ only in their expressions are one run."""
+    """The runs that the checks requested, and their observations; requests that differ only in their expressions are one run."""
 
     seen: dict[Request, Observation] = field(default_factory=dict)
     wanted: dict[Request, dict[str, None]] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class _Wishes:
 
 
 class Attempt:
-    """A learner's cell, as the checks of an exercise see it. ``inputs`` and ``drive`` are the exercise's where they are not given."""
+    """A learner's cell as the checks of an exercise see it. Its ``inputs`` and ``drive`` are the exercise's unless a check gives others."""
 
     def __init__(self, exercise: Exercise, source: str, wishes: _Wishes, solution: Attempt | None = None) -> None:
         self.exercise = exercise
@@ -182,7 +182,7 @@ class Attempt:
         return self.value(f"{name}({', '.join(arguments)})", inputs="", drive="", seed=seed)
 
     def error(self, **run: Any) -> Problem | None:
-        """Return what ended a run."""
+        """Return the exception that ended a run, or None."""
         return self.look(**run).error
 
     def trace(self, **run: Any) -> Trace:
@@ -239,7 +239,7 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
 
 
 def _answered(got: Any) -> T:
-    """Say what the learner answered, and not what would be right."""
+    """Return a sentence with what the learner answered, without what would be right."""
     if isinstance(got, Problem) and got.type != "KeyError":
         return got.say()
     if isinstance(got, Problem) or (isinstance(got, str) and got == "?"):
@@ -248,7 +248,7 @@ def _answered(got: Any) -> T:
 
 
 def _unquoted(got: Any, meant: Any) -> Any:
-    """What stands inside a string, where no string is meant.
+    """Return the value that a string denotes if the right answer is not a string; any other answer unchanged.
 
     >>> _unquoted("-20", -20.0), _unquoted("None", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
@@ -262,7 +262,7 @@ def _unquoted(got: Any, meant: Any) -> Any:
 
 
 def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
-    """Check that an expression is true, for each seed; ``reason`` is said when it is not."""
+    """Check that an expression is true, for each seed; ``reason`` is shown when it is false."""
     seeds, sides = tuple(seeds), _compared(expression)
 
     def check(attempt: Attempt) -> bool | T:
@@ -289,7 +289,7 @@ def _compared(expression: str) -> list[tuple[str, str]]:
 
 
 def _as_said(left: Any, right: Any) -> bool:
-    """Whether two sides of a true comparison are equal as data, too; of arrays and of what is not sent, it is believed."""
+    """Whether two sides of a comparison that was true are also equal as plain data; for arrays and values that are not sent, True."""
     if isinstance(left, np.ndarray) or isinstance(right, (np.ndarray, Opaque, Problem)):
         return True
     try:
@@ -442,7 +442,7 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
 
 
 def _begin(seen: Observation) -> int:
-    """Return the last step that belongs to the cell's own run or to the inputs."""
+    """Return the last step of the trace that belongs to the cell's own run or to the inputs."""
     assert seen.trace is not None
     before = [
         event.step
@@ -465,7 +465,7 @@ def as_many_calls(larger: str, **run: Any) -> Check:
 
 
 def _calls(seen: Observation) -> int | None:
-    """Return how many calls of torch there were while driven."""
+    """Return how many calls of torch were made after the cell and the inputs had run; None if the run raised or has no trace."""
     if seen.error is not None or seen.trace is None:
         return None
     start = _begin(seen)
@@ -518,7 +518,7 @@ def updated_once(parameter: str | None, steps: int, **run: Any) -> Check:
 
 
 def _updates(trace: Trace) -> dict[str, int]:
-    """Return how often each leaf that wants a gradient was written after the first backward, by name."""
+    """Return how often each leaf that requires grad was written after the first backward, by name."""
     updates: dict[str, set[tuple[int, int | None]]] = {}
     backwards = 0
     final: dict[str, Any] = {}
@@ -552,7 +552,7 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def _differs(expression: str, got: Any, meant: Any) -> T:
-    """Say what was found. It is called what a reader of the cell calls it; an expression of the exercise's own is no name for it."""
+    """Return a sentence with what was found, using the name that the learner's cell has for it."""
     if isinstance(got, Problem):
         return got.say()
     place = _place(expression)
@@ -566,7 +566,7 @@ def _differs(expression: str, got: Any, meant: Any) -> T:
 
 
 def _differs_inside(what: T, got: Any, meant: Any) -> T:
-    """Say in what two values differ that look the same when they are shortened."""
+    """Return a sentence on what differs in two values whose shortened texts are equal."""
     if isinstance(got, np.ndarray) and isinstance(meant, np.ndarray):
         if got.dtype.kind != meant.dtype.kind:
             kinds = got.dtype.name, meant.dtype.name
@@ -593,7 +593,7 @@ _TURNS = frozenset({"float", "int", "list", "tuple", "str", "bool"})
 
 
 def _place(expression: str) -> str:
-    """What a reader of the cell calls the value of an expression: a name, an attribute or an entry; "" where there is no such word.
+    """Return the name, attribute or entry in the learner's cell whose value the expression is; empty if there is none.
 
     >>> _place("w.grad.detach()"), _place("float(seen['loss'])"), _place("[p.grad for p in ps]")
     ('w.grad', "seen['loss']", '')
@@ -643,7 +643,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an attempt was worth, and the hints that it has earned."""
+    """The result of an attempt: its marks, and the hints that the learner gets."""
 
     exercise: Exercise
     marks: tuple[Mark, ...]
@@ -655,7 +655,7 @@ class Result:
 
     @property
     def held(self) -> int:
-        """How many properties hold."""
+        """Return the number of properties that hold."""
         return sum(mark.holds for mark in self.marks)
 
     @property
@@ -738,7 +738,7 @@ def grade(exercise: Exercise, source: str, runner: Runner = _here, language: Lan
 
 
 def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int) -> None:
-    """Decide one property, as far as what was seen allows it."""
+    """Decide whether one property holds, if the observations that it needs are there."""
     try:
         verdicts[n] = prop.check(attempt)
     except _Missing:

@@ -17,7 +17,7 @@ from pitfall_lab.lessons.misconceptions import Misconception
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """What was overlooked: the statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it.
+    """What a learner may overlook: the whole statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it.
 
     With ``taken_for`` nothing was overlooked: the line was taken for this one.
     """
@@ -29,7 +29,7 @@ class Slip:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """A way to a wrong answer: ``beliefs`` held together, and a ``slip``; ``program`` is what was read because of it."""
+    """One way to a wrong answer: misconceptions (``beliefs``) and a ``slip``; ``program`` is the program as the learner then reads it."""
 
     program: str
     beliefs: tuple[Misconception, ...] = ()
@@ -37,7 +37,7 @@ class Mistake:
 
     @property
     def policy(self) -> shadow.Policy:
-        """Return the rules of this world."""
+        """Return the rules of torch as the misconceptions change them."""
         policy = shadow.TORCH
         for belief in self.beliefs:
             policy = belief(policy)
@@ -96,7 +96,7 @@ def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[s
 
 
 def _after_brackets(program: str, node: ast.BinOp) -> int:
-    """Return where the left operand ends with the brackets around it, which are no part of it in the tree."""
+    """Return where the left operand ends in the text, its closing parentheses included (the syntax tree does not contain them)."""
     begin, end = node.left.end_col_offset or 0, node.right.col_offset
     between = program.splitlines()[node.lineno - 1].encode()[begin:end]
     return begin + between.rfind(b")") + 1

@@ -43,7 +43,7 @@ class Row:
 
     @property
     def part(self) -> float:
-        """How much of the chapter's exercises is solved, from 0 to 1."""
+        """Return the solved fraction of the chapter's exercises, from 0 to 1."""
         return self.solved / self.exercises if self.exercises else 0.0
 
 

@@ -96,7 +96,7 @@ class _Look:
     probing: bool = False
 
     def __call__(self, line: int, names: dict[str, Any], printed: str) -> None:
-        """Note what can be said now."""
+        """Store the facts that hold after this line."""
         known = {name: value for name, value in names.items() if not name.startswith("__")}
         shown = {name: value for name, value in known.items() if _is_number(value) or _address(value) is not None}
         self.probing = True
@@ -133,7 +133,7 @@ class _Look:
                     yield from _graph(name, value, tensors, torch)
 
     def _sum(self, name: str, leaf: Any) -> Iterator[tuple[About, str]]:
-        """Say of how many gradients a leaf's ``.grad`` is the sum: those that arrived last add up to it."""
+        """Yield the number of gradients of which a leaf's ``.grad`` is the sum: so many of those that arrived last add up to it."""
         if name not in self.arrived:
             came = self.arrived.setdefault(name, [])
             leaf.register_hook(lambda gradient: None if self.probing else came.append(_flat(gradient)))
@@ -152,14 +152,14 @@ class _Look:
 
 
 def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[About, str]]:
-    """Say which tensors are parameters of which modules."""
+    """Yield which tensors are parameters of which modules."""
     for (name, module), (other, one) in itertools.product(modules.items(), shown.items()):
         if hasattr(one, "requires_grad"):
             yield ("held", other, name), "in" if any(one is parameter for parameter in module.parameters()) else "out"
 
 
 def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
-    """Say whether backward from a result would work now, and which tensors it would reach."""
+    """Yield whether backward from a tensor would work now, and which tensors would get a gradient."""
     others = {other: one for other, one in tensors.items() if one is not value and one.requires_grad and _has_history(one)}
     if torch is None or not others:
         return
@@ -186,7 +186,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _address(value: Any) -> int | None:
-    """Return where the memory of a tensor or an array begins; of a view that of its base."""
+    """Return the address of a tensor's or an array's memory; for a view, that of its base."""
     if isinstance(value, type):
         return None
     if hasattr(value, "untyped_storage"):

@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def solved(self) -> bool:
-        """Whether all properties held."""
+        """Whether all properties of the answer held."""
         return self.held == self.total > 0
 
 
@@ -94,7 +94,7 @@ def chapter_here() -> str:
 
 
 def learner() -> str:
-    """Who answers here, as far as the machine knows: two learners get the answers of a question in two orders."""
+    """Return a text that identifies the learner on this machine: it decides the order of a question's answers."""
     with contextlib.suppress(OSError, KeyError, ImportError):
         return f"{getpass.getuser()}@{platform.node()}"
     return platform.node()
@@ -197,7 +197,7 @@ def _write(file: int, line: bytes) -> None:
 
 
 class _DamagedError(ProgressError):
-    """The beginning of the file is not ours."""
+    """The beginning of the progress file was not written by this package."""
 
 
 def _check_header(path: Path, line: bytes) -> None:

@@ -79,7 +79,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer: its text, whether torch agrees, and the misconceptions that predict it; ``line`` when it is a line of the program.
+    """One answer to choose: its text, whether torch agrees, and the misconceptions that predict it; ``line`` if it is a line of code.
 
     ``without``: what has to be left out of the program to give this answer. ``both``: only all of these mistakes together give it.
     """
@@ -94,7 +94,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A wrong answer (the indices of its choices) that misconceptions predict, or that comes of overlooking something.
+    """A wrong answer (the indices of its choices), with the misconceptions that predict it or what was overlooked.
 
     ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that tells several apart. Up to line
     ``until`` torch does what was predicted; that line is the first that does something else (``None``: only the end shows it).
@@ -111,7 +111,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of the statement that ends in ``line``, on the real torch."""
+    """What the statement that ends in ``line`` changed on real torch: new values, in sentences."""
 
     line: int
     came: tuple[T, ...]
@@ -141,12 +141,12 @@ class Question:
 
     @property
     def key(self) -> str:
-        """A name that stays the same as long as the question does."""
+        """Return the question's key: it does not change unless the program, the kind or the expression does."""
         return key_of(self.kind, self.program, self.ask)
 
 
 def key_of(kind: str, program: str, ask: str) -> str:
-    """Return the key of this question."""
+    """Return the key of the question of this kind about this program and expression."""
     program = program.strip("\n")
     return hashlib.sha256(f"{kind}\0{program}\0{ask}".encode()).hexdigest()[:8]
 
@@ -215,14 +215,14 @@ def _torch_outcome(ran: Ran, expression: str) -> Outcome:
 
 
 def _asked(expression: str, names: dict[str, Any]) -> str:
-    """What the lesson's expression is, as text. Torch warns where ``.grad`` of a result is read; in a question that is no accident."""
+    """Return the value of the expression as text, without the warning that torch gives when ``.grad`` of a non-leaf is read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return say(eval(expression, names))  # noqa: S307 - the lesson's own expression
 
 
 def _story(program: str, ran: Ran) -> tuple[Step, ...]:
-    """Return what came of each statement on the real torch: what can be looked at and was not so before."""
+    """Return for each statement what it changed on real torch: the values that are new or differ from those before it."""
     steps, before = [], dict[str, str]()
     idle = {node.end_lineno for node in ast.parse(program).body if isinstance(node, (ast.Import, ast.ImportFrom))}
     for line, state in worlds.real_unfolded(program, ran):
@@ -237,7 +237,7 @@ def _story(program: str, ran: Ran) -> tuple[Step, ...]:
 
 
 def _came(what: str, value: str, before: dict[str, str]) -> T | None:
-    """Return one thing that came of a statement; ``None`` for what every new tensor has."""
+    """Return a sentence about one value that a statement changed; None for a value that every new tensor has."""
     if what == worlds.RAISED:
         return T(en=f"raises {value}", zh=f"抛出 {value}")
     if what == worlds.PRINTED:
@@ -268,7 +268,7 @@ def _shadow_outcome(program: str, expression: str, policy: shadow.Policy) -> Out
 
 
 def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[Mistake]) -> dict[A, list[Mistake]]:
-    """Return how a program ends for those who make a mistake, with the mistakes; a later stage only as long as there are not ``ENOUGH``."""
+    """Return wrong endings of a program, each with the mistakes that lead to it; later stages only if fewer than ``ENOUGH`` are found."""
     found: dict[A, list[Mistake]] = {}
     for number, stage in enumerate(stages):
         for one in stage:
@@ -281,7 +281,7 @@ def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[M
 
 
 def _believed(look: Callable[[Mistake], A | None], actual: A, program: str, held: list[Misconception]) -> dict[A, list[Mistake]]:
-    """Return how the program ends for those who hold one belief.
+    """Return how the program ends for learners who hold one misconception, with these misconceptions.
 
     Only when the engine under torch's own rules ends as torch did: otherwise a difference could not be laid to the belief.
     """
@@ -352,7 +352,7 @@ def _refusals(program: str) -> list[Outcome]:
 
 
 def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
-    """Return pairs (and longer) in which each part is what some world has there, the right one among them."""
+    """Return tuples mixed from the parts of the right ending and the wrong ones, as far as no world ends in them."""
     parts = [_parts(outcome.value) for outcome in (actual, *endings) if not outcome.error]
     if not parts or len(parts[0]) < 2:
         return []
@@ -363,13 +363,13 @@ def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
 
 
 def _parts(value: str) -> list[str]:
-    """Return the parts of a tuple's text."""
+    """Return the elements of a tuple's text, each as text."""
     tree = ast.parse(value, mode="eval").body if value.startswith("(") else None
     return [ast.get_source_segment(value, part) or "" for part in tree.elts] if isinstance(tree, ast.Tuple) else []
 
 
 def _others(kind: Kind, actual: Outcome, names: dict[str, Any]) -> list[Outcome]:
-    """Return more wrong answers that are close: shapes that occur in the program, the versions beside the right one."""
+    """Return further wrong answers close to the right one: shapes that occur in the program, or versions near the right one."""
     if actual.error or kind == "value":
         return []
     if kind == "version":

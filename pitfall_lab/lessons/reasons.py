@@ -64,7 +64,7 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
 def _among(
     true: dict[int, State], known: list[Mistake], named: list[Fact], worth: Callable[[Fact], bool], lots: balance.Lots
 ) -> tuple[Reason, ...]:
-    """Return a right and three wrong reasons among the facts that are ``worth`` it, if there are so many."""
+    """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough."""
     apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
     believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
     missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
@@ -98,7 +98,7 @@ def _agreed(program: str) -> dict[int, State]:
 
 
 def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fact]]:
-    """Yield where the world of a mistake first leaves torch's: what holds, and what holds there instead."""
+    """Yield pairs of facts at the first lines where a mistaken world differs from torch's: what holds in torch, and in that world."""
     parted = 0
     for line, state in facts(mistake.program, mistake.policy):
         known = true.get(line, {})
@@ -110,7 +110,7 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
 
 
 def _strongest(deciding: list[Fact]) -> list[Fact]:
-    """Return the facts that part the most mistaken worlds from torch's, which excludes most wrong answers; of these, the first of _WHY."""
+    """Return the facts that rule out the most mistaken worlds; of these, those whose kind comes first in ``_WHY``."""
     often = Counter(deciding)
     most = [fact for fact in often if often[fact] == max(often.values())]
     first = min(map(_rank, most))
@@ -164,7 +164,7 @@ def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
 
 
 def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
-    """Yield what could be thought instead of every fact where it begins to hold."""
+    """Yield, for each fact at the line where it begins to hold, the false facts that one could believe instead."""
     before: dict[About, str] = {}
     for line, state in true.items():
         for about, value in state.items():
@@ -175,7 +175,7 @@ def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
 
 
 def _before(true: dict[int, State]) -> Iterator[Fact]:
-    """Yield that a value is still what it was before the line that changed it."""
+    """Yield false facts: that a value is still the one before the line that changed it."""
     known: State = {}
     for line, state in true.items():
         yield from (

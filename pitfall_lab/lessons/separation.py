@@ -121,7 +121,7 @@ def _greedy(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[t
 
 
 def _search(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[tuple[str, str]]], best: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a smallest set of programs that covers all pairs; ``best`` is one that does.
+    """Return a smallest set of programs that covers all ``wanted`` pairs; ``best`` is a set known to cover them.
 
     Branches on the pair that the fewest programs tell apart; what remains needs at least as many programs as the largest cover fits in.
     """

@@ -50,7 +50,7 @@ def programs(notebooks: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print them."""
+    """Print the unexplained answers."""
     parser = argparse.ArgumentParser(prog="python -m pitfall_lab.lessons.unexplained", description=__doc__)
     parser.add_argument("folders", metavar="FOLDER", nargs="+", type=Path)
     parser.add_argument("--notebooks", metavar="FOLDER", type=Path, default=Path("notebooks"), help="where the questions are")

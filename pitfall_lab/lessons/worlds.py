@@ -33,7 +33,7 @@ class Ending:
     line: int | None = None
 
     def __str__(self) -> str:
-        """Return the ending as text: the output, and the error on a line of its own."""
+        """Return the ending as text: the output, then the error on its own line."""
         return self.printed.rstrip("\n") + (f"\n{self.error} in line {self.line}" if self.error else "")
 
 
@@ -43,7 +43,7 @@ PRINTED, RAISED = "print()", "raise"
 
 @cache
 def _release() -> Release:
-    """The installed torch's: torch's world is the one in which the learner runs the program."""
+    """Return the installed torch's release: the program runs on it, so torch's world follows the same one."""
     with contextlib.suppress(PackageNotFoundError):
         major, minor = version("torch").split(".")[:2]
         return int(major), int(minor)
@@ -88,7 +88,7 @@ def real(program: str) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two worlds part: after ``line``, ``rows`` are the things that differ, as (what, in your world, in torch's)."""
+    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in your world, in torch's)."""
 
     line: int
     rows: tuple[tuple[str, str, str], ...]
@@ -134,7 +134,7 @@ def real_unfolded(program: str, ran: Ran) -> list[tuple[int, dict[str, str]]]:
 def _ending(
     program: str, done: int, names: dict[str, Any], error: BaseException | None, printed: str
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield what can be looked at when the statement after the first ``done`` has raised."""
+    """Yield the line of the statement that raised and the state at that point, if there is one: ``done`` statements ran before it."""
     if error is not None and not isinstance(error, SyntaxError):
         statement = ast.parse(program).body[done]
         yield statement.end_lineno or statement.lineno, _state(names, error, printed)
@@ -185,7 +185,7 @@ def _look(name: str, value: Any) -> dict[str, str]:
 
 
 def _is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of either engine."""
+    """Whether ``value`` is a tensor, of torch or of the shadow engine."""
     return hasattr(type(value), "grad_fn") and hasattr(type(value), "_version")
 
 

@@ -153,7 +153,7 @@ def _ending(side: ComparedSide) -> T:
 
 
 def html(compared: ComparedRuns, language: Language = "en") -> str:
-    """The two columns as a table that needs no script."""
+    """Return the two columns as an HTML table that needs no script."""
     zh = language == "zh"
     if compared["first"] is None:
         return f"<p>{clean(text(compared, language))}</p>"

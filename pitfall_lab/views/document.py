@@ -238,7 +238,7 @@ def _storages_of(event: Event, facts: Facts) -> list[str]:
 
 
 def nodes_of(event: Event) -> list[str]:
-    """The nodes that an event added to the graph."""
+    """Return the nodes that an event added to the graph."""
     return [p[1] for e in event.effects if len(p := e.path.split(".")) == 2 and p[0] == "nodes" and e.value is not None]
 
 

@@ -75,7 +75,7 @@ def width_of(text: str, size: float = 13.0) -> float:
 
 
 def cut(text: str, limit: int) -> str:
-    """``text`` of at most ``limit`` characters, cut with "…"."""
+    """Return ``text``; if it is longer than ``limit`` characters, its beginning followed by "…", ``limit`` characters in all."""
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"
 
 

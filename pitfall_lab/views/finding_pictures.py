@@ -231,7 +231,7 @@ class _Board:
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
 
     def _subjects(self, known: Data) -> list[str]:
-        """The storages that the finding names, by themselves or through tensors."""
+        """Return the storages that the finding names, directly or as those of tensors."""
         if isinstance(known.get("storage"), str):
             return [str(known["storage"])]
         kept = known.get("kept")
@@ -248,7 +248,7 @@ class _Board:
         return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]
 
     def _kept_as(self, label: str) -> str:
-        """The name of a tensor at the line that kept it: ``best["weight"]`` for ``best = model.state_dict()``."""
+        """Return the name under which a line kept a tensor: ``best["weight"]`` for ``best = model.state_dict()``."""
         step = self.facts.tensors[label][0][0]
         event = self.trace.events[step]
         if event.span is None:
@@ -308,7 +308,7 @@ class _Board:
         return list(dict.fromkeys(found))
 
     def _plain(self, labels: list[str]) -> list[str]:
-        """Of tensors that no variable held, the oldest one that is used under a name, else the oldest."""
+        """Return, of tensors that no variable held, the oldest that an operand names; if there is none, the oldest."""
         return next(([t] for t in labels if PLAIN.fullmatch(self.names.get(t, ""))), labels[:1])
 
     def _version(self, counter: str, step: int) -> int | None:
@@ -440,7 +440,7 @@ class _Board:
         return found
 
     def _way(self, root: str | None, goals: set[str]) -> list[str]:
-        """The nodes from ``root`` to the nearest of ``goals``."""
+        """Return the nodes on the way from ``root`` to the nearest of ``goals``."""
         if root is None:
             return []
         came: dict[str, str | None] = {root: None}
@@ -550,7 +550,7 @@ class _Board:
 
 
 def _numbers_of(cells: Cells | None) -> list[float] | None:
-    """Elements that are all known and finite."""
+    """Return the elements if all of them are known and finite, else None."""
     if not isinstance(cells, list):
         return None
     numbers = [v for v in cells if isinstance(v, (int, float))]
@@ -569,7 +569,7 @@ def _few(beats: list[Beat]) -> list[Beat]:
 
 
 def _goes_on(beat: Beat, after: Beat) -> bool:
-    """Whether one statement writes again at once: ``h.mul_(2).add_(1)`` is one change."""
+    """Whether the next moment continues the same change: one statement writes several times, as in ``h.mul_(2).add_(1)``."""
     if beat["step"] is None or after["step"] is None or beat["role"] != "changed" or after["role"] != "changed":
         return False
     return (beat["source"], beat["line"]) == (after["source"], after["line"]) and after["step"] - beat["step"] <= 2
@@ -590,7 +590,7 @@ def _step(beats: list[Beat], role: str) -> int | None:
 
 
 def _difference(after: Any, before: Any) -> Any:
-    """The gradient added: the present values minus the former ones."""
+    """Return the gradient that a backward added: the present values minus those before."""
     if isinstance(after, dict):
         return _shortened_difference(after, before)
     if not isinstance(after, list):
@@ -602,7 +602,7 @@ def _difference(after: Any, before: Any) -> Any:
 
 
 def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
-    """The same for a large tensor, of which a few values are known: those that both have."""
+    """Return the same difference for a large tensor, at the positions whose values are known before and after."""
     if before is None:
         return after
     former = dict(before.get("shown", ())) if isinstance(before, dict) else {}

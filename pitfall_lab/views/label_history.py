@@ -55,7 +55,7 @@ class Facts:
     """The sentences of the events, computed when first needed."""
 
     def projected(self, view: ModuleType, *, first: bool = False) -> Any:
-        """The projection of ``view`` (a view's module) on these facts, computed once; with ``first`` its outline, if any."""
+        """Return what the module ``view`` projects from these facts, computed once; with ``first`` its outline, if it has one."""
         name = view.__name__
         if name not in self.drawn:
             outline = view.outline(self.trace, self) if first and hasattr(view, "outline") else None
@@ -65,7 +65,7 @@ class Facts:
         return self.drawn[name]
 
     def sentences(self) -> list[T]:
-        """Each event in a sentence."""
+        """Return each event as a sentence."""
         if not self.said:
             self.said.extend(text for _, text in sentences(self.trace))
         return self.said
@@ -80,7 +80,7 @@ class Facts:
         return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
 
     def called(self, label: str | None) -> str:
-        """The display name of a label."""
+        """Return the display name of a label."""
         if not self.names:
             from pitfall_lab.views.display_names import names
 
@@ -102,7 +102,7 @@ class Facts:
         return known or next(iter(self.of_node.get(node, [])), None)
 
     def line(self, step: int | None) -> int | None:
-        """The source line of a step."""
+        """Return the source line of a step; None if it has none."""
         if step is None or not 0 <= step < len(self.trace.events):
             return None
         span = self.trace.events[step].span
@@ -116,7 +116,7 @@ class Facts:
 
 
 def at(history: History, step: int | None = None) -> Any:
-    """The value after ``step``; ``None`` before the first."""
+    """Return the value after ``step`` (the last one for None); None before the first."""
     if not history:
         return None
     if step is None:
@@ -126,7 +126,7 @@ def at(history: History, step: int | None = None) -> Any:
 
 
 def gather(trace: Trace) -> Facts:
-    """Read the whole trace once."""
+    """Read the whole trace once and return its facts by label."""
     logs: dict[str, dict[str, History]] = {group: {} for group in GROUPS}
     state, writes = empty_state(), defaultdict(list)
     for event in trace.events:
@@ -157,7 +157,7 @@ def gather(trace: Trace) -> Facts:
 
 
 def _sound(group: str, record: Any) -> Any:
-    """The record, or ``None`` when it is malformed: a trace may come from any file."""
+    """Return the record if it has the right type, else None: a trace may come from any file."""
     kind = int if group == "counters" else dict
     return record if isinstance(record, kind) else None
 

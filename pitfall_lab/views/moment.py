@@ -185,7 +185,7 @@ def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
 
 
 def _pairs(met: Meeting) -> list[Cell | None] | None:
-    """For (N,) with (N, 1): for each cell of the resulting table, the two elements that are combined."""
+    """Return, when (N,) meets (N, 1), the indices of the two elements that each cell of the N × N result combines; else None."""
     if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
         return None
     flat_first = len(met["operands"][0]["shape"]) == 1
@@ -243,7 +243,7 @@ def memory(trace: Trace, language: Language = "en") -> Picture:
 
 
 def memories(programs: dict[str, Trace], language: Language = "en") -> Picture:
-    """Live bytes of several recorded programs, on one scale."""
+    """Return one picture with the live bytes of several recorded programs, on one scale."""
     looked = {name: _memory(trace, language) for name, trace in programs.items()}
     drawing = memory_svg.draw_together({name: (scene, facts) for name, (facts, scene, _) in looked.items()}, language)
     words = "\n".join(f"{name}\n{text}" for name, (_, _, text) in looked.items())

@@ -41,7 +41,7 @@ def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice
 
 
 def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
-    """The steps that read, make or write this memory."""
+    """Return the steps that read, create or write these storages or tensors."""
     return {
         event.step
         for event in facts.trace.events

@@ -124,7 +124,7 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(self._received)
 
     def complete(self) -> None:
-        """Bring what large pictures lack, in the background."""
+        """Compute the parts of large views that were left out at first, in the background, and send them to the browser."""
         facts, self._outlined = self._outlined, None
         if facts is not None:
             self._behind(lambda: self._completing(facts))

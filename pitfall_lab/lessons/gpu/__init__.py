@@ -54,11 +54,11 @@ _HAS_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
 
 
 class ExperimentFailed(RuntimeError):
-    """The program did not run through on this device; the message ends with its last line."""
+    """The experiment's program failed on this device; the message ends with the last line of its error."""
 
 
 class NotRecorded(ExperimentFailed):
-    """There is no device here, and no recording of the experiment."""
+    """There is neither a CUDA device nor a recording of the experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def show(*wanted: str, language: Language = "en") -> Shown:
 
 
 def fingerprint(name: str) -> str:
-    """What ties a recording to the text of its program (SHA-256)."""
+    """Return the SHA-256 of an experiment's program; a recording of another text of the program does not match it."""
     return hashlib.sha256(source(name).encode()).hexdigest()
 
 
@@ -210,7 +210,7 @@ def recorded() -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """A recording in a file of one's own."""
+    """Return the recording in ``file``."""
     try:
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         found = kept["experiments"].items()

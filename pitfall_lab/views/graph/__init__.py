@@ -333,7 +333,7 @@ def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
 
 
 def _numbers(facts: Facts, leaf: str) -> list[str]:
-    """The lines that a leaf's numbers and its gradient's need, as long as they may get: a few in full, of more the mean and extremes."""
+    """Return the lines that show a leaf's values and its gradient's at their longest, to measure the card: all values if few."""
     tensor = facts.tensor(leaf)
     gradient = next((r["grad"] for _, r in reversed(facts.tensors.get(leaf, [])) if r and r.get("grad")), None)
     lines = []
@@ -423,7 +423,7 @@ def _born(facts: Facts, target: str) -> int:
 
 
 def _flow_shape(facts: Facts, source: str) -> str:
-    """The shape of the gradient that flows back into ``source``: what was seen, else its output's shape."""
+    """Return the shape of the gradient that reaches ``source``: the recorded one, else the shape of the node's output."""
     record = (facts.nodes[source][-1][1] or {}) if source in facts.nodes else {}
     shape = record.get("gradient_shape")
     if shape is None:

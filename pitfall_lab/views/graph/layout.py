@@ -182,7 +182,7 @@ def _across(layers: list[list[int]], widths: list[float], above: Neighbours, bel
 
 
 def _shifts(widths: list[float]) -> list[float]:
-    """How far each box of a layer is at least from the first."""
+    """Return for each box of a layer its least distance from the first one, centre to centre."""
     shift = [0.0]
     for left, right in pairwise(widths):
         shift.append(shift[-1] + (left + right) / 2 + GAP_X)
@@ -190,7 +190,7 @@ def _shifts(widths: list[float]) -> list[float]:
 
 
 def _separate(wish: list[float], shift: list[float]) -> list[float]:
-    """The places nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
+    """Return the positions nearest to ``wish`` (least squares) that keep the order and the gaps: pool adjacent violators."""
     pools: list[list[float]] = []
     for value in (w - s for w, s in zip(wish, shift, strict=True)):
         pools.append([value, 1])

@@ -52,7 +52,7 @@ def _owners(facts: Facts) -> dict[str, Path]:
 
 
 def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
-    """Event → module, in three readings: by parameters, by the frames of the learner's ``forward``, by neighbours."""
+    """Return the module of each event: by the parameters it reads, else by the frames of ``forward``, else by the calls around it."""
     calls = [event for event in facts.trace.events if event.kind == "call"]
     sure: dict[int, Path] = {}
     read: dict[int, list[str]] = {}
@@ -75,7 +75,7 @@ def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
 
 
 def _beside(event: Event, last: Event | None, following: Event | None, sure: dict[int, Path], depths: dict[Path, int]) -> Path:
-    """The module of an operation without parameters."""
+    """Return the module of an operation that reads no parameters, judged by the calls just before and after it."""
     near = [one for one in (last, following) if one is not None and one.scope == event.scope]
     same = [sure[one.step] for one in near if one.span == event.span and event.span is not None]
     if same:  # one call expression, run by library code
@@ -98,7 +98,7 @@ def _frames(scope: tuple[str, ...]) -> int:
 
 
 def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict[tuple[str, ...], int]:
-    """How deep in the model the module is whose ``forward`` is the innermost of a scope: what one run through it shares, at most."""
+    """Return for each scope how deep in the model the module is whose ``forward`` it ends in."""
     depths: dict[tuple[str, ...], int] = {}
     runs: dict[tuple[str, ...], list[Event]] = {}
     for event in calls:
@@ -118,7 +118,7 @@ def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict
 
 
 def _called(run: list[Event], sure: dict[int, Path]) -> int:
-    """1 when all of a run is one module: then it is a layer that the ``forward`` called, one below it."""
+    """Return 1 if all calls of a run belong to one module, which then is one level below the ``forward`` that called it; else 0."""
     return int(len({sure[one.step] for one in run}) == 1)
 
 
@@ -127,7 +127,7 @@ def _children(path: Path, homes: set[Path]) -> set[str]:
 
 
 def _neighbours(calls: Iterable[Event], sure: dict[int, Path]) -> dict[int, Event]:
-    """For each event the last one with parameters that was met."""
+    """Return for each event the last event before it that reads parameters; for reversed ``calls``, the next one after it."""
     out: dict[int, Event] = {}
     last: Event | None = None
     for event in calls:
@@ -194,7 +194,7 @@ def _numbered(calls: list[Event], plain: dict[int, Path], read: dict[int, list[s
 
 
 def _common(paths: Iterable[Path]) -> Path:
-    """What all paths begin with."""
+    """Return the longest path with which all ``paths`` begin."""
     first, *rest = paths
     length = 0
     while length < len(first) and all(len(path) > length and path[length] == first[length] for path in rest):

@@ -77,7 +77,7 @@ class Nested:
 
 
 def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
-    """Whether a path in the graph leaves the box and enters it again: what is between would be both above and below it."""
+    """Whether a path in the graph leaves the box and enters it again, so that what is between would be both above and below it."""
     todo = [other for one in inside for other in below.get(one, ()) if other not in inside]
     seen = set(todo)
     while todo:

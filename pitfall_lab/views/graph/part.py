@@ -37,7 +37,7 @@ def part(facts: Facts, wanted: list[str]) -> Drawing | None:
 
 
 def _ends(pair: tuple[str, str]) -> tuple[str, str]:
-    """The nodes that an edge to or from a skip leads between."""
+    """Return the nodes at the two ends of an edge; a card for skipped nodes is replaced by the node beyond it."""
     one, other = (name.split("~") for name in pair)
     return one[0], other[-1]
 

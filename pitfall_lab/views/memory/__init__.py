@@ -75,7 +75,7 @@ def _life(facts: Facts, label: str) -> Band:
 
 
 def _order(life: Band) -> tuple[Any, ...]:
-    """The storages that live longest are lowest, so that bands seldom move."""
+    """The sort key of a band: storages that live longest are drawn lowest, so that bands seldom move."""
     return (life["died"] is not None, life["born"] if life["died"] is None else -life["died"] + life["born"], life["born"])
 
 
@@ -85,7 +85,7 @@ def _area(life: Band, steps: int) -> int:
 
 
 def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
-    """``(step, bytes)`` from ``start`` on, before ``end``, at each step that changes the sum."""
+    """Return ``(step, bytes)`` for each step from ``start`` to before ``end`` at which the sum of the bands changes."""
     moves: dict[int, int] = {start: 0}
     for life in lives:
         moves[max(life["born"], start)] = moves.get(max(life["born"], start), 0) + life["nbytes"]

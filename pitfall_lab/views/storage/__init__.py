@@ -110,7 +110,7 @@ def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
 
 
 def _dullness(facts: Facts, storage: Store) -> tuple[Any, ...]:
-    """What to show first: storages that a finding or the picture's hues name, then shared, written and named ones."""
+    """The sort key of a storage: first those with a colour of their own, then shared, written and named ones, then by birth."""
     named = any(facts.tensor(b["tensor"]).get("name") for b in storage["brushes"])
     return (storage["id"] not in facts.palette, len(storage["brushes"]) < 2, not storage["writes"], not named, storage["born"])
 

@@ -1,4 +1,4 @@
-"""The static picture of the storages that matter: cells as squares, brushes as bars under them."""
+"""Draws storages: cells as squares, and below them a bar for each tensor over the cells that it reads."""
 
 from __future__ import annotations
 

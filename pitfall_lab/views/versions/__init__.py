@@ -172,7 +172,7 @@ def _track(facts: Facts, counter: str, pins: list[Pin]) -> Track:
 
 
 def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[Pin], step: int) -> bool:
-    """Somebody can be misled by a counter that stood still at ``step``: a living tensor, or a node that saved under it."""
+    """Whether a living tensor, or a node that saved one, relies on a counter that an uncounted write at ``step`` did not increase."""
     if any(pin["step"] < step and (pin["freed"] is None or pin["freed"] > step) for pin in pins):
         return True
     return any((record := facts.tensor(t, step)).get("alive") and record.get("counter") == counter for t in tensors)
