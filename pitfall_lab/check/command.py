@@ -187,7 +187,7 @@ class _Chosen:
         return replace(settings_.near(path), **{key: value for key, value in self._given.items() if value is not None})
 
     def excludes(self, path: Path) -> bool:
-        """Is a path that was found in a folder to be left out?"""
+        """Whether the settings exclude a path that was found in a folder."""
         return self.settings(path).excludes(path)
 
 

@@ -41,7 +41,7 @@ class Paint:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Is ``stream`` a terminal that may be coloured (https://no-color.org)?"""
+    """Whether ``stream`` is a terminal that may be coloured (https://no-color.org)."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 

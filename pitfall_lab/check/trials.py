@@ -319,7 +319,7 @@ def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> i
 
 
 def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None) -> bool:
-    """Do the roots, gradients and leaves of the repaired program agree with those that were right, or meant, before?
+    """Whether roots, gradients and leaves of the repaired program agree with those that were right, or intended, before.
 
     A repeated forward pass intentionally changes what follows it: from backward ``number`` (from 0) on.
     """
@@ -360,7 +360,7 @@ def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Do two programs end without an error, with the same leaves and the same gradients after their last backward?"""
+    """Whether two programs end without an error, with equal leaves and equal gradients after their last backward."""
     if one["error"] is not None or other["error"] is not None or not (one["backwards"] and other["backwards"]):
         return False
     gradients = [each["backwards"][-1].get("gradients") or [] for each in (one, other)]
@@ -407,7 +407,7 @@ def _shapes(record: dict[str, Any]) -> list[Any]:
 
 
 def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
-    """The same roots and the same gradients, whatever the order in which the graph is walked.
+    """Whether two backwards have the same roots and the same gradients, in any order.
 
     The leaves may differ at this moment: a write that was moved behind the backward has not happened yet.
     """

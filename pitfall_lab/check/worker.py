@@ -175,7 +175,7 @@ class Prints:
                     return
 
     def text(self) -> str:
-        """All that was kept."""
+        """Return everything that was read and kept."""
         self.read()
         return self._kept.decode("utf-8", "replace")
 

@@ -34,7 +34,7 @@ class Item:
 
     @property
     def share(self) -> float:
-        """From 0 to 1."""
+        """Return the fraction, from 0 to 1."""
         return self.holds / self.answered if self.answered else 0.0
 
 

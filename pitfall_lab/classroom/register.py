@@ -148,7 +148,7 @@ class State:
         return found == head
 
     def keep(self, row: Row) -> None:
-        """Write a row down, for good."""
+        """Append a row to the state file and write it to the disk."""
         self._write(row.to_json())
 
     def _write(self, line: str) -> None:

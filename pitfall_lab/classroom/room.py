@@ -206,11 +206,11 @@ class Clock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds on the wall."""
+        """Return the seconds since the start, by the clock on the wall."""
         return time.monotonic() - self._started
 
     def read(self) -> float:
-        """Seconds that count, as long as the process is there."""
+        """Return the seconds that count towards the limit; when the process has ended, the last number read."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             self.seconds = self._counted()
         return self.seconds
@@ -278,7 +278,7 @@ class Channel:
         os.close(self.mouth)
 
     def read(self) -> bool:
-        """Take what is there; false when it was too much."""
+        """Read the available output; return False if it exceeded the limit."""
         with contextlib.suppress(BlockingIOError):
             while self.is_open and len(self._kept) <= self._most:
                 piece = os.read(self._ear, 1 << 16)

@@ -63,7 +63,7 @@ def _unscaled(story: Story, moments: list[Moment]) -> Unscaled | None:
 
 
 def _is_mean(story: Story, backward: Event) -> bool:
-    """Does backward begin at a mean itself, and not at one that was divided or weighted?"""
+    """Whether backward begins at a mean that was neither divided nor weighted afterwards."""
     start = story.tensor(backward.operands[0].label, backward.step) if backward.operands else None
     made = story.event((start or {}).get("born"))
     if made is None or made.name not in MEANS or len(backward.operands) > 1:

@@ -98,7 +98,7 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
-    """Does the function return its parameter, and is that still what the caller gave where it is written?"""
+    """Whether the function returns its parameter, and the name still holds the caller's tensor where that is written."""
     program = story.program
     inside = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)]
     if any(n.lineno <= target.lineno for n in inside):
@@ -133,7 +133,7 @@ def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function:
 
 
 def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.stmt) -> bool:
-    """Did the name at ``read`` get its value before ``statement``, which did not give it another?"""
+    """Whether the name read at ``read`` got its value before ``statement``, and ``statement`` did not bind it again."""
     program, text = story.program, story.program.segment(read)
     if text in assigned(program, statement):
         return False

@@ -51,7 +51,7 @@ def _is_read(story: Story, stray: Stray) -> bool:
 
 
 def _matters(story: Story, stray: Stray) -> bool:
-    """Does it make a difference: does an optimizer hold what was to be frozen?"""
+    """Whether the attribute would matter; one that was to freeze parameters does only if an optimizer holds one of them."""
     if stray.kind == "optimizer" or stray.meant != "requires_grad" or stray.value:
         return True
     held = {label for update in story.trace.optimizer_steps for label in update.holds}

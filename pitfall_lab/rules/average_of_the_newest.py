@@ -49,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
-    """Do the trained weights take the result, as where they are drawn a little towards those that they began with?"""
+    """Whether the result is written back to the trained weights, as where they are moved a little towards their starting values."""
     goals = [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")] if event.results else []
     return bool(trained & {*event.writes, *((story.tensor(label, event.step) or {}).get("storage") for label in goals)})
 

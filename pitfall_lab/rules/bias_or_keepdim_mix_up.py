@@ -80,7 +80,7 @@ def _axis(made: Event, dimensions: int) -> int | None:
 
 
 def _related(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Is ``full`` the tensor that was reduced, or computed from it, or from one of the operands that it was computed from?"""
+    """Whether ``full`` is the reduced tensor, or computed from it or from an operand that it was computed from."""
     source = made.operands[0].label
     if full == source:
         return True
@@ -90,7 +90,7 @@ def _related(story: Story, event: Event, full: str, made: Event) -> bool:
 
 
 def _is_symmetric(story: Story, label: str, step: int) -> bool:
-    """Do rows and columns have the same sums? Then it does not matter which of them are meant."""
+    """Whether rows and columns have equal sums, so that it makes no difference along which axis was reduced."""
     record = story.tensor(label, step) or {}
     cells = flat((story.record("storages", record.get("storage"), step) or {}).get("cells"))
     shape = tuple(record.get("shape") or ())
@@ -101,7 +101,7 @@ def _is_symmetric(story: Story, label: str, step: int) -> bool:
 
 
 def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Is ``small`` a parameter, added to a matrix product along the wrong axis?"""
+    """Return the finding's data if ``small`` is a parameter that was added to a matrix product along the wrong axis; else None."""
     made = story.event((story.tensor(full, event.step) or {}).get("born"))
     leaf = story.tensor(small, event.step) or {}
     trained = leaf.get("is_leaf") and leaf.get("requires_grad")
@@ -117,7 +117,7 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _looked_up(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Is ``small`` looked up in a table by an index with one entry for each row, as the use of this index elsewhere shows?"""
+    """Return the data if ``small`` was looked up in a table by an index with one entry per row, as other uses of the index show."""
     shape, size = story.shape(full, event.step) or (), story.shape(small, event.step)
     if event.error is not None or not event.results or len(shape) < 2 or size != shape[:1] or shape[0] != shape[-1] or shape[0] < 2:
         return None

@@ -116,7 +116,7 @@ def _clips(story: Story, clip: Moment) -> bool:
 
 
 def _effective(story: Story, clip: Moment) -> bool:
-    """Was there a limit? With an infinite one `clip_grad_norm_` only measures. Elsewhere, unknown numbers are no answer."""
+    """Whether the limit of the clipping is finite: with an infinite one `clip_grad_norm_` only measures."""
     if (limit := _limit(story, clip)) is not None:
         return math.isfinite(limit)
     before = cells(story, clip.storage, clip.step - 1)

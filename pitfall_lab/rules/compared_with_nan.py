@@ -50,7 +50,7 @@ def _compared(story: Story, event: Event) -> Compared | None:
 
 
 def _is_nan(story: Story, given: Operand, step: int) -> bool:
-    """Is it the number NaN, or a tensor of nothing else?"""
+    """Whether the operand is the number NaN, or a tensor with only NaN in it."""
     if given.label is None:
         return given.text == "nan"
     held = story.held(given.label, step)

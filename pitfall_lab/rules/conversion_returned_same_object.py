@@ -73,7 +73,7 @@ def _source(node: ast.expr) -> ast.expr | None:
 
 
 def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: str) -> bool:
-    """Did one of the names get another value in between?"""
+    """Whether one of the names was bound to another value between the two calls."""
     program = story.program
     return any(
         isinstance(n, ast.Assign) and made.lineno < n.lineno < written.lineno and any(program.segment(t) in names for t in n.targets)
@@ -82,7 +82,7 @@ def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: s
 
 
 def _read_after(story: Story, written: ast.stmt, name: str) -> bool:
-    """Is ``name`` read further down in the same function, before it is given another value?"""
+    """Whether ``name`` is read further down in the same function before it is bound to another value."""
     program, here = story.program, story.program.function(written)
     nodes = [n for n in program.nodes if isinstance(n, ast.Name | ast.Attribute) and n.lineno > (written.end_lineno or written.lineno)]
     mine = [n for n in nodes if program.segment(n) == name and program.function(n) is here]

@@ -40,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _averages(story: Story, event: Event) -> bool:
-    """Is it the second half of a moving average, ``t.mul_(m).add_(s, alpha=1 - m)``, with weights that add up to 1?"""
+    """Whether the call is the second half of a moving average, ``t.mul_(m).add_(s, alpha=1 - m)``, with weights that add up to 1."""
     before = story.event(event.step - 1)
     if before is None or before.name != "mul_" or not set(before.writes) & set(event.writes):
         return False

@@ -63,7 +63,7 @@ def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]
 
 
 def _learns(record: Record) -> bool:
-    """Is it a parameter, or computed from one? Arrays have owners of their own."""
+    """Whether the tensor is a parameter or computed from one."""
     return record.get("kind") in ("parameter", "array") or bool(record.get("requires_grad"))
 
 
@@ -86,7 +86,7 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
 
 
 def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
-    """Is the change one by a number, or by a tensor that was there before the rounds and stayed as it was? No gradient is."""
+    """Whether the change is by a number, or by a tensor made before the rounds and not changed since; a gradient is neither."""
     operand = event.operands[1] if len(event.operands) > 1 else None
     if operand is None or operand.label is None:
         return operand is not None
@@ -96,7 +96,7 @@ def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
 
 
 def _is_for_all_rows(story: Story, event: Event) -> bool:
-    """Is something added to each row of a batch, as positions or a mean are, and not a step of what moves?"""
+    """Whether one tensor is added to every row of a batch, as positions or a mean are."""
     shapes = [story.shape(o.label, event.step) for o in event.operands[:2]]
     return None not in shapes and len(shapes[0] or ()) > MATRIX and len(shapes[1] or ()) < len(shapes[0] or ())
 

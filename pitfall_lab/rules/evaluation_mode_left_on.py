@@ -38,13 +38,13 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _updated(story: Story, each: Pass, backward: Event) -> bool:
-    """Was the weight before the layer changed after the backward?"""
+    """Whether the weight in front of the layer was written after the backward."""
     storage = (story.tensor(each.weight, backward.step) or {}).get("storage")
     return bool(story.writes(str(storage), backward.step, len(story.events)))
 
 
 def _never_meant(story: Story, modes: Modes, each: Pass) -> bool:
-    """Was the layer never in training mode, and are its statistics those of a new layer, so that no other data explain the mode?"""
+    """Whether the layer never ran in training mode and has the statistics of a new layer, so that no earlier training explains the mode."""
     if any(other.active for other in modes.passes if other.layer == each.layer):
         return False
     if each.kind == "dropout":

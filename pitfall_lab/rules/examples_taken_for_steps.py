@@ -86,7 +86,7 @@ def _mixed(story: Story, layer: Event) -> Mixed | None:
 
 
 def _leaves_out(event: Event, examples: int) -> bool:
-    """Does the call take the last element of the second axis, or one number for all of it?"""
+    """Whether the call takes the last element along the second axis, or reduces that axis."""
     if event.name == "__getitem__":
         parts = event.operands[1].text.strip("()").split(", ") if len(event.operands) > 1 else []
         return len(parts) > 1 and parts[0] == ":" and whole(parts[1].rstrip(",")) in (-1, examples - 1)

@@ -68,7 +68,7 @@ def _is_target(story: Story, label: str) -> bool:
 
 
 def _no_whole(story: Story, label: str, step: int) -> bool:
-    """Is none of the known numbers a whole one?"""
+    """Whether none of the known values is a whole number."""
     known = values(story, label, step)
     return len(known) >= FEWEST and all(value % 1 != 0 for value in known)
 

@@ -35,7 +35,7 @@ def _storage(story: Story, label: str, step: int) -> str | None:
 
 
 def _moved(story: Story, label: str, used: Moment) -> bool:
-    """Is it known that the update changed the numbers of the parameter?"""
+    """Whether the update is known to have changed values of the parameter."""
     storage = _storage(story, label, used.step)
     old, new = cells(story, storage, used.step - 1), cells(story, storage, used.step)
     return old is not None and new is not None and bool(difference(old, new))

@@ -44,7 +44,7 @@ def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
 
 
 def _replaces(story: Story, kept: Kept) -> bool:
-    """Does the write replace the gradient: a backward that adds, or clearing? Clipping and scaling are meant to change the alias too."""
+    """Whether the write replaces the gradient: a backward that adds to it, or clearing; clipping and scaling do not."""
     outer = story.outer_call(kept.changed)
     return outer is not None and (outer.op in BACKWARDS or outer.name in ("zero_", "_foreach_zero_", "zero_grad"))
 

@@ -31,12 +31,12 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _used(later: list[Moment]) -> bool:
-    """Does an update come before the gradient is cleared?"""
+    """Whether an optimizer uses the gradient before it is cleared."""
     return next((m.kind == "used" for m in later if m.kind in ("used", "cleared")), False)
 
 
 def _contains(story: Story, later: Event, earlier: Event) -> bool:
-    """Is what the earlier backward started from a part of what the later one went through?"""
+    """Whether the graph of the later backward contains the tensor from which the earlier one started."""
     nodes = [(story.tensor(b.operands[0].label, b.step) or {}).get("grad_fn") if b.operands else None for b in (later, earlier)]
     plain = all(sum(o.label is not None for o in backward.operands) == 1 for backward in (later, earlier))
     return nodes[1] is not None and plain and nodes[1] in set(story.behind(nodes[0]))

@@ -31,7 +31,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _in_hook(program: Program, call: ast.Call) -> bool:
-    """Is it a hook that keeps what it was given: a function, or a lambda, given to ``register_forward_hook``?"""
+    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook``."""
     function = next((n for n in program.ancestors(call) if isinstance(n, ast.Lambda | ast.FunctionDef)), None)
     if function is None or not isinstance(call.args[0], ast.Name) or call.args[0].id not in {a.arg for a in function.args.args}:
         return False
@@ -55,7 +55,7 @@ def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
-    """Is it ``total += loss``, or ``total = … total …``?"""
+    """Whether the statement is ``total += loss`` or ``total = … total …``."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Add | ast.Sub)
     target = story.program.segment(node.targets[0])
@@ -120,7 +120,7 @@ def _in_function(story: Story, step: int, function: ast.AST | None) -> bool:
 
 
 def _outlives(story: Story, event: Event, following: Event, last: Event) -> bool:
-    """Is the result of ``event`` alive until the ``last`` round, though no backward goes through it after its own round?"""
+    """Whether the result of ``event`` is alive until the ``last`` round although no backward goes through it after its own round."""
     label = event.results[0]
     died = [step for step, alive in story.history("tensors", label, "alive") if not alive]
     ran = [step for step, at in story.history("nodes", _node(story, label, event.step), "ran") if at is not None and step > following.step]
@@ -173,7 +173,7 @@ def _finding(story: Story, rounds: list[Event], statement: ast.AST, value: ast.e
 
 
 def _trained_between(story: Story, rounds: list[Event]) -> bool:
-    """Did an optimizer step between the rounds? Then what was kept belongs to weights that are gone, and only costs memory."""
+    """Whether an optimizer made a step between the rounds, so that the kept graphs belong to weights that have changed since."""
     return any(rounds[0].step < update.step < rounds[-1].step for update in story.trace.optimizer_steps)
 
 

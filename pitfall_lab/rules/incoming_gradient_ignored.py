@@ -60,7 +60,7 @@ def _counts(node: Record) -> bool:
 
 
 def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
-    """Does everything that was computed come from tensors that were there before backward, and from at least one?"""
+    """Whether everything that backward computes comes from at least one tensor made before it, and from no other."""
     own: set[str] = set()
     saved = False
     for event in calls:

@@ -49,7 +49,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _is_residual(story: Story, event: Event) -> bool:
-    """Does the event add, in place, one tensor of a branch to the tensor that the branch started from, or the other way round?"""
+    """Whether the event adds in place the result of a branch to the tensor that the branch started from, or the reverse."""
     labels = [operand.label for operand in event.operands[:2]]
     if event.name not in ("add_", "__iadd__") or len(labels) < 2 or None in labels:
         return False
@@ -60,7 +60,7 @@ def _is_residual(story: Story, event: Event) -> bool:
 
 
 def _comes_from(story: Story, label: str | None, source: str | None, until: int) -> bool:
-    """Was ``label`` computed from ``source`` before step ``until``?"""
+    """Whether ``label`` was computed from ``source`` before step ``until``."""
     made: dict[str, list[Event]] = defaultdict(list)
     for event in story.events[:until]:
         for result in event.results if event.kind == "call" else ():

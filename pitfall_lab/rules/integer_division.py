@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_whole(story: Story, event: Event) -> bool:
-    """Is it a quotient of whole numbers, by a number of one element, that is cut to a whole number?"""
+    """Whether the event divides integers by a number of one element and rounds the quotient to an integer."""
     given, result = (story.tensor(label, event.step) or {} for label in (event.operands[0].label, event.results[0]))
     other = event.operands[1] if len(event.operands) > 1 else None
     single = other is not None and (other.label is None or story.shape(other.label, event.step) in ((), (1,)))

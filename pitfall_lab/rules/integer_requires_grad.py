@@ -26,7 +26,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _switches_on(event: Event) -> bool:
-    """Does the call switch ``requires_grad`` on: the attribute, the method, or ``requires_grad=True`` in a factory?"""
+    """Whether the call sets ``requires_grad`` to True: the attribute, the method, or ``requires_grad=True`` of a factory function."""
     given = any(o.name == "requires_grad" and o.text == "True" for o in event.operands)
     return event.name in SWITCHES or (event.name in FACTORIES and given)
 

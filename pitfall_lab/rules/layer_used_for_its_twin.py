@@ -143,7 +143,7 @@ def _twice(story: Story, label: str, unused: str) -> Twin | None:
 
 
 def _behind(story: Story, first: Event, second: Event) -> bool:
-    """Was the input of the second call computed from the result of the first?"""
+    """Whether the input of the second call was computed from the result of the first."""
     if second.step - first.step > LIMIT:
         return False
     reached = set(first.results)

@@ -67,7 +67,7 @@ def _held(program: Program) -> Iterator[tuple[ast.stmt, ast.Assign]]:
 
 
 def _is_own(statement: ast.Assign) -> bool:
-    """Is it ``self.blocks = …``?"""
+    """Whether the statement assigns to an attribute of ``self``, as ``self.blocks = …`` does."""
     return len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Attribute)
 
 

@@ -72,7 +72,7 @@ def _layer(story: Story, label: str | None, step: int) -> object:
 
 
 def _is_prediction(story: Story, event: Event) -> bool:
-    """Are the answers compared or combined with another tensor, as predictions are with targets?"""
+    """Whether the True and False are compared or combined with another tensor, as predictions are with targets."""
     pending, seen = list(event.results), set[str]()
     while pending:
         label = pending.pop()

@@ -65,7 +65,7 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
 
 
 def _feeds_loss(story: Story, event: Event) -> bool:
-    """Are the results of ``event`` what a loss compares?"""
+    """Whether a loss compares the results of ``event``."""
     results = set(event.results)
     return any(
         _plain(later) in LOSSES and results & {operand.label for operand in later.operands}
@@ -78,7 +78,7 @@ def _plain(event: Event) -> str:
 
 
 def _inside_loss(story: Story, event: Event) -> bool:
-    """Is the call a part of a loss function that is reported itself?"""
+    """Whether the call is part of one of torch's loss functions, for which there is a finding of its own."""
     parent = story.event(event.parent)
     while parent is not None:
         if _plain(parent) in LOSSES:
@@ -110,7 +110,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _becomes_a_loss(story: Story, event: Event) -> bool:
-    """Is the difference made positive and then reduced, over everything, to one number?"""
+    """Whether the difference is made positive and then reduced over all axes to one number."""
     signed: set[str] = set(event.results)
     positive: set[str] = set()
     full = story.shape(event.results[0], event.step) if event.results else None
@@ -132,7 +132,7 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
 
 
 def _is_trained(story: Story, event: Event) -> bool:
-    """Does the table enter a product and is it then reduced, over everything, to a part of what a backward started from?"""
+    """Whether the table enters a product that is reduced over all axes to a part of what a backward started from."""
     table, weighed = set(event.results), _plain(event) in PRODUCTS
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
@@ -151,7 +151,7 @@ def _is_trained(story: Story, event: Event) -> bool:
 
 
 def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
-    """Was one of the two given its shape just for this, or are both one memory?"""
+    """Whether one of the two got its shape just for this call, or both share one memory."""
     records = [story.tensor(label, event.step) or {} for label in pair]
     makers = (story.event(record.get("born")) for record in records)
     same = records[0].get("storage") is not None and records[0].get("storage") == records[1].get("storage")
@@ -159,7 +159,7 @@ def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
 
 
 def _is_outer(story: Story, maker: Event) -> bool:
-    """Does the call give its operand another axis? An index that only picks rows does not."""
+    """Whether the call gives its operand another axis; an index that only selects rows does not."""
     if maker.name != "__getitem__":
         return _plain(maker) in OUTER
     given, result = (story.shape(label, maker.step) or () for label in (maker.operands[0].label, maker.results[0]))
@@ -167,7 +167,7 @@ def _is_outer(story: Story, maker: Event) -> bool:
 
 
 def _is_counted(story: Story, event: Event) -> bool:
-    """Is the table of truth values summed or averaged over everything, like an accuracy?"""
+    """Whether the table of truth values is summed or averaged over all axes, like an accuracy."""
     table = set(event.results)
     for later in story.events[event.step + 1 :]:
         if later.kind == "call" and later.error is None and later.results and table & {o.label for o in later.operands}:
@@ -181,7 +181,7 @@ def _is_counted(story: Story, event: Event) -> bool:
 
 
 def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
-    """Is the outer difference intended: built in the same line, or from one storage on both sides?"""
+    """Whether the outer difference seems intended: one storage on both sides, or an axis added on that line or to operands of one kind."""
     column, row = (story.tensor(label, event.step) or {} for label in pair)
     if column.get("storage") is not None and column.get("storage") == row.get("storage"):
         return True

@@ -43,7 +43,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _adds(program: Program, node: ast.AugAssign | ast.Assign) -> bool:
-    """Is it ``total += x``, or ``total = total + x``?"""
+    """Whether the statement is ``total += x`` or ``total = total + x``."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Add)
     plus = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)

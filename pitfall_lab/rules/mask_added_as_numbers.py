@@ -69,7 +69,7 @@ def _softmax(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_mask(story: Story, label: str, step: int) -> bool:
-    """Are its known numbers floats, given and not learned, of zeros and ones only, with both among them?"""
+    """Whether the known values are floats, not learned, only zeros and ones, with both among them."""
     record = story.tensor(label, step) or {}
     if not str(record.get("dtype")).startswith(("float", "bfloat")) or record.get("requires_grad") or record.get("kind") == "parameter":
         return False

@@ -80,14 +80,14 @@ def _mask(event: Event, shares: str) -> str | None:
 
 
 def _goes_along(story: Story, label: str, step: int, count: int, axis: int) -> bool:
-    """Does the mask have an entry of its own for each place along the axis of the softmax?"""
+    """Whether the mask has one entry for each position along the axis of the softmax."""
     shape = story.shape(label, step) or ()
     own = axis - (count - len(shape))
     return 0 <= own < len(shape) and shape[own] > 1
 
 
 def _is_given(story: Story, label: str, softmax: Event) -> bool:
-    """Is the mask neither drawn, nor learned, nor chosen by the scores themselves, as a gate chooses the best?"""
+    """Whether the mask was neither drawn, nor learned, nor computed from the scores themselves."""
     shared = {softmax.results[0], softmax.operands[0].label}
     pending, seen = [label], {label}
     while pending and len(seen) < HOPS:
@@ -117,7 +117,7 @@ def _adds_up(story: Story, mask: Event, axis: int) -> bool:
 
 
 def _masks_something(story: Story, event: Event, label: str) -> bool:
-    """Are all known numbers of the mask 0 or 1, and both among them?"""
+    """Whether all known values of the mask are 0 or 1, with both among them."""
     held = (story.record("storages", (story.tensor(label, event.step) or {}).get("storage"), event.step) or {}).get("cells")
     return {float(value) for _, value in flat(held) if isinstance(value, bool | int | float)} == {0.0, 1.0}
 

@@ -94,7 +94,7 @@ def _finding(story: Story, custom: Custom, write: Event, use: Event, label: str)
 
 
 def _fixes(story: Story, custom: Custom, write: Event) -> tuple[Fix, ...]:
-    """Tell torch, or do not write."""
+    """Return the repairs: declare the write with ``ctx.mark_dirty``, or compute a new tensor instead of writing."""
     program = story.program
     statement = program.statement_at(story.span(write.step))
     name = written_root(statement) if statement is not None else None

@@ -107,7 +107,7 @@ def _fixes(story: Story, added: Moment, second: Moment) -> tuple[Fix, ...]:
 
 
 def _sees(program: Program, backward: ast.stmt, update: ast.stmt, optimizer: str | None) -> bool:
-    """Does the function of the backward, a closure perhaps, know the optimizer by the name that it has at the update?"""
+    """Whether the function that calls backward can use the optimizer by the name that it has at the update."""
     around = program.function(update)
     return bool(optimizer and optimizer.isidentifier()) and (around is None or around in program.ancestors(backward))
 

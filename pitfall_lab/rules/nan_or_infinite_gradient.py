@@ -35,7 +35,7 @@ class Origin:
 
     @property
     def hidden(self) -> bool:
-        """Was the result unused at such a place: is the incoming gradient 0 where the outgoing one is not finite?"""
+        """Whether the result was unused where the outgoing gradient is not finite: the incoming gradient is 0 there."""
         came = dict(flat(self.came))
         bad = [i for i, value in flat(self.left) if not _finite(value)]
         return bool(bad) and all(came.get(i) == 0 for i in bad)
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _cared_for(story: Story) -> bool:
-    """Does the program look at its gradients, or repair them, itself?"""
+    """Whether the program inspects its gradients, or repairs them, itself."""
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
     return any(event.operands and event.operands[0].label in gradients for event in story.calls(*CARED))
 
@@ -100,7 +100,7 @@ def _origin(story: Story, backward: Event) -> Origin | None:
 
 
 def _has_nan(story: Story, label: str, step: int | None) -> bool:
-    """Were the operation's own inputs NaN, or of a type whose range is so small that infinity is common?"""
+    """Whether an operand was NaN, or of a dtype with so small a range that infinity is common."""
     record = story.tensor(label, step) or {}
     memory = story.record("storages", record.get("storage"), step) or {}
     return record.get("dtype") == "float16" or any(value == "nan" for _, value in flat(memory.get("cells")))

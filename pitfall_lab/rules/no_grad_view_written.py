@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _writes(event: Event) -> bool:
-    """Is the call itself a write: ``add_``, ``h[0] = 1``, ``out=h``?"""
+    """Whether the call itself writes: ``add_``, ``h[0] = 1``, ``out=h``."""
     in_place = event.name.endswith("_") and not event.name.endswith("__")
     return in_place or event.name == "__setitem__" or any(operand.name == "out" for operand in event.operands)
 

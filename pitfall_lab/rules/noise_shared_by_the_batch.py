@@ -88,7 +88,7 @@ def _without_ones(shape: tuple[int, ...] | list[int]) -> tuple[int, ...]:
 
 
 def _is_computed(story: Story, label: str | None, step: int) -> bool:
-    """Does it require grad, or come from a parameter?"""
+    """Whether the tensor requires grad or was computed from a parameter."""
     return bool((story.tensor(label, step) or {}).get("requires_grad"))
 
 

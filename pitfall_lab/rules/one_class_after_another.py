@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _steps_between(story: Story, losses: list[Event]) -> bool:
-    """Does an optimizer step between the first batches, so that what one class taught is in the weights when the next one comes?"""
+    """Whether an optimizer makes a step between the first batches, so that each class changes the weights before the next one comes."""
     steps = [each.step for each in story.trace.optimizer_steps]
     return all(any(one.step < step <= other.step for step in steps) for one, other in pairwise(losses[:FEWEST_BATCHES]))
 
@@ -79,7 +79,7 @@ def _labels(story: Story, loss: Event) -> list[float]:
 
 
 def _is_made(story: Story, loss: Event, makers: set[str]) -> bool:
-    """Did one of these calls make the targets, as many as the loss has?"""
+    """Whether one of these calls made the targets, and as many as the loss has."""
     label = loss.operands[1].label
     made = origin(story, label, loss.step)
     return made is not None and made.name in makers and story.shape(made.results[0], made.step) == story.shape(label, loss.step)

@@ -69,7 +69,7 @@ def _is_low(event: Event) -> bool:
 
 
 def _is_score(story: Story, event: Event) -> bool:
-    """Does the result come to a softmax or an attention?"""
+    """Whether a softmax or an attention is computed from the result."""
     pending, seen = [event.results[0]], set[str]()
     while pending and len(seen) < FURTHER:
         label = pending.pop(0)
@@ -100,7 +100,7 @@ def _marked(story: Story, mask: str, step: int) -> Marked | None:
 
 
 def _is_padding(story: Story, marked: Marked) -> bool:
-    """Is that number padding: for the embedding that is given the tokens, for what made them, or as the mask is used elsewhere?"""
+    """Whether the number that the mask compares with is padding, by the embedding, by the call that made the tokens, or by other uses."""
     tokens = story.tensor(marked.tokens, marked.compared.step)
     for event in story.calls("embedding"):
         given = event.operands[0].label
@@ -121,7 +121,7 @@ def _is_number(text: str | None, number: float) -> bool:
 
 
 def _divides(story: Story, marked: Marked) -> bool:
-    """Is the mask multiplied with elsewhere, and its sum divided by: a mean over the positions at which it is true?"""
+    """Whether the program also averages with the mask: it multiplies by it and divides by its sum."""
     pending, seen, weighs, counts = list(marked.compared.results), set[str](), False, False
     while pending and len(seen) < FURTHER:
         label = pending.pop(0)

@@ -58,7 +58,7 @@ def _is_float(story: Story, label: str, step: int) -> bool:
 
 
 def _is_float_later(story: Story, sort: Event) -> bool:
-    """Is nothing done with the positions but to make numbers of them? As an index they are what they should be."""
+    """Whether the positions are only converted to floats; used as an index they would be right."""
     uses = [use for use in story.uses(sort.results[-1]) if use.step > sort.step]
     return bool(uses) and all(use.name in THROUGH for use in uses)
 

@@ -41,14 +41,14 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _trains_layers(story: Story, held: set[str]) -> bool:
-    """Does some optimizer hold the weights of a layer, and not only an input that is looked for?"""
+    """Whether some optimizer holds the weights of a layer, and not only an input that is optimized."""
     return any(
         (story.tensor(label) or {}).get("kind") == "parameter" and any(use.name in LAYERS for use in story.uses(label)) for label in held
     )
 
 
 def _thawed(story: Story, label: str) -> bool:
-    """Was it frozen, and made to require a gradient again after an optimizer had been made? Then it is to learn from there on."""
+    """Whether the parameter was frozen, and requires grad again since after an optimizer was made."""
     values = story.history("tensors", label, "requires_grad")
     thawed = next((at for (_, before), (at, now) in pairwise(values) if now and not before), None)
     made = [optimizer.step for optimizer in story.trace.optimizers]
@@ -111,7 +111,7 @@ def _finding(story: Story, left: list[str], backward: Event) -> Finding:
 
 
 def _made(story: Story) -> ast.Call | None:
-    """Where the program makes its optimizer, when it makes one."""
+    """Return the call that makes the program's optimizer; None unless there is exactly one."""
     name = story.trace.optimizer_steps[0].optimizer
     calls = [n for n in story.program.nodes if isinstance(n, ast.Call) and call_name(n) == name]
     return calls[0] if len(calls) == 1 else None

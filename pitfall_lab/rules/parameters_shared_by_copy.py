@@ -64,7 +64,7 @@ def _made(story: Story, own: str, until: int) -> Event | None:
 
 
 def _compared(story: Story, use: Event) -> bool:
-    """Is the copy's result combined with something that requires grad, as a target is?"""
+    """Whether the copy's result is combined with something that requires grad, as a target is."""
     reached = set(use.results)
     if any((story.tensor(label, use.step) or {}).get("requires_grad") for label in reached):
         return False

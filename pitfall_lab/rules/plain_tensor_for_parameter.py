@@ -21,7 +21,7 @@ FURTHER = 200
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each such tensor that got a gradient in several rounds in which an optimizer changed other tensors."""
+    """One finding for each plain tensor that requires grad and got a gradient in several rounds while an optimizer stepped others."""
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds} | {label for made in story.trace.optimizers for label in made.holds}
     if not any((story.tensor(label) or {}).get("kind") == "parameter" for label in held):
@@ -41,7 +41,7 @@ def _is_wanted(story: Story, label: str) -> bool:
 
 
 def _works_as_weight(story: Story, label: str) -> bool:
-    """Is it combined with what trained layers return, or multiplied with from the right, as a weight is?
+    """Whether the tensor is combined with results of trained layers, or is the right operand of a product, as a weight is.
 
     Never if a layer is given it: an input may require grad as well, and be added to the result.
     """

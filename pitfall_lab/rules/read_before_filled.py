@@ -97,7 +97,7 @@ def _touching(story: Story, storage: str, after: int) -> list[Event]:
 
 
 def _reads(story: Story, label: str, storage: str, event: Event, left: set[int]) -> bool:
-    """Does the tensor have an element in what is left?"""
+    """Whether the tensor has an element among those that were not filled."""
     record = story.tensor(label, event.step) or {}
     if record.get("storage") != storage:
         return False
@@ -162,7 +162,7 @@ def _along(length: int, part: ast.expr) -> range | None:
 
 
 def _left_out_again(story: Story, read: Event) -> bool:
-    """Does a later call mask or select from what was computed?"""
+    """Whether a later call masks the result or selects from it."""
     reached = set(read.results)
     for event in story.events[read.step + 1 : read.step + FURTHER]:
         if event.kind == "call" and any(o.label in reached for o in event.operands):

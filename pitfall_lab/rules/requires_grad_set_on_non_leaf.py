@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _wanted(event: Event) -> bool:
-    """Was ``requires_grad`` switched on, or off? The method raises only for False."""
+    """Whether the call set ``requires_grad`` to True; the method raises only for False."""
     return event.name == "requires_grad" and any(operand.text == "True" for operand in event.operands)
 
 

@@ -58,7 +58,7 @@ def _numbers(story: Story, event: Event) -> tuple[object, ...] | None:
 
 
 def _trains(story: Story, event: Event) -> bool:
-    """Does something that requires a gradient come of the numbers?"""
+    """Whether something that requires grad is computed from the drawn numbers."""
     reached = set(event.results)
     for later in story.events[event.step + 1 : event.step + 60]:
         if later.kind == "call" and any(o.label in reached for o in later.operands):

@@ -98,7 +98,7 @@ def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -
 
 
 def _is_flat(story: Story, draw: Event) -> bool:
-    """Is the gradient of the call itself zero, as that of ``torch.normal(mean, std)`` is?"""
+    """Whether the gradient of the call itself is zero, as that of ``torch.normal(mean, std)`` is."""
     node = (story.tensor(draw.results[0], draw.step) or {}).get("grad_fn")
     return str((story.record("nodes", node) or {}).get("name")).startswith(FLAT)
 

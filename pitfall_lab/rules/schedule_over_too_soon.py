@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
-    """Did a cosine go past its end, and the rate with it upwards?"""
+    """Whether a cosine schedule went past its end, so that the learning rate rose again."""
     end = dict(scheduler.settings).get("T_max")
     rates = [rate for _, rate in optimizer.rates]
     if scheduler.scheduler != "CosineAnnealingLR" or end is None or scheduler.steps < 2 * end or not rates:
@@ -55,7 +55,7 @@ def _for_epochs(story: Story, scheduler: Scheduler, loops: list[ast.stmt]) -> bo
 
 
 def _came_to_nothing(optimizer: OptimizerMade) -> bool:
-    """Did half of the steps, or more, have next to no learning rate?"""
+    """Whether the learning rate was close to 0 in at least half of the steps."""
     highest = max((rate for _, rate in optimizer.rates), default=0.0)
     low = 0
     for (start, rate), following in zip(optimizer.rates, [*optimizer.rates[1:], (optimizer.steps, 0.0)], strict=True):

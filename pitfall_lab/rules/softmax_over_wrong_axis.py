@@ -78,7 +78,7 @@ def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
 
 
 def _is_laid_out_alike(story: Story, loss: Event, layer: Event) -> bool:
-    """Are the axes of what the loss was given still in the places in which the layer returned them?"""
+    """Whether the axes of the tensor that the loss got are still where the layer returned them."""
     given, made = (story.tensor(each, loss.step) or {} for each in (loss.operands[0].label, layer.results[0]))
     return given.get("shape") == made.get("shape") and given.get("stride") == made.get("stride")
 
@@ -99,7 +99,7 @@ def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None
 
 
 def _keeps(story: Story, event: Event, label: str | None) -> bool:
-    """Have the first operand and the result the same two axes in front?"""
+    """Whether the first operand and the result have the same first two axes."""
     before, after = (story.shape(each, event.step) or () for each in (event.operands[0].label, label))
     return len(before) == len(after) == MATRIX + 1 and before[:2] == after[:2]
 

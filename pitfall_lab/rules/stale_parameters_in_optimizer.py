@@ -60,7 +60,7 @@ def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr |
 
 
 def _is_parameter(statement: ast.stmt) -> bool:
-    """Does it bind an ``nn.Parameter(…)`` that it makes?"""
+    """Whether the statement binds a new ``nn.Parameter(…)``."""
     value = statement.value if isinstance(statement, ast.Assign | ast.Expr) else None
     made = [value, *(value.args if isinstance(value, ast.Call) and call_name(value) in SETTERS else ())]
     return any(isinstance(each, ast.Call) and call_name(each) == "Parameter" for each in made)

@@ -34,7 +34,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding about a place of which a general one says that a tensor was kept without copying it."""
+    """Return this rule's finding for the line of a general finding about a tensor kept without a copy; None if it has none."""
     return next((finding for finding in find(story) if finding.span == general.span), None)
 
 

@@ -30,14 +30,14 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_lenient(call: ast.Call) -> bool:
-    """Is ``strict`` given, and not as ``True``? Then keys that do not fit raise no error."""
+    """Whether ``strict`` is given and not as ``True``: then keys that do not fit raise no error."""
     given = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "strict")]
     assigns = [*call.args[2:3], *(k.value for k in call.keywords if k.arg == "assign")]
     return bool(given) and not is_true(given[0]) and not assigns
 
 
 def _loaded(story: Story, number: int, call: ast.Call) -> bool:
-    """Was a parameter written by this call, or is the same module loaded again by another?"""
+    """Whether this call wrote a parameter, or another call loads the same module again."""
     loadings = story.trace.beside.loadings
     this, place = loadings[number], story.program.place(call)
     until = next((each.step for each in loadings[number + 1 :] if each.span == this.span), len(story.events))

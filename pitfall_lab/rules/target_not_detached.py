@@ -88,7 +88,7 @@ def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | 
 
 
 def _apart(story: Story, one: str, other: str, step: int) -> bool:
-    """Was ``one`` computed without ``other``?"""
+    """Whether ``one`` was computed without ``other``."""
     node = (story.tensor(other, step) or {}).get("grad_fn")
     return node is not None and node not in set(story.behind((story.tensor(one, step) or {}).get("grad_fn")))
 
@@ -154,7 +154,7 @@ def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _is_share(story: Story, label: str | None, step: int) -> bool:
-    """Is it a network's result times a number between 0 and 1, and perhaps a mask?"""
+    """Whether the tensor is a network's result times a number between 0 and 1, with at most a mask."""
     discounted = False
     for _ in range(DEPTH):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -179,7 +179,7 @@ def _is_discount(text: str) -> bool:
 
 
 def _is_data(story: Story, label: str, step: int) -> bool:
-    """Are these numbers that no parameter had a part in?"""
+    """Whether the values were computed without a parameter."""
     record = story.tensor(label, step) or {}
     return not record.get("requires_grad") and record.get("kind") != "parameter"
 
@@ -190,7 +190,7 @@ def _leaves(story: Story, label: str, step: int) -> set[str]:
 
 
 def _is_minimised(story: Story, event: Event) -> bool:
-    """Does a backward go through the comparison, squared or as a loss, and not only through a weight made of it?"""
+    """Whether a backward goes through the comparison, squared or as a loss, and not only through a weight computed from it."""
     if event.name not in ("sub", "__rsub__", "subtract"):
         return True
     return any(

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_still(story: Story, each: Pass) -> bool:
-    """Does the pass require no gradient, and does the next update not move its weights?"""
+    """Whether the pass requires no grad and the next update does not change its weights."""
     if (story.tensor(each.result, each.event.step) or {}).get("requires_grad"):
         return False
     update = next((u for u in story.trace.optimizer_steps if u.step > each.event.step), None)
@@ -92,7 +92,7 @@ def _averaged(story: Story, each: Pass) -> bool:
 
 
 def _called_at(story: Story, each: Pass) -> Span | None:
-    """The line that calls the network."""
+    """Return the span of the line that calls the network."""
     return story.program.place(statement) if (statement := _caller(story, each)) is not None else story.span(each.event.step)
 
 

@@ -75,13 +75,13 @@ def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
 
 
 def _across(story: Story, source: str, copy: str) -> bool:
-    """Is one weight the transpose of the other, and no square?"""
+    """Whether one weight is the transpose of the other and not square."""
     one, other = story.shape(source) or (), story.shape(copy) or ()
     return one == other[::-1] and one != other
 
 
 def _again(story: Story, storages: list[str], first: int) -> bool:
-    """Are the two made equal again during the training?"""
+    """Whether the two are made equal again during the training."""
     for later in story.calls("copy_"):
         if later.step > first and len(later.operands) > 1:
             held = {(story.tensor(o.label, later.step) or {}).get("storage") for o in later.operands[:2]}

@@ -64,12 +64,12 @@ def _parted(story: Story, places: dict[tuple[Span | None, int], list[tuple[Event
 
 
 def _after(uses: list[tuple[Event, str]], old: str, event: Event) -> bool:
-    """Is ``event`` behind the last use of ``old`` in this place?"""
+    """Whether ``event`` comes after the last use of ``old`` at this place."""
     return max(e.step for e, label in uses if label == old) < event.step
 
 
 def _meet(story: Story, one: Event, other: Event, new: str, old: str) -> bool:
-    """Does one result depend on both weights: were the two calls parts of one forward?"""
+    """Whether one result depends on both weights, so that the two calls belong to one forward."""
     last = one if one.step > other.step else other
     node = (story.tensor(last.results[0], last.step) or {}).get("grad_fn") if last.results else None
     leaves = {(story.record("nodes", each) or {}).get("output") for each in story.behind(node)}

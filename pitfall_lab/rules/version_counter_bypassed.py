@@ -51,7 +51,7 @@ def _first(cause: StaleRead) -> int | None:
 
 
 def _is_wrong(harm: Harm) -> bool:
-    """Are both gradients known, and is one of them more than rounding away from the other?"""
+    """Whether both gradients are known and differ by more than rounding."""
     if harm.torch is None or harm.meant is None:
         return False
     # of long gradients the trace shows a few cells, and those that differ may be others: there the engine's word counts

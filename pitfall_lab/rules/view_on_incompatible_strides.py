@@ -24,7 +24,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _holds(story: Story, event: Event, count: int) -> bool:
-    """Has the requested shape ``count`` elements? If not, it is another mistake."""
+    """Whether the requested shape has ``count`` elements; if not, the mistake is another one."""
     if event.name == "view_as":
         return math.prod(story.shape(event.operands[1].label, event.step) or ()) == count
     try:

@@ -75,7 +75,7 @@ def _turned(before: Shape, after: Shape) -> Turn | None:
 
 
 def _joined(shape: Shape, fewer: Shape) -> bool:
-    """Does joining neighbouring axes of ``shape`` give ``fewer``, or are they the same?"""
+    """Whether ``fewer`` is ``shape``, or what joining neighbouring axes of it gives."""
     ends, joined = [1], [1]
     for lengths, found in ((shape, ends), (fewer, joined)):
         for length in lengths:

@@ -86,7 +86,7 @@ def _is_trained(story: Story, total: Event) -> bool:
 
 
 def _fits(story: Story, reduced: Event, shape: tuple[int, ...]) -> bool:
-    """Has the weight one number for each element, or each row, that was reduced?"""
+    """Whether the weight has one number for each element, or each row, that was reduced."""
     given = [story.shape(o.label, reduced.step) for o in reduced.operands[:2] if o.label is not None]
     own = shape[:-1] if shape[-1:] == (1,) else shape
     return any(g is not None and len(own) > 0 and (g[: len(own)] == own or g == shape) for g in given)

@@ -57,7 +57,7 @@ def _added(story: Story, label: str) -> list[Event]:
 
 
 def _stays_zero(story: Story, label: str) -> bool:
-    """Were all known numbers of the weight and of its gradients zero, from the first backward to the last?"""
+    """Whether all known values of the weight and of its gradients were zero, from the first backward to the last."""
     storage, added = (story.tensor(label) or {}).get("storage"), _added(story, label)
     if not all(_only_zeros(story, storage, backward.step) for backward in (added[0], added[-1])):
         return False

@@ -32,7 +32,7 @@ class _Loss:
 
     @property
     def always(self) -> bool:
-        """Is every gradient lost, because they are cleared between backward and update?"""
+        """Whether all gradients are lost, because they are cleared between backward and update."""
         return self.again is None
 
 
@@ -95,7 +95,7 @@ def _owner(statement: ast.stmt) -> ast.expr | None:
 
 
 def _made_from(story: Story, optimizer: str, model: str) -> bool:
-    """Was ``optimizer`` made from ``model.parameters()``?"""
+    """Whether ``optimizer`` was made from ``model.parameters()``."""
     program = story.program
     made = [n.value for n in program.nodes if isinstance(n, ast.Assign) and optimizer in [program.segment(t) for t in n.targets]]
     return any(f"{model}.parameters()" in program.segment(value) for value in made)
@@ -124,7 +124,7 @@ def _inside(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
 
 
 def _now_and_then(story: Story, moment: Moment, loop: Loop) -> bool:
-    """Is the line inside an ``if`` inside ``loop`` that counts rounds: ``if i % 4 == 0``?"""
+    """Whether the line is inside an ``if`` inside ``loop`` that counts rounds, such as ``if i % 4 == 0``."""
     program = story.program
     tests = [
         around.test

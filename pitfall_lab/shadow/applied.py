@@ -67,5 +67,5 @@ class Applied(NamedTuple):
 
     @property
     def nodes_run(self) -> Sequence[Node]:
-        """The nodes that a backward ran, in this order."""
+        """Return the nodes that a backward ran, in the order in which they ran."""
         return self.passed or [run.node for run in self.ran]

@@ -132,7 +132,7 @@ class Pass:
             self.hand_on(queue, node, outgoing)
 
     def hand_on(self, queue: ReadyQueue, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Deliver the outgoing gradients of a node along its edges."""
+        """Add the outgoing gradients of a node to the inputs of the nodes at its edges."""
         for child, gradient in zip(node.children, outgoing, strict=False):
             if gradient is not None and (self.targets is None or id(child) in self.targets):  # torch does not compute unneeded ones
                 gradient.hold()
@@ -233,7 +233,7 @@ class Pass:
                 node = ready
 
     def run_node(self, node: Node, *, keep_graph: bool) -> None:
-        """Run one node without numbers."""
+        """Run one node without computing values: check its saved tensors, and free them unless ``keep_graph``."""
         if node.leaf is not None:
             self.accumulate(node, node.leaf, Gradient(None, node.outputs[0][0]))
             return

@@ -29,7 +29,7 @@ class Belief:
 
     @property
     def source(self) -> str:
-        """The program with its imports."""
+        """Return the program as text, imports included."""
         return f"import numpy as np\nimport torch\n{self.program}\n"
 
 
@@ -157,7 +157,7 @@ def page(language: Language = "en") -> str:
 
 
 def file(language: Language) -> Path:
-    """The path of the page in ``language``."""
+    """Return the path of the page in ``language``."""
     return DOCS / ("policies.md" if language == "en" else f"policies.{language}.md")
 
 

@@ -38,33 +38,33 @@ class DType(str):
 
     @property
     def is_floating_point(self) -> bool:
-        """True for the real floating point types."""
+        """Whether the dtype is a real floating-point one."""
         return self.category == 2
 
     @property
     def is_complex(self) -> bool:
-        """True for the complex types."""
+        """Whether the dtype is complex."""
         return self.category == 3
 
     @property
     def numpy(self) -> np.dtype[Any] | None:
-        """The corresponding NumPy dtype, or None (bfloat16)."""
+        """Return the corresponding NumPy dtype; None if there is none (bfloat16)."""
         return _NUMPY.get(self[:])
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
+        """Return the number of bytes per element."""
         numpy_dtype = self.numpy
         return numpy_dtype.itemsize if numpy_dtype is not None else 4 if self == "complex32" else 1 if self.startswith("float8") else 2
 
     @property
     def scalar_name(self) -> str:
-        """The word torch's messages use: ``Float``, ``Long``, ``BFloat16`` ..."""
+        """Return the word for the dtype in torch's messages: ``Float``, ``Long``, ``BFloat16`` ..."""
         return _SCALAR.get(self[:], self[:])
 
     @property
     def c_name(self) -> str:
-        """The C++ type, which some messages name: ``long int``, ``c10::Half`` ..."""
+        """Return the C++ type for the dtype, which some messages name: ``long int``, ``c10::Half`` ..."""
         return _C_NAME.get(self[:], self[:])
 
 
@@ -75,7 +75,7 @@ class Device(str):
 
     @property
     def type(self) -> str:
-        """The part before the index: ``cuda`` of ``cuda:0``."""
+        """Return the device type without the index: ``cuda`` for ``cuda:0``."""
         return self.split(":")[0]
 
 

@@ -248,7 +248,7 @@ def _distance(array: np.ndarray, whole: np.ndarray) -> int:
 
 
 def memory(array: np.ndarray) -> np.ndarray:
-    """The array that owns the memory of this one."""
+    """Return the array that owns the memory of this one."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
@@ -277,7 +277,7 @@ def laid_like(made: Any, like: Any) -> Any:
 
 
 def converted(array: Any, dtype: Any) -> Any:
-    """The array in another type."""
+    """Return the array converted to another dtype."""
     return laid_like(without_imaginary(array, dtype).astype(dtype, copy=False), array)
 
 
@@ -298,7 +298,7 @@ def average(array: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def zeros_like(array: Any) -> Any:
-    """Zeros with the shape and strides of the array."""
+    """Return zeros with the shape and strides of the array."""
     return laid_like(np.zeros_like(array), array)
 
 
@@ -335,7 +335,7 @@ def is_permuted(array: Any) -> bool:
 
 
 def element_strides(array: np.ndarray) -> Shape:
-    """The strides of an array, in elements."""
+    """Return the strides of an array in elements."""
     return tuple(s // array.itemsize for s in array.strides)
 
 

@@ -162,7 +162,7 @@ class Saved:
 
     @property
     def node(self) -> Node | None:
-        """The node that saved this."""
+        """Return the node that saved this tensor."""
         return self.owner() if self.owner else None
 
     def keep(self) -> None:
@@ -176,11 +176,11 @@ class Saved:
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def meant(self) -> np.ndarray | None:
-        """The values at the time of saving."""
+        """Return the values at the time of saving; None if unknown."""
         return self.now() if self.original is None else self.original
 
     def read(self) -> np.ndarray | None:
-        """The values that backward will read."""
+        """Return the values that backward will read; None if unknown."""
         return self.now() if self.tensor is None else self.tensor.window()
 
     @property

@@ -407,7 +407,7 @@ def _is_timeless(value: Any) -> bool:
 
 
 def _end(way: Way) -> str:
-    """The node at the end of an edge."""
+    """Return the source expression for the node at the end of an edge."""
     if way.own or way.place is None:
         return "None" if way.place is None else f"n{way.place}"
     return f"graph.accumulate_grad(o{way.place})" if way.is_leaf else f"p{way.place}"

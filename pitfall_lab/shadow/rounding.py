@@ -61,7 +61,7 @@ class Rounding:
         return np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride])
 
     def bound(self, gradient: Gradient) -> np.ndarray:
-        """The same for the elements of a gradient passed between nodes."""
+        """Return the same bound for the elements of a gradient that one node passes to another."""
         array = gradient.array
         assert array is not None
         given = self._found(gradient)
@@ -110,14 +110,14 @@ class Rounding:
 
 
 def _sources(gradient: Gradient) -> Sequence[Gradient]:
-    """The gradients with known values from which this one was computed."""
+    """Return the gradients with known values from which this one was computed."""
     origin = gradient.origin
     behind = origin.step.given if isinstance(origin, Part) else origin or ()
     return [g for g in behind if g is not None and g.array is not None]
 
 
 def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
-    """A disturbed gradient, reduced to the shape that the engine's has."""
+    """Return a disturbed gradient, summed to the shape of the engine's own."""
     found = np.asarray(made.array if isinstance(made, Written) else made)
     if found.shape != array.shape:
         found = np.asarray(sum_to(found, array.shape))

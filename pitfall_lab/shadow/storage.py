@@ -116,7 +116,7 @@ class Storage:
 
 
 def contiguous_strides(shape: Shape) -> Shape:
-    """Row-major strides, in elements.
+    """Return the row-major strides of a shape, in elements.
 
     >>> contiguous_strides((2, 3)), contiguous_strides((2, 0, 3))
     ((3, 1), (3, 3, 1))
@@ -207,12 +207,12 @@ class ShadowTensor:
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
     @property
     def numel(self) -> int:
-        """Number of elements."""
+        """Return the number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -222,7 +222,7 @@ class ShadowTensor:
 
     @property
     def base(self) -> ShadowTensor | None:
-        """The tensor that this is a view of (``_base``), or None."""
+        """Return the tensor that this one is a view of (``_base``), or None."""
         return self.view.base if self.view else None
 
     @property
@@ -258,7 +258,7 @@ class ShadowTensor:
 
     @property
     def grad(self) -> ShadowTensor | None:
-        """The accumulated gradient."""
+        """Return the accumulated gradient."""
         return self.gradient
 
     @property

@@ -18,7 +18,7 @@ LONGEST = 200
 
 
 def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
-    """A name for each of ``labels`` that some call has as an operand written as a name: that of the outermost function, there the first."""
+    """Return a name for each of ``labels`` that is an operand written as a name; of several names, the first in the outermost function."""
     found: dict[str, tuple[int, str]] = {}
     for event in trace.events:
         if event.kind != "call" or event.span is None:

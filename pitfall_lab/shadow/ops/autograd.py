@@ -254,7 +254,7 @@ def _captured(e: Engine, the_pass: Pass, k: int, x: ShadowTensor, unused_ok: boo
 
 
 def _materialized(e: Engine, like: ShadowTensor, *, requires_grad: bool) -> ShadowTensor:
-    """Zeros for an unused input (``materialize_grads``)."""
+    """Return zeros for an unused input, as ``materialize_grads=True`` does."""
     zeros = new(e, like.shape, like.dtype, np.zeros(()), preserved(like))
     zeros.flag = requires_grad
     return zeros
@@ -304,7 +304,7 @@ def retain_grad(e: Engine, self: Any) -> None:
 
 
 def _nowhere() -> None:
-    """The node of an edge without a node."""
+    """Return None: stands for the weak reference to a node where an edge has no node."""
 
 
 @op(".register_hook", kind="other")

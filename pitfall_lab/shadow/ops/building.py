@@ -184,14 +184,14 @@ def preserved(tensor: ShadowTensor | Lying) -> Shape:
 
 
 class Lying(NamedTuple):
-    """Shape and strides (in elements) of an array."""
+    """The shape and strides (in elements) of an array, without the array."""
 
     shape: Shape
     stride: Shape
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
+        """Return the number of dimensions."""
         return len(self.shape)
 
 

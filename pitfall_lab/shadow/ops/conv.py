@@ -53,7 +53,7 @@ class Windows:
             yield tap, (..., *(slice(k * d, k * d + s * (n - 1) + 1, s) for k, d, s, n in each))
 
     def padded(self, x: np.ndarray, fill: float = 0) -> np.ndarray:
-        """The input with its padding."""
+        """Return the input with its padding."""
         inner = [(p, p) for p in self.padding]
         return np.pad(x, [(0, 0)] * (x.ndim - len(inner)) + inner, constant_values=fill)
 
@@ -64,7 +64,7 @@ class Windows:
 
 
 def at_tap(tap: Shape) -> Any:
-    """One element of the kernel, for all groups and channels."""
+    """Return the index of one element of the kernel, for all groups and channels."""
     return (slice(None), slice(None), slice(None), *tap)
 
 
@@ -232,7 +232,7 @@ def _check_fits(size: Shape, windows: Windows) -> None:
 
 
 def _reach(kernel: Shape, dilation: Shape) -> list[int]:
-    """The extent of a dilated kernel minus one."""
+    """Return, for each dimension, the extent of a dilated kernel minus one."""
     return [d * (k - 1) for d, k in zip(dilation, kernel, strict=False)]
 
 

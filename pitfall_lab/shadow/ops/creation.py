@@ -48,7 +48,7 @@ def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format
 
 
 def made(e: Engine, shape: Shape, dtype: Any, values: np.ndarray | None, requires_grad: bool = False) -> ShadowTensor:
-    """A created tensor."""
+    """Return a new tensor with these values."""
     return leaf(new(e, shape, DType(dtype), values), requires_grad)
 
 
@@ -317,7 +317,7 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:
-    """The flat array that owns the memory of ``array``."""
+    """Return the flat array that owns the memory of ``array``."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

@@ -104,12 +104,12 @@ _register("dropout3d", ("F.dropout3d(vol, 0.5, False)",), (5,), feature=True, lo
 
 
 def feature_dropout(e: Engine, input: Any, p: float, train: bool) -> ShadowTensor:
-    """What the channel-wise forms call."""
+    """The common implementation of the dropouts that set whole channels to zero."""
     return drop(e, input, p, train, inplace=False, feature=True)
 
 
 def feature_dropout_in_place(e: Engine, input: Any, p: float, train: bool) -> ShadowTensor:
-    """The same, in place."""
+    """Like :func:`feature_dropout`, in place."""
     return drop(e, input, p, train, inplace=True, feature=True)
 
 

@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 def _number(value: Any) -> float:
-    """A learning rate given as a number or as a tensor."""
+    """Return a learning rate as a float; it may be given as a tensor."""
     if isinstance(value, ShadowTensor):
         seen = value.window()
         if seen is None:

@@ -891,7 +891,7 @@ def multilabel_margin_loss(
     count, classes = input.shape
 
     def pairs(x: np.ndarray, y: np.ndarray) -> list[tuple[int, int, int, float]]:
-        """Row, target, other class and gap, wherever the gap is positive."""
+        """Return (row, target class, other class, gap) wherever the margin between the two is not kept: the gap is positive."""
         found = []
         for row in range(count):
             last = np.flatnonzero(y[row] < 0)

@@ -191,7 +191,7 @@ def matmul(e: Engine, input: Any, other: Any, *, out: Any = None) -> ShadowTenso
 
 
 def _turned(tensor: ShadowTensor) -> tuple[Shape, Shape]:
-    """Shape and strides with the last two dimensions exchanged."""
+    """Return the shape and strides with the last two dimensions exchanged."""
     return tuple((*x[:-2], x[-1], x[-2]) for x in (tensor.shape, tensor.stride))  # type: ignore[return-value]
 
 

@@ -49,7 +49,7 @@ def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
-    """What is left of a shape."""
+    """Return the shape that remains after reducing ``dims``."""
     return tuple(1 if d in dims else n for d, n in enumerate(shape) if keepdim or d not in dims)
 
 
