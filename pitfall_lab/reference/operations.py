@@ -46,12 +46,12 @@ _NOTHING = T(en="nothing", zh="无")
 
 
 def code(name: str) -> str:
-    """A name as Markdown code."""
+    """Return a name as Markdown code."""
     return f"`{name}`"
 
 
 def plain(name: str) -> str:
-    """A name as it is, for the terminal."""
+    """Return a name unchanged, for the terminal."""
     return name
 
 
@@ -63,7 +63,7 @@ class Wording:
         self.mark = code if mark is None else mark
 
     def when(self, condition: Condition) -> str:
-        """Under which operands' gradients something holds."""
+        """Return in words which operands have to require grad for something to hold; empty if it always holds."""
         if condition.unclear:
             return _SOMETIMES.say(self.language)
         if not condition.names:
@@ -86,7 +86,7 @@ class Wording:
         return ", ".join(said)
 
     def nodes(self, study: Study) -> list[tuple[str, str]]:
-        """Each node, with what it saves."""
+        """Return each node in words, with what it saves."""
         return [(name, self.rows(rows) or _NOTHING.say(self.language)) for name, rows in study.saved()]
 
     def result(self, study: Study) -> str:

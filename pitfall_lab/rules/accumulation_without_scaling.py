@@ -72,7 +72,7 @@ def _is_mean(story: Story, backward: Event) -> bool:
 
 
 def _divisor(story: Story, used: Event) -> ast.expr | None:
-    """``k`` if the step is inside ``if … % k == …``."""
+    """Return ``k`` if the optimizer's step is inside ``if … % k == …``; else None."""
     for statement in call_chain(story, used):
         for around in story.program.ancestors(statement):
             if isinstance(around, ast.If):

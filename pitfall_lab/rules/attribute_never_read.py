@@ -20,7 +20,7 @@ OWNERS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that set such an attribute, unless the program itself reads it."""
+    """One finding for each line that set an attribute under a name that torch never reads, unless the program itself reads it."""
     reported = set()
     for stray in story.trace.beside.strays:
         place = _set(story, stray)
@@ -45,7 +45,7 @@ def _value(story: Story, target: ast.Attribute) -> object:
 
 
 def _is_read(story: Story, stray: Stray) -> bool:
-    """Does the program read an attribute of this name? Where it is torch's own name, only ``self.requires_grad`` counts."""
+    """Whether the program reads an attribute of this name; for a name that torch reads, only ``self.requires_grad`` counts."""
     reads = (n for n in story.program.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == stray.attribute)
     return any(stray.attribute != stray.meant or (isinstance(n.value, ast.Name) and n.value.id == "self") for n in reads)
 
@@ -82,7 +82,7 @@ def _finding(story: Story, stray: Stray, target: ast.Attribute) -> Finding:
 
 
 def _still(stray: Stray) -> T:
-    """What stays as it is."""
+    """Return what does not change because the attribute has no effect, in words."""
     if stray.kind == "optimizer":
         return T(en=f"the optimizer continues with {number(stray.actual)}", zh=f"优化器继续使用 {number(stray.actual)}")
     if stray.meant == "training":
@@ -94,7 +94,7 @@ def _still(stray: Stray) -> T:
 
 
 def _right(story: Story, stray: Stray, target: ast.Attribute) -> str:
-    """What torch reads, as the program would write it."""
+    """Return the attribute that torch reads, as the program would write it."""
     base = operand(story.program, target.value)
     if stray.kind == "optimizer":
         return f'{base}.param_groups[0]["{stray.meant}"]'

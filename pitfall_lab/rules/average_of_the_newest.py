@@ -34,7 +34,7 @@ class Blend:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that makes such an average, in two rounds at least."""
+    """One finding for each line that gives the decay of a moving average to the new weights, in two rounds at least."""
     trained = {(story.tensor(label) or {}).get("storage") for step in story.trace.optimizer_steps for label in step.holds}
     places: dict[object, list[Blend]] = defaultdict(list)
     for event in story.calls(*ADD, *LERP) if trained else ():
@@ -131,7 +131,7 @@ def _finding(story: Story, found: Blend) -> Finding:
 
 
 def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
-    """Exchange the two numbers."""
+    """Fixes that exchange the two factors of the average."""
     program = story.program
     nodes = [_factor(story, event, label) for event, label in found.parts] if program.tree is not None else []
     title = T(en="Exchange the two numbers", zh="交换这两个数")
@@ -153,7 +153,7 @@ def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
 
 
 def _same_text(story: Story, event: Event, other: ast.expr | None) -> ast.expr | None:
-    """The factor that the other one, ``1 - decay``, is the rest of."""
+    """Return the expression of ``decay`` in a multiplication whose counterpart has the factor ``other``, ``1 - decay``; else None."""
     program, node = story.program, story.program.at(story.span(event.step))
     if not isinstance(node, ast.BinOp) or not isinstance(other, ast.BinOp) or not _from_one(other):
         return None

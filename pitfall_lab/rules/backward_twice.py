@@ -72,7 +72,7 @@ def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
 
 
 def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
-    """Let the first backward, or the second one, end at what both share. Right where its gradient is not wanted beyond it.
+    """Fixes that detach the shared part in one of the two backwards; right if its gradient is not wanted there.
 
     That is so if the program ends with the same gradients when the graph is kept for the second backward instead.
     """
@@ -114,7 +114,7 @@ def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
 
 
 def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """Compute what the second backward needs once more, in between."""
+    """Fixes that repeat, before the second backward, the computation that it needs."""
     program = reuse.story.program
     builders = [statement for statement in reuse.builders() if statement in program.block(second) and statement.lineno < first.lineno]
     if not builders or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in builders):

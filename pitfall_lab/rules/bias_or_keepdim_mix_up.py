@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """The mix-up if ``small`` is a reduction without ``keepdim`` of ``full``, or of a tensor of its shape, along any axis but the first."""
+    """Return the mix-up if ``small`` is a reduction of ``full`` (or of a tensor of its shape) without ``keepdim``; else None."""
     made = story.event((story.tensor(small, event.step) or {}).get("born"))
     if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
         return None

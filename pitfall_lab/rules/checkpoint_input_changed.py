@@ -77,7 +77,7 @@ def _unrestored(call: ast.AST | None) -> ast.keyword | None:
 
 
 def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
-    """A checkpointed call of torch's own layers that drew random numbers, whose gradient ``backward`` computed with others."""
+    """Return a ``checkpoint`` call, and a dropout inside it that drew other random numbers in ``backward``; else None."""
     for call in checkpoints(story):
         for event in story.within(call) if _unrestored(call) is not None else ():
             node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results and event.name in DRAWS else None
@@ -115,7 +115,7 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
 
 
 def _same_draw(story: Story, call: ast.Call) -> Iterator[Fix]:
-    """Let torch restore the random numbers. Without any checkpoint the same gradients come out: that is the measure."""
+    """Fixes that let torch restore the random state, accepted if gradients equal those without any checkpoint."""
     program, keyword = story.program, _unrestored(call)
     if keyword is None or not call.args or any(isinstance(a, ast.Starred) for a in call.args[:1]):
         return
@@ -159,7 +159,7 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
 
 
 def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix, ...]:
-    """Move what gives another value to a name that the function reads behind the backward."""
+    """Fixes that move an assignment to a name which the checkpointed function reads behind the backward."""
     program = story.program
     place, end = program.at(story.span(first.step)), program.statement_at(story.span(backward.step))
     function = program.function(place) if place is not None else None

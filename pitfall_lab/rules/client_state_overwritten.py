@@ -102,7 +102,7 @@ def _finding(story: Story, found: Averaged) -> Finding:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """Begin with copies: where the dictionary that is written got its name."""
+    """Fixes that copy the dictionary where it gets its name, before it is written."""
     program = story.program
     for statement in call_chain(story, story.line_event(write.step)):
         target = statement.target if isinstance(statement, ast.AugAssign) else None

@@ -101,7 +101,7 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
-    """The clipping moved behind the backward, if both are in one block."""
+    """Fixes that move the clipping behind the backward, if both are in one block."""
     program = story.program
     clipping, backward = (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)
     if clipping is None or backward is None or program.block(clipping) is not program.block(backward) or not program.stands_alone(clipping):

@@ -40,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _compared(story: Story, event: Event) -> Compared | None:
-    """``None`` where both are NaN: that shows what NaN is."""
+    """Return the comparison of a tensor with NaN; None if both sides are NaN, which programs do to show what NaN is."""
     for one, other in (event.operands[:2], event.operands[1::-1]) if len(event.operands) > 1 else ():
         if one.label is None or one.label == other.label or not _is_nan(story, other, event.step) or _is_nan(story, one, event.step):
             continue
@@ -88,7 +88,7 @@ def _finding(story: Story, found: Compared) -> Finding:
 
 
 def _fixes(story: Story, found: Compared) -> tuple[Fix, ...]:
-    """``torch.isnan(x)``, or its opposite."""
+    """Fixes that use ``torch.isnan(x)``, or its negation."""
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step))
     if torch is None or not isinstance(node, ast.Compare | ast.Call):

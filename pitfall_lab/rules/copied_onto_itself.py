@@ -119,7 +119,7 @@ def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared
 
 
 def _shared(story: Story, copy: Event) -> Event | None:
-    """The ``t.data = s.data`` that made the two one memory."""
+    """Return the assignment ``t.data = s.data`` that made both use one storage; None if there is none."""
     labels = {o.label for o in copy.operands[:2]}
     sets = (e for e in story.calls("data") if e.op.endswith("__set__") and e.step < copy.step and e.operands[0].label in labels)
     return next(sets, None) if len(labels) > 1 else None
@@ -148,7 +148,7 @@ def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
 
 
 def _fixes(program: Program, bound: ast.Assign | None) -> tuple[Fix, ...]:
-    """A second model with the same weights."""
+    """Fixes that make a second model with the same weights, by ``copy.deepcopy``."""
     if bound is None or program.tree is None:
         return ()
     value = program.segment(bound.value)

@@ -61,7 +61,7 @@ def _pairs(story: Story, event: Event) -> Pairs | None:
 
 
 def _repeats(story: Story, index: str, step: int, columns: int) -> bool:
-    """Whether some column is taken twice: it chooses one for each row then, and is no selection or new order of columns."""
+    """Whether ``index`` has an entry twice, so that it gives each row a column rather than selecting or reordering the columns."""
     count = (story.shape(index, step) or (0,))[0]
     if count > columns:
         return True

@@ -61,13 +61,13 @@ def _finding(story: Story, step: int, label: str | None, counts: tuple[int, int]
 
 
 def _numbers(record: Record) -> int:
-    """How many numbers there are in memory, with the repeated axes counted once."""
+    """Return the number of elements in memory, where a repeated axis (stride 0) counts once."""
     pairs = zip(record.get("shape") or (), record.get("stride") or (), strict=True)
     return math.prod(length for length, step in pairs if step)
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:
-    """Give the tensor memory of its own where it is made, or under its name before the write."""
+    """Fixes that copy the expanded tensor where it is made, or by its name before the write."""
     program = story.program
     node = program.at(story.span(born)) if program.tree else None
     if not isinstance(node, ast.expr):

@@ -95,7 +95,7 @@ def _update(story: Story, found: Frozen) -> int | None:
 
 
 def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
-    """Freeze first: the statement that froze goes before the one that made the weight, if both are in one block."""
+    """Fixes that freeze before the weight is made, if both statements are in one block."""
     program = story.program
     storage = (story.tensor(found.weight) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)

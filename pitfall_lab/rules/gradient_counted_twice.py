@@ -76,7 +76,7 @@ def _finding(story: Story, label: str, first: Moment, second: Moment) -> Finding
 
 
 def _fixes(story: Story, first: Moment, second: Moment) -> tuple[Fix, ...]:
-    """One backward, after the loop that builds the sum; or only the later one of the two."""
+    """Fixes: one backward after the loop that builds the sum, or only the later of the two backwards."""
     program = story.program
     places = [program.statement_at(story.span(m.step)) for m in (first, second)] if program.tree is not None else [None, None]
     one, other = places

@@ -48,7 +48,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
 
 
 def _fixes(reuse: Reuse, loop: Loop) -> tuple[Fix, ...]:
-    """Move what builds the graph into the loop, in front of everything there."""
+    """Fixes that move what builds the graph into the loop, as its first statements."""
     program = reuse.story.program
     block = program.block(loop)
     builders = [s for s in reuse.builders() if s in block and s.lineno < loop.lineno]

@@ -144,7 +144,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
 
 
 def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
-    """Let the value keep its history, and detach it where another loss uses it: ``fake = G(z)`` and ``D(fake.detach())``."""
+    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake = G(z)``, ``D(fake.detach())``."""
     program, cut = story.program, found.cut
     node = program.at(story.span(cut.event.step))
     statement = program.statement(node) if node is not None else None
@@ -276,7 +276,7 @@ def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
 
 
 def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Take what switched recording off away: the ``with`` around the call, or the decorator of its function."""
+    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function."""
     program = story.program
     title = T(en="Let torch record this computation", zh="让 torch 记录这段计算")
     for statement in call_chain(story, cut.event):
@@ -296,7 +296,7 @@ def _switch(node: ast.expr) -> bool:
 
 
 def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Go on with the tensor itself: without ``.item()``, ``.detach()``, ``torch.tensor(…)`` around it."""
+    """Fixes that continue with the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it."""
     program = story.program
     node = program.at(story.span(cut.event.step))
     torch = torch_name(program)
@@ -331,7 +331,7 @@ def _fix(shown: str, edits: tuple[Edit, ...]) -> Fix:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """``x`` in ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``."""
+    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEAVES | {"long", "int"}:
             node = node.func.value

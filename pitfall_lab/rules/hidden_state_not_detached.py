@@ -28,7 +28,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def carried(reuse: Reuse) -> list[str]:
-    """The tensors that the earlier round made and this round used: what carries the old graph along."""
+    """Return the tensors that the earlier round made and this one used, which connect this round to the earlier graph."""
     story = reuse.story
     behind = set(story.behind((story.tensor(reuse.root, reuse.backward.step) or {}).get("grad_fn")))
     found: dict[str, None] = {}
@@ -113,7 +113,7 @@ def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
 
 
 def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> tuple[Fix, ...]:
-    """Cut the carried values off at the beginning of each round, or after the backward."""
+    """Fixes that detach the state at the beginning of each round, or after the backward."""
     program, story = reuse.story.program, reuse.story
     names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))
     given = set().union(*(assigned(program, statement) for statement in ast.walk(loop) if isinstance(statement, ast.stmt)))
@@ -145,7 +145,7 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
 
 
 def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
-    """An attribute that a round leaves to the next one, cut off where that uses it: ``self.cell(x, self.h.detach())``."""
+    """Fixes that detach a state kept in an attribute where the next round uses it: ``self.cell(x, self.h.detach())``."""
     program, story = reuse.story.program, reuse.story
     for label in labels:
         used = next((e for e in story.uses(label) if e.step > reuse.freed.step), None)

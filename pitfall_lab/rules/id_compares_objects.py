@@ -34,7 +34,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sides(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """What is compared in ``id(a) == id(b)`` and in ``a.data is b.data``."""
+    """Return the two expressions compared in ``id(a) == id(b)`` or ``a.data is b.data``; None for anything else."""
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:
         return None
     left, right = node.left, node.comparators[0]
@@ -52,7 +52,7 @@ def _is_id(node: ast.expr) -> bool:
 
 
 def _is_fleeting(node: ast.expr) -> bool:
-    """An expression that returns a new object each time: ``x.data``, ``x.detach()``."""
+    """Whether the expression returns a new object each time: ``x.data``, ``x.detach()``."""
     function = node.func if isinstance(node, ast.Call) else node
     return isinstance(function, ast.Attribute) and function.attr in TEMPORARY
 

@@ -16,7 +16,7 @@ SWITCH = "inference_mode"
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each use of such a tensor that torch refused."""
+    """One finding for each call that torch refused because an operand was made under ``inference_mode()``."""
     for step, failure in story.failures("inference-tensor"):
         label = _made_inside(story, step, failure)
         if label is not None:
@@ -89,7 +89,7 @@ def _fixes(story: Story, step: int, label: str) -> tuple[Fix, ...]:
 
 
 def _switches(program: Program) -> list[tuple[Edit, ...]]:
-    """Each ``inference_mode`` of the program as ``no_grad``, then all of them."""
+    """Return edits that turn each ``inference_mode`` of the program into ``no_grad``, and one that turns all."""
     nodes = [n for n in program.nodes if (isinstance(n, ast.Attribute) and n.attr == SWITCH)]
     nodes = [n for n in nodes if not (isinstance(call := program.parents.get(n), ast.Call) and call.args)]
     changes = [(n, program.segment(n).removesuffix(SWITCH) + "no_grad") for n in nodes]

@@ -30,7 +30,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _broadcast(one: Shape, other: Shape) -> Shape | None:
-    """The shape that both are stretched to, ``None`` when they do not fit."""
+    """Return the shape to which both broadcast; None if they do not broadcast."""
     length = max(len(one), len(other))
     pairs = zip((1,) * (length - len(one)) + one, (1,) * (length - len(other)) + other, strict=True)
     result = []
@@ -72,7 +72,7 @@ def _finding(story: Story, event: Event, failure: Failure, shapes: tuple[Shape, 
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Give the result memory of its own: ``a = a + b`` for ``a += b`` and ``a.add_(b)``."""
+    """Fixes that compute a new tensor: ``a = a + b`` for ``a += b`` and ``a.add_(b)``."""
     program = story.program
     statement = program.statement_at(story.span(event.step)) if program.tree else None
     target: ast.expr | None = None

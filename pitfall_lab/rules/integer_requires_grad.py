@@ -75,7 +75,7 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 
 def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
-    """``dtype=torch.float32`` where the tensor is made."""
+    """A fix that adds ``dtype=torch.float32`` where the tensor is made; None if that is not possible."""
     if not isinstance(node, ast.Call) or called(node) in SWITCHES:
         return None
     title = T(en="Make floating point numbers from the start", zh="一开始就创建浮点数")
@@ -89,7 +89,7 @@ def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
 
 
 def _converted(program: Program, node: ast.AST) -> Fix | None:
-    """``x = x.float().requires_grad_()`` if the call is a statement of its own."""
+    """A fix that converts first, ``x = x.float().requires_grad_()``, if the call is a statement of its own; else None."""
     statement = program.statement(node)
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute):

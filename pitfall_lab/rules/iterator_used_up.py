@@ -32,7 +32,7 @@ class UsedUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each such loop whose statement was passed in several rounds."""
+    """One finding for each loop over an exhausted iterator that the program reached in several rounds."""
     program, trace = story.program, story.trace
     if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":
         return
@@ -48,14 +48,14 @@ def _source(loop: Loop) -> ast.expr:
 
 
 def _inside(loop: Loop) -> list[ast.AST]:
-    """What runs for each item."""
+    """Return the syntax nodes that run for each item of the loop."""
     if isinstance(loop, ast.For):
         return list(loop.body)
     return [loop.key, loop.value] if isinstance(loop, ast.DictComp) else [loop.elt]
 
 
 def _is_dead(story: Story, loop: Loop) -> bool:
-    """Would each round of the loop call a method of its item, and was no such call made?"""
+    """Whether each round of the loop would call a method of its item, and no call of it was recorded."""
     methods = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     return any(True for _ in methods) and not any(story.within(part) for part in _inside(loop))
 

@@ -33,7 +33,7 @@ EFFECTS = {
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with such a loss whose known targets are all 0 or 1, in every round."""
+    """One finding for each line with a loss for targets of 1 and -1 whose known targets are all 0 or 1, in every round."""
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*TARGETS):
         if event.error is None and event.results and len(event.operands) > TARGETS[event.name]:
@@ -45,7 +45,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _targets(story: Story, event: Event) -> list[float]:
-    """The known targets; true and false count as 1 and 0, as they do in torch."""
+    """Return the known targets; True and False count as 1 and 0."""
     record = story.tensor(event.operands[TARGETS[event.name]].label, event.step) or {}
     held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
     return [float(value) if isinstance(value, int | float) else float("nan") for _, value in flat(held)]

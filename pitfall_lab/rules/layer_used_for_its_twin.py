@@ -123,7 +123,7 @@ def _used(story: Story, label: str) -> bool:
 
 
 def _alike(story: Story, one: str, other: str) -> bool:
-    """Same shape, and made by the same kind of call?"""
+    """Whether two weights have the same shape and were made by the same kind of call."""
     here, there = (story.event((story.tensor(label) or {}).get("born")) for label in (one, other))
     return here is not None and there is not None and here.name == there.name and story.shape(one) == story.shape(other)
 
@@ -200,13 +200,13 @@ def _bound(story: Story, node: ast.AST | None, statement: ast.stmt | None) -> st
 
 
 def _named(story: Story, node: ast.AST, layer: str | None) -> list[ast.AST]:
-    """Where the layer is named in ``node``."""
+    """Return the syntax nodes in ``node`` that name the layer."""
     program = story.program
     return [n for n in ast.walk(node) if isinstance(n, ast.Name | ast.Attribute) and program.segment(n) == layer]
 
 
 def _fixes(story: Story, found: Twin) -> tuple[Fix, ...]:
-    """The other layer on the second line."""
+    """Fixes that call the unused layer on the second line."""
     names = _named(story, found.calls[1], found.layer)
     if len(names) != 1 or found.other is None:
         return ()

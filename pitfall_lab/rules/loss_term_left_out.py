@@ -28,7 +28,7 @@ class Unused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each such line that ran in several rounds of a training."""
+    """One finding for each line that computed a term of a loss, with its graph, in several rounds, although nothing uses it."""
     updates = [update.step for update in story.trace.optimizer_steps]
     if len(updates) < ROUNDS or story.trace.stopped is not None or story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
@@ -93,7 +93,7 @@ def _finding(story: Story, found: Unused) -> Finding:
 
 
 def _fixes(story: Story, found: Unused, backward: Event | None) -> tuple[Fix, ...]:
-    """Add the term where the backward starts."""
+    """Fixes that add the term to the loss at the line that calls backward."""
     program = story.program
     node = program.at(story.span(backward.step)) if backward is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "backward":

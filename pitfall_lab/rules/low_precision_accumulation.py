@@ -121,7 +121,7 @@ def _finding(story: Story, found: Sum) -> Finding:
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Begin the sum in a longer type."""
+    """Fixes that begin the sum in a dtype with more bits."""
     program = story.program
     node = program.at(story.span(born)) if program.tree else None
     torch = torch_name(program)

@@ -31,7 +31,7 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds such a mask."""
+    """One finding for each line that gives a mask of zeros and ones to an attention as numbers."""
     told = set()
     for event in story.calls("scaled_dot_product_attention", "baddbmm", *SUMS):
         place = story.span(event.step)

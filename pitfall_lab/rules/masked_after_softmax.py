@@ -107,7 +107,7 @@ def _is_given(story: Story, label: str, softmax: Event) -> bool:
 
 
 def _adds_up(story: Story, mask: Event, axis: int) -> bool:
-    """Do the shares of each row add up to 1, or to 0 where all of it is masked? Then the scores were masked before the softmax too."""
+    """Whether the weights of each row add up to 1, or to 0 if all are masked: then the scores were masked before the softmax too."""
     rows: dict[Index, list[float]] = defaultdict(list)
     elements = Elements(story, mask.results[0], mask.step)
     for index, value in elements.known():
@@ -151,7 +151,7 @@ def _finding(story: Story, found: Lost) -> Finding:
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
-    """The mask put on the scores, with -inf, and left out behind the softmax."""
+    """Fixes that set masked scores to -inf before the softmax, and remove the mask after it."""
     program = story.program
     soft, node = program.at(story.span(found.softmax.step)), program.at(story.span(found.mask.step))
     shares, mask = written_as(story, found.mask, found.softmax.results[0]), written_as(story, found.mask, found.label)

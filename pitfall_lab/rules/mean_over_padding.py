@@ -189,7 +189,7 @@ def _of_pooled(story: Story, found: Pooled) -> Finding:
 
 
 def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
-    """A sum of the real positions over their number, in two lines before the mean."""
+    """Fixes that divide the sum over real positions by their number, on two lines before the mean."""
     program, mean = story.program, found.mean
     node = program.at(story.span(mean.step)) if program.tree is not None else None
     name, statement = name_of_tokens(story, found.lookup, mean), program.statement(node)

@@ -42,7 +42,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
-    """Were the same data sent through the layer several times with the same weights? Then its randomness is what is measured."""
+    """Whether the same data ran through the layer several times with the same weights: then its randomness is measured on purpose."""
     if passes[0].kind != "dropout":
         return False
     seen: dict[tuple[str, ...], int] = {}
@@ -139,7 +139,7 @@ def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, 
 
 
 def _switched(story: Story, statement: ast.stmt, model: str, each: Pass) -> Iterator[Fix]:
-    """``model.eval()`` before the line, and ``model.train()`` after it if training continues."""
+    """Fixes that put ``model.eval()`` before the line, and ``model.train()`` after it if training continues."""
     program = story.program
     if hasattr(statement, "body") or model.split(".", maxsplit=1)[0] in ("torch", "nn", "F", "print", "range", "len"):
         return

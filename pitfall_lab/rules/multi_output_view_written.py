@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into such a view that torch refused."""
+    """One finding for each write that torch refused because one call had returned the written view together with others."""
     for step, failure in story.failures("multi-output-view-modified"):
         yield _finding(story, step, failure)
 
@@ -77,7 +77,7 @@ MANY = {"chunk", "split", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit"
 
 
 def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
-    """A new tensor where only the part is used again, views made one by one where the whole is."""
+    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is."""
     program = story.program
     if program.tree is None:
         return ()
@@ -141,7 +141,7 @@ def _index(story: Story, maker: Event, label: str) -> str | None:
 
 
 def _read_again(story: Story, maker: Event | None, step: int) -> bool:
-    """May the whole be read again, under one of its names, in a line below the write? Then the change has to reach it."""
+    """Whether the whole may be read again, by one of its names, below the write, so that the change has to reach it."""
     if maker is None or not maker.operands:
         return True
     record = story.tensor(maker.operands[0].label) or {}

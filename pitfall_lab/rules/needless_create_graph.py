@@ -30,7 +30,7 @@ def _recorded(story: Story) -> dict[int, list[str]]:
 
 
 def _needed(story: Story, backward: Event) -> bool:
-    """Did anything go through what the backward recorded, or through its own graph once more? Unknown counts as needed."""
+    """Whether a backward went through what this one recorded, or through its own graph again; True if that is unknown."""
     nodes = _recorded(story).get(backward.step, [])
     ran = story.nodes_run(backward)
     if not nodes or not ran:

@@ -42,7 +42,7 @@ class Leak:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with such an attention on the way to a loss whose targets are shown to be the next tokens."""
+    """One finding for each line with an attention in which a position sees the next token, if the targets are the next tokens."""
     told = set[object]()
     for loss in story.calls(*CLASSIFIERS):
         if loss.error is not None or len(loss.operands) < 2 or story.span(loss.step) in told:
@@ -111,7 +111,7 @@ def _finding(story: Story, leak: Leak) -> Finding:
 
 
 def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Finding:
-    """The same of a recurrent layer that reads the tokens in both directions."""
+    """Return the finding about a recurrent layer that reads the tokens in both directions."""
     here, there = at_line(story, story.span(layer.step)), at_line(story, story.span(loss.step))
     target = expression(story, loss.operands[1].label, loss.step)
     return RULE.finding(
@@ -140,7 +140,7 @@ def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Findin
 
 
 def _one_direction(story: Story, layer: Event) -> tuple[Fix, ...]:
-    """The layer read in one direction, and the layers behind it that take both halves with half of the width."""
+    """Fixes that let the layer read in one direction, and halve the input width of the layers after it."""
     program, width = story.program, (story.shape(layer.results[1], layer.step) or (0,))[-1]
     if program.tree is None:
         return ()

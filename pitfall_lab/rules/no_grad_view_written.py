@@ -15,7 +15,7 @@ from pitfall_lab.trace import Event, Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each write into such a view that torch refused."""
+    """One finding for each write that torch refused because the written view was made under ``no_grad()``."""
     for step, failure in story.failures("no-grad-view-modified"):
         if _writes(story.events[step]):  # torch refuses some reads in the same way, after a write inside no_grad(): another story
             yield _finding(story, step, failure)
@@ -71,7 +71,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
 
 
 def _fixes(story: Story, step: int, made: int | None, *, is_leaf: bool) -> tuple[Fix, ...]:
-    """An update of a leaf belongs into ``no_grad()``; a change of a result is recorded, and so must be the taking of its part."""
+    """Fixes: write to a leaf under ``no_grad()``; make the view of a computed tensor outside ``no_grad()``."""
     program = story.program
     write, view = (program.statement_at(story.span(at)) if program.tree else None for at in (step, made))
     if write is None or view is None:
@@ -98,7 +98,7 @@ def guarded(program: Program, statement: ast.stmt, torch: str) -> tuple[Edit, ..
 
 
 def _outside(program: Program, view: ast.stmt) -> tuple[Edit, ...]:
-    """``view`` moved out of the ``with`` block around it: before it when it is its first statement, else behind it."""
+    """Return edits that move ``view`` out of the ``with`` block around it: before it if it is the first statement, else after it."""
     block = program.parents.get(view)
     if not isinstance(block, ast.With) or "grad" not in _head(program, block):
         return ()
@@ -118,7 +118,7 @@ def _head(program: Program, block: ast.With) -> str:
 
 
 def _undecorated(program: Program, view: ast.stmt) -> tuple[Edit, ...]:
-    """The function that takes the part, without its ``@torch.no_grad()``."""
+    """Return edits that remove ``@torch.no_grad()`` from the function that makes the view."""
     function = program.function(view)
     marks = [mark for mark in function.decorator_list if "no_grad" in program.segment(mark)] if function else []
     return (Edit(marks[0].lineno, marks[0].lineno, ""),) if len(marks) == 1 else ()

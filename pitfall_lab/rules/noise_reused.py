@@ -75,7 +75,7 @@ def _reused(story: Story, draw: Event, updates: list[int]) -> Reused | None:
 
 
 def _moves_something(story: Story, label: str) -> bool:
-    """Is the product added to a tensor, as noise is to a mean? What is only weighted with drawn numbers may be data."""
+    """Whether the product is added to a tensor, as noise is to a mean; a product of drawn numbers alone may be data."""
     return any(use.name in SUMS and all(o.label is not None for o in use.operands[:2]) for use in story.uses(label))
 
 
@@ -97,7 +97,7 @@ def _number(text: str) -> float | None:
 
 
 def _is_trained(story: Story, label: str, step: int, *, noise: bool) -> bool:
-    """Is it a network's result: for noise, one that was made positive, as a standard deviation is?"""
+    """Whether the tensor is a network's result; for noise, one that was made positive, as a standard deviation is."""
     record = story.tensor(label, step) or {}
     if not record.get("requires_grad") or record.get("is_leaf"):
         return False

@@ -119,7 +119,7 @@ def _finding(story: Story, found: SharedNoise, count: int) -> Finding:
 
 
 def _fixes(story: Story, found: SharedNoise) -> tuple[Fix, ...]:
-    """Noise like the mean, as its name stands in the line that adds."""
+    """Fixes that draw noise of the shape of the mean (``torch.randn_like``), using its name on the line that adds."""
     program, torch = story.program, torch_name(story.program)
     draw, mean = program.at(story.span(found.draw.step)), written_as(story, found.added, found.mean)
     if torch is None or not isinstance(draw, ast.Call) or not isinstance(mean, ast.Name | ast.Attribute):

@@ -29,7 +29,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story) -> Iterator[Finding]:
-    """The same without an observed conversion: tensors that are joined and all share one array, which the program refills."""
+    """Yield findings about tensors in a stacked list that share one array which the program refills, without an observed conversion."""
     program = story.program
     statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
     written = {program.segment(root): s for s in reversed(statements) if (root := written_root(s)) is not None}

@@ -134,7 +134,7 @@ def _fixes(story: Story) -> tuple[Fix, ...]:
 
 
 def _permuted(story: Story, loss: Event) -> tuple[Fix, ...]:
-    """Put the tables from which a loop cuts its batches into one random order, before the loop."""
+    """Fixes that put the tables from which a loop cuts batches into one random order, before the loop."""
     program, torch = story.program, torch_name(story.program)
     label = loss.operands[1].label
     cut = story.event((story.tensor(label, loss.step) or {}).get("born"))

@@ -86,7 +86,7 @@ def _finding(story: Story, found: TwoNames) -> Finding:
 
 
 def _fixes(story: Story, found: TwoNames) -> tuple[Fix, ...]:
-    """A statement for each name."""
+    """Fixes that write one statement for each name."""
     program, value = story.program, story.program.segment(found.statement.value)
     if not program.stands_alone(found.statement):
         return ()

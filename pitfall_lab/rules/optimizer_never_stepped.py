@@ -57,7 +57,7 @@ def _finding(story: Story, found: NeverStepped) -> Finding:
 
 
 def _fixes(story: Story, found: NeverStepped) -> tuple[Fix, ...]:
-    """The step of the optimizer that was made for them, by the name that it was given."""
+    """Fixes that call the step of the optimizer that was made for these parameters, by the name it was assigned to."""
     program = story.program
     step, made = program.at(found.instead.span), program.at(found.made.span)
     if not isinstance(step, ast.Call) or call_name(step) != "step" or not isinstance(step.func, ast.Attribute) or made is None:

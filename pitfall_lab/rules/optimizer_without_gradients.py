@@ -41,7 +41,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
-    """Did none of its parameters have a gradient, though each of its steps came after a backward that gave others one?"""
+    """Return the data of the finding if no parameter had a gradient although others got one before each step; else None."""
     held = dict.fromkeys(label for update in updates for label in update.holds)
     free = [label for label in held if (story.tensor(label) or {}).get("requires_grad")]
     if not free or any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):

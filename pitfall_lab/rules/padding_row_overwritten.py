@@ -43,7 +43,7 @@ def _fill(story: Story, event: Event) -> Event | None:
 
 
 def _row(story: Story, event: Event, padding: int) -> list[float]:
-    """The numbers of the padding's row, as far as they are known."""
+    """Return the known values of the table's row for padding."""
     table = Elements(story, event.operands[1].label, event.step)
     width = table.shape[1] if len(table.shape) > 1 else 0
     return [value for column in range(width) if (value := table.at((padding, column))) is not None]

@@ -57,7 +57,7 @@ def _thawed(story: Story, label: str) -> bool:
 
 
 def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> bool:
-    """Are parameters that an optimizer holds behind the place where this one is used? A part in front may be meant to stay as it is."""
+    """Whether parameters that an optimizer holds come before this one in the forward pass; a first part may be frozen on purpose."""
     start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None
     nodes = {node: story.record("nodes", node) or {} for node in story.behind(start)}
     own = {node for node, record in nodes.items() if record.get("output") == label and record.get("name") == "AccumulateGrad"}

@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_wanted(story: Story, label: str) -> bool:
-    """Is its gradient read, or computed by ``autograd.grad``? Then the program wants the gradient itself."""
+    """Whether the program reads the tensor's gradient or computes it by ``autograd.grad``, so that it is wanted itself."""
     return any(use.name == "grad" for use in story.uses(label))
 
 

@@ -31,7 +31,7 @@ class Swapped:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds the rows of such a table along the axis of the examples."""
+    """One finding for each line that adds rows of a table of positions along the axis of the examples."""
     told = set()
     compared: list[Attention] | None = None
     for added in story.calls(*SUMS):

@@ -33,7 +33,7 @@ class Form:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with such a loss."""
+    """One finding for each line that gives a loss its distribution's parameter in another form than it takes."""
     told = set()
     for loss in story.calls("poisson_nll_loss", "gaussian_nll_loss"):
         place = story.span(loss.step)

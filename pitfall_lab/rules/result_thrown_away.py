@@ -29,7 +29,7 @@ IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that consists of such a call, if what it was given is used again as it was."""
+    """One finding for each statement that only calls an operation that returns a new tensor, if its input is used again unchanged."""
     reported = set()
     for event in story.calls(*ALONE, *ARITHMETIC):
         place = event.span
@@ -63,7 +63,7 @@ def _only_modes(text: str) -> bool:
 
 
 def _is_shown(story: Story, statement: ast.Expr) -> bool:
-    """Whether it is the last statement of a cell, whose value a notebook shows."""
+    """Whether the statement is the last one of a cell, whose value a notebook shows."""
     block = story.program.block(statement)
     following = block[block.index(statement) + 1 :] if statement in block else []
     if not story.cells or story.program.function(statement) is not None:

@@ -35,7 +35,7 @@ class Sampled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that draws such a sample in a training."""
+    """One finding for each line, in a training, that draws a sample through which no gradient flows and that a network goes on with."""
     if not story.trace.optimizer_steps:
         return
     told, flow = set(), Flow(story)

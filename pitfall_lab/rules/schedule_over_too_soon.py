@@ -45,7 +45,7 @@ def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
 
 
 def _for_epochs(story: Story, scheduler: Scheduler, loops: list[ast.stmt]) -> bool:
-    """Was the length of the schedule meant to be that of the outer loop: is it shorter than one pass over the data, or written alike?"""
+    """Whether the schedule was meant for epochs: it is shorter than one pass over the data, or written like the outer loop's length."""
     end, passes = dict(scheduler.settings).get("T_max", 0), len(story.trace.beside.passes)
     call, outer = call_of(story, scheduler.span), loops[-1]
     given = [story.program.segment(n) for n in [*call.args, *(k.value for k in call.keywords)]] if call is not None else []

@@ -32,7 +32,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _may_step(story: Story) -> bool:
-    """Is there a call of some ``step`` that did not run, or of something else than an optimizer? The scheduler may be meant."""
+    """Whether the program has a call of ``step`` that did not run, or on something other than an optimizer: it may be the scheduler's."""
     steps = [call_of(story, update.span) for update in story.trace.optimizer_steps]
     known = {id(call) for call in steps if call is not None}
     return any(isinstance(n, ast.Call) and called(n) == "step" and id(n) not in known for n in story.program.nodes)

@@ -151,7 +151,7 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
 
 
 def _counts(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
-    """Does a use along another axis say that the softmax is wrong? Sums over examples and a chain's matrix have their reasons."""
+    """Whether a use along another axis shows that the softmax is wrong; sums over examples and matrices of a chain do not."""
     name, record = use.event.name, story.tensor(use.label, use.event.step) or {}
     there = story.shape(use.label, use.event.step) or ()
     if there[use.axis] < MATRIX:

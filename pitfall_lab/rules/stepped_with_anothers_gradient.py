@@ -117,7 +117,7 @@ def _finding(story: Story, found: Mixed) -> Finding:
 
 
 def _fixes(story: Story, found: Mixed) -> tuple[Fix, ...]:
-    """Only the parameters that the other optimizer was made with."""
+    """Fixes that let the other loss fill only the gradients of its own player: ``backward(inputs=…)``."""
     program = story.program
     call, made = program.at(story.span(found.other.step)), program.at(found.player.span) if found.player is not None else None
     given = made.args[0] if isinstance(made, ast.Call) and made.args else None

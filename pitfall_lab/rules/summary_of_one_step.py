@@ -45,7 +45,7 @@ class Read:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that reads such a part and uses it as a whole."""
+    """One finding for each line that uses a state which saw one step, or only the first layer, as a summary of a sequence."""
     told = set()
     for event in story.calls(*RECURRENT):
         layer = _layer(story, event) if event.error is None and len(event.results) > 1 and _is_trained(story, event) else None
@@ -79,7 +79,7 @@ def _layer(story: Story, event: Event) -> Layer | None:
 
 
 def _picked(story: Story, label: str, axis: int, index: int) -> Iterator[Event]:
-    """The calls that took one index along an axis of a tensor."""
+    """Yield the calls that took the elements at one index along an axis of a tensor."""
     for use in story.uses(label):
         whole, part = (story.tensor(each, use.step) or {} for each in (label, use.results[0] if use.results else None))
         shape, stride = whole.get("shape") or [], whole.get("stride") or []
@@ -117,7 +117,7 @@ def _first_layer(story: Story, layer: Layer) -> Read | None:
 
 
 def _one_direction(story: Story, layer: Layer) -> Read | None:
-    """The last state where there are two directions: that of the backward one."""
+    """Return the data of the finding if the state of the backward direction alone is read; else None."""
     out, state = layer.event.results[:2]
     count = (story.shape(state, layer.event.step) or (0,))[0]
     if layer.directions != BOTH or story.uses(out):
@@ -187,7 +187,7 @@ def _of_one_direction(story: Story, found: Read) -> Finding:
 
 
 def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
-    """Both states joined, and the linear layer that takes them made twice as wide."""
+    """Fixes that join both directions' states and double the input width of the linear layer that takes them."""
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):

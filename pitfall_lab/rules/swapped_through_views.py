@@ -106,7 +106,7 @@ def _finding(story: Story, swaps: list[Swap]) -> Finding:
 
 
 def _fixes(story: Story, found: Swap) -> tuple[Fix, ...]:
-    """A copy of the part that is kept; another order of the rows in place of Python's shuffle."""
+    """Fixes that copy the part that is kept, or reorder rows by an index in place of Python's shuffle."""
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.kept.step))
     if isinstance(node, ast.Subscript) or (

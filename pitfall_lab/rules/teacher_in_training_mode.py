@@ -72,7 +72,7 @@ def _compared(story: Story, each: Pass) -> Event | None:
 
 
 def _sampled(story: Story, modes: Modes, passes: list[Pass]) -> bool:
-    """Was one input sent through it several times between two updates? Then the randomness is what is wanted."""
+    """Whether one input ran through the layer several times between two updates, so that the randomness is wanted."""
     updates, seen = [update.step for update in story.trace.optimizer_steps], set()
     for each in passes:
         key = (modes.input(each), sum(step < each.event.step for step in updates))
@@ -83,7 +83,7 @@ def _sampled(story: Story, modes: Modes, passes: list[Pass]) -> bool:
 
 
 def _averaged(story: Story, each: Pass) -> bool:
-    """Do its weights follow others by a moving average? Such a teacher may be noisy on purpose."""
+    """Whether the layer's weights follow others by a moving average; a teacher of that kind may be noisy on purpose."""
     storage = str((story.tensor(each.weight) or {}).get("storage"))
     written = story.writes(storage, each.event.step, len(story.events))
     held = {label for update in story.trace.optimizer_steps for label in update.holds}

@@ -132,7 +132,7 @@ def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], att
 
 
 def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[Fix, ...]:
-    """Save it as torch wants it saved, and do not overwrite it. A copy in the attribute tells what gradients that must give."""
+    """Fixes that save the tensor with ``save_for_backward`` and do not overwrite it, checked against the gradients that a copy gives."""
     program, kept = story.program, custom.kept()[attribute]
     value = program.segment(kept.value)
     reference = program.replace((kept.value, f"{value}.clone()"))

@@ -126,7 +126,7 @@ def _finding(story: Story, found: Copied) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``, where neither is turned."""
+    """Fixes that share the parameter: ``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``."""
     program = story.program
     for statement in call_chain(story, event):
         call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None

@@ -87,7 +87,7 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Ask for the whole, and take the same piece of its gradient."""
+    """Fixes that compute the gradient of the whole tensor and take the same part of it."""
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
     inputs = _inputs(call) if isinstance(call, ast.Call) else None

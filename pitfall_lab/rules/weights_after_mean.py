@@ -123,7 +123,7 @@ def _finding(story: Story, found: Late) -> Finding:
 
 
 def _fixes(story: Story, reduced: Event) -> tuple[Fix, ...]:
-    """Leave the elements of the loss apart: where it is called, or where its module is made."""
+    """Fixes that keep one loss per element (``reduction="none"``), where the loss is called or its module is made."""
     program, name = story.program, LOSSES.get(reduced.name)
     node = program.at(story.span(reduced.step))
     fixes: list[Fix] = []

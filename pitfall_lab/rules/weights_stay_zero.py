@@ -35,7 +35,7 @@ class Stuck:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made such a weight, if zeros were all that an optimizer saw of it in several rounds."""
+    """One finding for each line that made a weight of zeros, if optimizers saw only zero gradients of it in several rounds."""
     told = set()
     zero = [label for label in _held(story) if len(_added(story, label)) >= ROUNDS and _origin(story, label) is not None]
     pairs = (_product(story, first, second) for first in zero for second in zero if first != second)
@@ -147,7 +147,7 @@ def _finding(story: Story, found: Stuck) -> Finding:
 
 
 def _fixes(story: Story, made: int | None) -> tuple[Fix, ...]:
-    """Small random numbers in place of the zeros."""
+    """Fixes that begin with small random numbers instead of zeros."""
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(made)):
         for call in _calls(statement):

@@ -58,7 +58,7 @@ def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Mo
 
 
 def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
-    """``loss.backward(); opt.zero_grad(); opt.step()``: the parameter is never moved, or only by zeros."""
+    """Return a gradient lost in ``loss.backward(); opt.zero_grad(); opt.step()``: no gradient, or only zeros, reach the update."""
     program = story.program
     for index, added, cleared in _lost(story, moments):
         statement = program.statement_at(story.span(cleared.step))

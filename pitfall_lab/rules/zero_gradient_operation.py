@@ -27,7 +27,7 @@ class Flat:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each such operation through which the gradient of an optimizer's parameters passes."""
+    """One finding for each operation with a slope of zero through which all gradients of an optimizer's parameters pass."""
     held = [label for update in story.trace.optimizer_steps for label in update.holds]
     reported = set()
     for backward in story.backwards() if held else ():
@@ -102,7 +102,7 @@ def _finding(story: Story, found: Flat) -> Finding:
 
 
 def _fixes(story: Story, found: Flat) -> tuple[Fix, ...]:
-    """The rounded value with the gradient of the value before: a straight-through estimate."""
+    """Fixes with a straight-through estimate: the rounded value with the gradient of the value before rounding."""
     program = story.program
     node = program.at(story.span(found.made.step))
     node = node.left if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Call) else node

@@ -49,7 +49,7 @@ class Custom:
         return found
 
     def names(self) -> dict[str, str]:
-        """The local names in backward for an attribute of ctx: ``x = ctx.x``."""
+        """Return the local names in backward that are bound to attributes of ctx, as name → attribute: ``x = ctx.x``."""
         ctx = self.backward.args.args[0].arg
         pairs = ((target, _attribute(value, ctx)) for _, target, value in _assigned(self.backward))
         return {target.id: name for target, name in pairs if isinstance(target, ast.Name) and name}

@@ -24,7 +24,7 @@ class Refused:
 
     @cached_property
     def span(self) -> Span | None:
-        """The line that made the call."""
+        """Return the span of the call that was refused."""
         return self.failure.span or (self.story.span(self.step) if self.failure.step is not None else None)
 
     @cached_property
@@ -39,7 +39,7 @@ class Refused:
 
     @property
     def message(self) -> str:
-        """Torch's words."""
+        """Return torch's message."""
         return self.failure.message
 
     def argument(self, names: tuple[str, ...]) -> Given | None:
@@ -56,7 +56,7 @@ class Refused:
 
     @cached_property
     def written(self) -> str:
-        """The program's own expression that was refused."""
+        """Return the program's expression that was refused, as text."""
         return snippet(self.story, self.span, 400)
 
     @property

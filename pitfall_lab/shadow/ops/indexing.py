@@ -460,7 +460,7 @@ def number_as(value: Any, dtype: DType) -> np.ndarray:
 
 
 def _leading_ones(value: ShadowTensor) -> int:
-    """How many there are: torch drops them before it broadcasts a value into its place, by a view that shows in the graph."""
+    """Return how many leading dimensions have size 1: torch drops them, by a view that shows in the graph, before it broadcasts."""
     return next((d for d, n in enumerate(value.shape) if n != 1), value.ndim)
 
 

@@ -42,7 +42,7 @@ Row = tuple[float, float, list[tuple[float, float]]]
 
 
 def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
-    """The boxes by where they begin and end downwards: (top, bottom, what they cover across)."""
+    """Return the boxes by their vertical extent, sorted: (top, bottom, horizontal extents of the boxes between these)."""
     rows: dict[tuple[float, float], list[tuple[float, float]]] = {}
     for (x, y), (w, h) in zip(layout.centres, sizes, strict=True):
         rows.setdefault((y - h / 2, y + h / 2), []).append((x - w / 2, x + w / 2))
