@@ -183,7 +183,7 @@ class _Chosen:
         }
 
     def settings(self, path: Path) -> Settings:
-        """The settings for a file."""
+        """Return the settings for a file."""
         return replace(settings_.near(path), **{key: value for key, value in self._given.items() if value is not None})
 
     def excludes(self, path: Path) -> bool:

@@ -36,7 +36,7 @@ class Ignore:
 
 
 def ignores(text: str) -> list[Ignore]:
-    """The ignore comments of a program.
+    """Return the ignore comments of a program.
 
     >>> [each.codes for each in ignores("h += 1  # pitfall: ignore[PL101, PL2]")]
     [('PL101', 'PL2')]
@@ -78,7 +78,7 @@ def without_ignored(
 
 
 def _lines(program: Program, span: Span | None) -> range:
-    """The lines on which a comment applies to ``span``: those of its statement, unless that is a block."""
+    """Return the lines on which a comment applies to ``span``: those of its statement, or only its own if that is a block."""
     if span is None or span.source != 0:
         return range(0)
     statement = program.statement_at(span)

@@ -101,7 +101,7 @@ class Script:
         return None if raw is None else read(self.path, self.name, raw)
 
     def _file(self, edits: Iterable[Edit]) -> bytes:
-        """The edited file's bytes: unchanged lines keep their line ends, new ones take those of the lines they replace."""
+        """Return the edited file as bytes: unchanged lines keep their line ends, new ones get those of the lines that they replace."""
         bom = codecs.BOM_UTF8 if self.raw.startswith(codecs.BOM_UTF8) else b""
         lines = split_lines(self.raw[len(bom) :].decode(self.encoding.removesuffix("-sig")))
         for edit in edits:
@@ -357,7 +357,7 @@ class _Waiting(ast.NodeTransformer):
 
 
 def forgiving(text: str, forgiven: Iterable[tuple[int, int]]) -> ast.Module:
-    """The syntax tree of a notebook's ``text`` as it is executed.
+    """Return the syntax tree of a notebook's ``text`` as it is executed: the errors of ``forgiven`` cells are caught.
 
     An exception on the ``forgiven`` lines ends only those lines, as in a cell tagged raises-exception; ``await`` is allowed anywhere.
     """

@@ -54,7 +54,7 @@ class Style:
     script: Script | None = None
 
     def say(self, text: T) -> str:
-        """The text in the report's language."""
+        """Return the text in the report's language."""
         return text.say(self.language)
 
     def place(self, line: int) -> str:

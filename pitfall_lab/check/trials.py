@@ -96,10 +96,10 @@ class Runs(Protocol):
     """The part of :class:`Workshop` that trials use."""
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
-        """Run a program on both engines."""
+        """Run a program on torch and the shadow, and return the trace."""
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run it on plain torch."""
+        """Run a program on torch alone, and return what it computed."""
 
 
 def tried(shop: Runs, subject: Subject, trace: Trace, wanted: list[Finding] | None = None) -> list[Finding]:

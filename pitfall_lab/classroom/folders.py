@@ -53,7 +53,7 @@ def _lift(place: int) -> bool:
 
 
 def _raise_up(place: int, name: str) -> None:
-    """Move what is in a folder into the one above it, under new names."""
+    """Move the content of a folder into the folder above it, under new names."""
     os.chmod(name, 0o700, dir_fd=place)  # a folder can be made that its own owner may not list
     inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
     try:

@@ -94,7 +94,7 @@ class Outcome:
 
     @property
     def held(self) -> int:
-        """How many properties hold."""
+        """Return the number of properties that hold."""
         return sum(mark.holds for mark in self.marks)
 
     @property
@@ -111,7 +111,7 @@ class Outcome:
         return max(0.0, (gained - lost) / max(1, sum(not mark.had for mark in self.marks)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the outcome as plain data for JSON."""
         return asdict(self)
 
     @classmethod
@@ -323,7 +323,7 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
 
 
 def known(exercise: Exercise, source: str) -> Outcome:
-    """Return what an answer of the course's own is worth: it is run in this process."""
+    """Return what an answer that comes with the course is worth; it is trusted, so it runs in this process."""
     free = list(zip(_had(exercise), _idle(exercise), strict=True))
     return replace(_found(exercise, grade(exercise, source), free), source=source)
 
@@ -339,7 +339,7 @@ def _found(exercise: Exercise, result: Result, free: Sequence[tuple[bool, bool]]
 
 @cache
 def _had(exercise: Exercise) -> tuple[bool, ...]:
-    """Which properties the cell has as it is given. It is ours, so it runs here."""
+    """Return for each property whether the cell as it is handed out has it; that cell is ours, so it runs in this process."""
     return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
 
 

@@ -53,7 +53,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """One of :data:`VERDICTS`."""
+        """Return the status of the submission, one of :data:`VERDICTS`."""
         seen = {outcome.status for outcome in self.outcomes}
         if self.absent:
             return "absent"
@@ -68,7 +68,7 @@ class Row:
         return "empty" if seen <= {"missing", "unsolved"} else "graded"
 
     def points(self, assignment: Assignment) -> float:
-        """The points of all exercises together."""
+        """Return the sum of the points of all exercises."""
         return round(sum(outcome.credit * assignment.worth(outcome.key) for outcome in self.outcomes), 2)
 
     def remarks(self, language: Language = "en") -> list[str]:

@@ -248,7 +248,7 @@ def _credit(outcome: Outcome | None, language: Language) -> str:
 
 
 def _shaded(count: int, total: int) -> str:
-    """A cell of a heat map: the number is there too, the colour alone says nothing."""
+    """Return a cell of a heat map as HTML; it contains the number, because colour alone says nothing."""
     share = count / total if total else 0.0
     return f'<td class=n style="background:rgba(var(--good),{share * 0.5:.2f})">{count} <span class=quiet>({100 * share:.0f} %)</span></td>'
 

@@ -106,7 +106,7 @@ def _moment(path: Path, line: int, text: str) -> float | None:
 
 
 def shown(text: str) -> str:
-    """Text from a file, quoted in a sentence: at most 60 characters, without control characters such as those for text direction."""
+    """Return text from a file for quoting in a sentence: at most 60 characters, without control characters."""
     return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
 
 

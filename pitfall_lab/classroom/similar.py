@@ -80,7 +80,7 @@ def tokens(source: str) -> tuple[str, ...]:
 
 
 def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
-    """How many tokens there are that what was given does not have, in order."""
+    """Return how many tokens the answer has that the given cell does not have, in order."""
     matcher = difflib.SequenceMatcher(None, given, words, autojunk=False)
     return len(words) - sum(block.size for block in matcher.get_matching_blocks())
 

@@ -62,7 +62,7 @@ def chosen(words: list[str]) -> list[Claim]:
 
 
 def _shown(claim: Claim, found: Check, *, quiet: bool) -> Check:
-    """Say how a claim came out as soon as it is known."""
+    """Print how a claim came out, as soon as it is known, and return the check."""
     if not quiet:
         word = {"exactly": "as recorded", "but for numbers": "as recorded, but for numbers", "no": "DIFFERENT"}[found.same]
         print(f"{claim.id:14s} {claim.verdict:18s} {word}", flush=True)
@@ -72,7 +72,7 @@ def _shown(claim: Claim, found: Check, *, quiet: bool) -> Check:
 
 
 def _row(claim: Claim, found: Check) -> dict[str, object]:
-    """One claim for machines."""
+    """Return one claim as plain data."""
     return {
         "id": claim.id, "verdict": claim.verdict, "claim": claim.claim, "truth": claim.truth, "same": found.same, "printed": found.printed,
         "recorded": found.recorded, "error": found.error, "torch": found.torch, "python": sys.version.split()[0],

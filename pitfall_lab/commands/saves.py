@@ -97,7 +97,7 @@ def titled(operation: Operation) -> str:
 
 
 def text(title: str, study: Study, language: Language = "en") -> str:
-    """The report on one study."""
+    """Return the report on one study as text."""
     from pitfall_lab.check.terminal import columns
     from pitfall_lab.verify.experiments.saved_tensors import demonstration
 
@@ -139,7 +139,7 @@ def text(title: str, study: Study, language: Language = "en") -> str:
 
 
 def document(found: list[tuple[str, Study]]) -> dict[str, Any]:
-    """The same as data."""
+    """Return the report as plain data."""
     from pitfall_lab.verify.experiments.catalogue import VERSION
 
     return {"torch": VERSION, "operations": [_as_data(title, study) for title, study in found]}

@@ -95,7 +95,7 @@ def program(
 
 
 def taken_by(imports: str) -> set[str]:
-    """The names that import statements bind."""
+    """Return the names that import statements bind."""
     found = [node for node in _statements(imports) if isinstance(node, (ast.Import, ast.ImportFrom))]
     return {alias.asname or alias.name for node in found for alias in node.names}
 
@@ -169,5 +169,5 @@ def _joined(
 
 
 def heading(name: str) -> str:
-    """The line above a part."""
+    """Return the comment line above a part of the program."""
     return f"# ── {name} ──"

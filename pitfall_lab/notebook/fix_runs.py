@@ -32,7 +32,7 @@ NOT_CARRIED = T(
 
 
 class Stopped(Exception):
-    """The reader has stopped it."""
+    """Raised when the reader has stopped the runs."""
 
     text = T(en="it was stopped.", zh="已停止。")
 
@@ -85,7 +85,7 @@ class Bench:
         return str(path)
 
     def interrupt(self) -> None:
-        """End what is running; the next run starts anew, and that is prepared at once."""
+        """End what is running; a new process for the next run is prepared at once."""
         if self._shop is not None:
             self._shop.interrupt()
             self.warm()
@@ -122,7 +122,7 @@ class Lab:
         self.stopped = False
 
     def trials(self) -> Iterator[Progress]:
-        """Try the fixes, and say after each how far it is. Raises :class:`Stopped`."""
+        """Try the fixes and yield the progress after each. Raises :class:`Stopped`."""
         from pitfall_lab.check.trials import trying
 
         with self._turn() as turn:
@@ -156,7 +156,7 @@ class Turn:
         self._bench, self._over = bench, threading.Event()
 
     def stop(self) -> None:
-        """End them, now."""
+        """End these runs now."""
         self._over.set()
         if self._bench.running is self:
             self._bench.interrupt()
@@ -166,7 +166,7 @@ class Turn:
         return self._run(lambda shop: shop.trace(subject, whole=whole))
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
-        """Run it on plain torch. Raises the same."""
+        """Run a program on torch alone. Raises :class:`Stopped`, and what a workshop raises."""
         return self._run(lambda shop: shop.witness(subject, meant=meant))
 
     def _run(self, run: Callable[[Workshop], R]) -> R:

@@ -234,7 +234,7 @@ def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:
-    """What the error means, and where it is explained."""
+    """Return what the error means, and where it is explained."""
     text = str(error)
     for known in KNOWN:
         if known.type in (each.__name__ for each in type(error).__mro__) and known.words in text:

@@ -112,7 +112,7 @@ def options(line: str) -> argparse.Namespace:
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    """The numbers of earlier cells.
+    """Return the numbers of earlier cells that the option names.
 
     >>> _counts("2,3")
     (2, 3)
@@ -200,7 +200,7 @@ class Watcher:
         self._panel.install()
 
     def remove(self) -> None:
-        """Take all hooks away again."""
+        """Remove all hooks from the shell."""
         with contextlib.suppress(ValueError):
             self._shell.input_transformers_cleanup.remove(self._without_magic)
         self._shell.events.unregister("pre_run_cell", self.before)

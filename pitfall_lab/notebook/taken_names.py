@@ -37,7 +37,7 @@ class _Reading(ast.NodeVisitor):
         self.later: list[_Scope] = []
 
     def all(self, nodes: Iterable[ast.AST | None]) -> None:
-        """Visit one after the other."""
+        """Visit the nodes one after the other."""
         for node in nodes:
             if node is not None:
                 self.visit(node)

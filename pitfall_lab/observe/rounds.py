@@ -188,7 +188,7 @@ class Rounds:
         loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
-        """The place of a call, and the program's functions around it outside modules: the frame, its code and where it is."""
+        """Return the place of a call, and the program's functions around it that are not a module's (frame, code, position)."""
         place, frame, kinds = hash(func), caller, self._kinds
         path: list[tuple[int, CodeType, int]] = []
         around = self.around

@@ -46,7 +46,7 @@ def rule(code: str) -> Rule | Family:
 
 
 def _refined(story: Story, finding: Finding) -> Finding:
-    """The finding as the most special rule puts it."""
+    """Return the finding in the words of the most specific rule that refines it."""
     if finding.fact("earlier"):  # the special rule needs the line that saved, which no recording has
         return finding
     for candidate in RULES:
@@ -66,7 +66,7 @@ def find(trace: Trace, cells: tuple[int, ...] = ()) -> list[Finding]:
 
 
 def found_in(story: Story) -> list[Finding]:
-    """The same for a trace that was arranged before."""
+    """Return the findings of a trace for which a story exists already."""
     seen: set[tuple[object, ...]] = set()
     findings = []
     for candidate in RULES:

@@ -20,7 +20,7 @@ ENTRY = re.compile(r"^([^\[\]]+)\[\d+\]$")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop that went back into an earlier round."""
+    """One finding for each loop in which a backward went through the graph of an earlier round."""
     for reuse in reuses(story):
         loop = reuse.loop()
         if loop is not None and reuse.built_in(loop):
@@ -92,7 +92,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
 
 
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
-    """The variable that holds a carried tensor without a name of its own: ``state`` in ``out, state = lstm(x, state)``, a tuple.
+    """Return the variable that holds the carried tensor if it has no name itself: ``state`` in ``out, state = lstm(x, state)``.
 
     It is assigned by the loop's statement that made the tensor, and read by the one that uses it in the next round.
     """

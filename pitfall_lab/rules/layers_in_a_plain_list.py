@@ -56,7 +56,7 @@ def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding
 
 
 def _held(program: Program) -> Iterator[tuple[ast.stmt, ast.Assign]]:
-    """Each statement in a class that puts something into a plain container of the object, with the one that makes the container."""
+    """Yield each statement in a class that adds to a plain container of the object, with the assignment that makes the container."""
     for owner in (n for n in program.nodes if isinstance(n, ast.ClassDef) and n.bases):
         statements = [n for n in ast.walk(owner) if isinstance(n, ast.stmt)]
         made = {program.segment(n.targets[0]): n for n in statements if isinstance(n, ast.Assign) and _is_own(n) and _registers(n.value)}

@@ -19,7 +19,7 @@ SETTING = ("requires_grad_", "requires_grad")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that makes the start of a backward a leaf, though it was computed from what has a way back."""
+    """One finding for each place that makes the loss a new leaf, although it was computed from tensors that require grad."""
     flow, reported = Flow(story), set()
     for backward in story.backwards():
         start = backward.operands[0].label if backward.operands else None

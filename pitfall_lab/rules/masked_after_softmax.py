@@ -69,7 +69,7 @@ def _lost(story: Story, softmax: Event, axis: int, mask: Event) -> Lost | None:
 
 
 def _mask(event: Event, shares: str) -> str | None:
-    """The mask with which ``event`` sets shares to zero."""
+    """Return the mask with which ``event`` sets results of the softmax to zero; None if it does not."""
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) != 2 or event.operands[0].label is None:
         return None

@@ -82,7 +82,7 @@ def _is_score(story: Story, event: Event) -> bool:
 
 
 def _marked(story: Story, mask: str, step: int) -> Marked | None:
-    """The comparison with the number of padding that a mask comes from, also through a negation."""
+    """Return the comparison with the padding number from which a mask comes, directly or through a negation; None if there is none."""
     made, turned = origin(story, mask, step), False
     while made is not None and made.name in (*TURNED, *SAME_ANSWERS) and made.operands:
         turned ^= made.name in TURNED

@@ -24,7 +24,7 @@ FURTHER = 80
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """``first`` and ``second`` are two different sorts whose positions meet in ``compare`` as numbers."""
+    """``first`` and ``second`` are positions of two sorts, which the call ``compare`` combines as if they were ranks."""
 
     first: Event
     second: Event

@@ -84,7 +84,7 @@ def _is_laid_out_alike(story: Story, loss: Event, layer: Event) -> bool:
 
 
 def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None:
-    """The look-up of one token for each target, from which the layer's input was computed with the axes in their places."""
+    """Return the embedding look-up of one token per target from which the layer's input was computed, axes unchanged; None if none."""
     label, step = layer.operands[0].label, layer.step
     for _ in range(UPWARD):
         event = story.event((story.tensor(label, step) or {}).get("born"))

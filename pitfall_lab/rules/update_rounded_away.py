@@ -66,7 +66,7 @@ def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
 
 
 def _tally(story: Story, label: str, moment: Moment) -> list[bool]:
-    """For each known number of the weight with a gradient: did it stay as it was?"""
+    """Return, for each known element of the weight that has a gradient, whether the update left it unchanged."""
     return [before == after for before, after, _ in _numbers(story, label, moment)]
 
 

@@ -175,7 +175,7 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Where the second name for the memory was made: the tensor or array on it that the counter does not cover."""
+    """Return as related lines where a tensor or array on the same memory was made that the version counter does not cover."""
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
     for label, tensor in story.tensors_on(cause.storage):

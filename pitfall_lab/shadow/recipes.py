@@ -39,7 +39,7 @@ class Form:
 
 
 class Forms:
-    """Finds the form of a tensor."""
+    """Finds the form of a tensor: its shape, strides, dtype and whatever else a recipe depends on."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Form] = {}

@@ -95,7 +95,7 @@ class Rounding:
         return [_fitted(made[origin.place], array) if made else array for made in results]
 
     def _again(self, step: Step, probe: int) -> Sequence[Any]:
-        """The result of a formula when all its inputs and saved values are disturbed."""
+        """Return the result of a formula when all its inputs and saved values are changed slightly."""
         given: list[Any] = [None if g is None or g.array is None else self._probed[id(g)][probe] for g in step.given]
         given += [None] * (step.width - len(given))
         read = {name: _reread(array, probe + PROBES * (name in step.own)) for name, array in vars(step.saved).items()}

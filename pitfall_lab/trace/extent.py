@@ -17,7 +17,7 @@ MOST_LINES = 8
 
 
 def seen(trace: Trace) -> T:
-    """How many calls were observed, on how many lines.
+    """Return in words how many calls were observed, on how many lines.
 
     >>> from pitfall_lab.trace import Agreement, Reach
     >>> seen(Trace(agreement=Agreement(checked=3, agreed=3), reach=Reach(lines=2))).en

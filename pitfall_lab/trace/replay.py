@@ -15,7 +15,7 @@ State = dict[str, Any]
 
 
 def empty_state() -> State:
-    """The state before the first event."""
+    """Return the state before the first event."""
     return {"tensors": {}, "storages": {}, "counters": {}, "nodes": {}, "mode": {"grad": True, "inference": False}}
 
 

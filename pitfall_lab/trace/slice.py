@@ -49,7 +49,7 @@ class Slices:
 
 
 def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> tuple[int, ...]:
-    """One slice (:meth:`Slices.of`)."""
+    """Return one slice as step numbers; see :meth:`Slices.of`."""
     return Slices(trace).of(labels, until)
 
 

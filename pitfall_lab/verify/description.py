@@ -156,7 +156,7 @@ class Description:
         return self._records.shadow_label(saved.tensor) or self._output_label(saved)
 
     def _output_label(self, saved: Saved) -> str | None:
-        """The label of the living tensor with the window of a saved output, which is saved without its tensor object; or None."""
+        """Return the label of the living tensor with the shape and place of a saved output (saved without its tensor); None if none."""
         record = self._records.memory(saved.storage.mark)
         for other, _ in self._records.live(record) if record is not None else ():
             shadow = other.shadow

@@ -55,7 +55,7 @@ class ClaimWidget(anywidget.AnyWidget):
 
     @property
     def claim(self) -> Claim:
-        """The row of the ledger."""
+        """Return the claim that the widget shows."""
         return self.box.claim
 
     def run(self) -> ClaimWidget:

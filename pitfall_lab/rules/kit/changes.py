@@ -78,7 +78,7 @@ def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
 
 
 def _lines(trace: Trace, findings: Sequence[Finding]) -> list[int]:
-    """The lines worth a change: those of failures, harms and findings, then every line that wrote or ran backward; in that order."""
+    """Return the lines for which changes are offered: of failures, harms and findings first, then lines that wrote or ran backward."""
     steps = [s for f in failures(trace) for s in (*f.changed_at, f.saved_at, f.step)]
     steps += [s for harm in trace.harms for cause in harm.causes for s in (*cause.changed_at, cause.saved_at)]
     lines = [line for s in steps if s is not None and 0 <= s < len(trace.events) and (line := _line(trace, s))]

@@ -61,7 +61,7 @@ def errors(story: Story) -> Iterator[tuple[int, Failure]]:
 
 
 def refusal(story: Story, failure: Failure, step: int) -> Finding:
-    """The explanation of one error."""
+    """Return the finding that explains one error."""
     refused = Refused(story, failure, step)
     for family, case, match in _fitting(refused):
         if failure.origin in ("program", "library") and not case.wrong.startswith("!"):
@@ -94,7 +94,7 @@ def _all_around(story: Story, steps: Iterable[int]) -> set[int | None]:
 
 
 def _around(story: Story, step: int | None) -> set[int | None]:
-    """A step and the outermost call that it is a part of."""
+    """Return the set of a step and the outermost call that it is part of."""
     outer = story.outer_call(step)
     return {step, outer.step} if outer is not None else set()
 

@@ -146,7 +146,7 @@ def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weigh
 
 
 def _several_values(shape: Sequence[int]) -> None:
-    """One value a channel has no spread."""
+    """Raise torch's error if a channel has only one value: such a channel has no variance to train with."""
     if math.prod((shape[0], *shape[2:])) == 1:
         shown = shape if isinstance(shape, list) else f"torch.Size({list(shape)})"
         raise ShadowError("ValueError", f"Expected more than 1 value per channel when training, got input size {shown}", "shape")
