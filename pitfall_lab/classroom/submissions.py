@@ -218,7 +218,7 @@ def _bytes(path: Path) -> tuple[bytes, float]:
 
 
 def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
-    """The list of cells, whatever they are."""
+    """Return the list of a notebook's cells as the file has them; raise if the file cannot be read as a notebook."""
     if not raw.strip():
         raise _Unreadable("the file is empty", "文件是空的")
     encoding = json.detect_encoding(raw)

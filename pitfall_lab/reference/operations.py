@@ -90,7 +90,7 @@ class Wording:
         return [(name, self.rows(rows) or _NOTHING.say(self.language)) for name, rows in study.saved()]
 
     def result(self, study: Study) -> str:
-        """What the result is, and what the call itself writes."""
+        """Return in words what the result is (new, a view, ...), and what the call itself writes."""
         said = []
         for what in study.main.results.values():
             kind, _, name = what.partition(" ")

@@ -91,7 +91,7 @@ def _fixes(story: Story, found: Rebinding, *, recorded: bool) -> tuple[Fix, ...]
 
 
 def _written(story: Story, statement: ast.Assign, lines: list[str], torch: str, *, guarded: bool) -> tuple[Edit, ...]:
-    """Edits that put ``lines`` in place of the statement, under ``no_grad`` where recording is on."""
+    """Return edits that replace the statement by ``lines``; with ``guarded``, inside ``with torch.no_grad():``."""
     program = story.program
     indent = program.indent(statement)
     if not program.stands_alone(statement):

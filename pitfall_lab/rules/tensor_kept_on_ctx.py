@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _uses(story: Story, custom: Custom, node: str, forward: Event) -> Iterator[tuple[Event, Event, str]]:
-    """The backward that ran the node, the calls inside its ``backward``, and the tensors of this forward run given to them unsaved."""
+    """Yield the backward that ran the node, each call in its ``backward`` with a tensor not saved for it, and that tensor's label."""
     record = story.record("nodes", node) or {}
     ran = story.event(record.get("ran"))
     backward = story.outer_call(ran.step) if ran is not None else None
@@ -61,7 +61,7 @@ def _run(story: Story, custom: Custom, last: Event) -> Iterator[Event]:
 
 
 def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[str, Kept]) -> str | None:
-    """Which of the kept attributes the call in backward was given: the one in the tensor's place, or the only one there is."""
+    """Return the attribute of ctx that the call in backward used: the one written as that operand, else the only one that is read."""
     ctx, names = custom.backward.args.args[0].arg, custom.names()
     place = next((i for i, operand in enumerate(use.operands) if operand.label == label), 0)
     given = _operands(story.program.at(story.span(use.step)))
@@ -77,7 +77,7 @@ def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[
 
 
 def _operands(node: ast.AST | None) -> list[ast.expr]:
-    """What a call is given, the tensor of a method first."""
+    """Return the operands of a call in the source; for a method, the tensor before the dot comes first."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right]
     if not isinstance(node, ast.Call):
@@ -87,7 +87,7 @@ def _operands(node: ast.AST | None) -> list[ast.expr]:
 
 
 def _changed(story: Story, label: str, after: int, until: int) -> int | None:
-    """The first step that wrote the tensor's memory in between, where that changed its numbers."""
+    """Return the first step between the two that wrote the tensor's memory, if its values changed in between; else None."""
     storage = (story.tensor(label, after) or {}).get("storage")
     steps = story.writes(storage, after, until) if storage else ()
     before, now = (dict(flat(cells(story, storage, step))) for step in (after, until))

@@ -48,7 +48,7 @@ def _finding(story: Story, each: DataPass) -> Finding:
 
 
 def _made(story: Story, each: DataPass) -> ast.Call | None:
-    """Where the program makes the sampler: what it draws with in this pass is the tensor that was made there."""
+    """Return the call of ``WeightedRandomSampler`` that made the weights which this pass draws with; None if it is not found."""
     drawn = next((event for event in story.calls("multinomial") if event.step >= each.step and event.span == each.span), None)
     born = (story.tensor(drawn.operands[0].label) or {}).get("born") if drawn is not None else None
     node = story.program.at(story.span(born))
@@ -57,7 +57,7 @@ def _made(story: Story, each: DataPass) -> ast.Call | None:
 
 
 def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ...]:
-    """Look the weights up by the labels: the one tensor of whole numbers with an entry for each example that has a name there."""
+    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a name where the sampler is made."""
     program = story.program
     given = next((k.value for k in made.keywords if k.arg == "weights"), made.args[0] if made.args else None) if made is not None else None
     if made is None or given is None:

@@ -558,7 +558,7 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
 
 
 def _few(beats: list[Beat]) -> list[Beat]:
-    """At most ``MOMENTS`` of the moments: of many changes only the first and the last."""
+    """Return at most ``MOMENTS`` of the moments: of more, the first ones and the last."""
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
     placed = [beat for beat, after in zip(placed, [*placed[1:], None], strict=True) if after is None or not _goes_on(beat, after)]
     if len(placed) <= MOMENTS:

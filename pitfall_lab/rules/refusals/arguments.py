@@ -29,7 +29,7 @@ class Refused:
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
-        """The arguments; without an object's own ``self``, which the reader did not pass."""
+        """Return the arguments, without the ``self`` of an object that is no tensor, which the program does not write."""
         return tuple(g for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
     @cached_property

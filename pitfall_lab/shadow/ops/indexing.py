@@ -152,7 +152,7 @@ def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[
 
 
 def _select(e: Engine, result: ShadowTensor, dim: int, index: int, written: tuple[ShadowTensor, int]) -> ShadowTensor:
-    """``written`` are the tensor and the place of the number in its index."""
+    """Return the part of ``result`` at ``index`` along ``dim``; errors name the tensor and the axis in ``written``, the original index."""
     whole, written_at = written
     if not whole.ndim and index:
         raise _index_error(f"index {index} is out of bounds for dimension 0 with size 0")

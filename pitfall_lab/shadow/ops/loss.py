@@ -83,7 +83,7 @@ def _size(tensor: ShadowTensor) -> str:
 
 
 def _pair(e: Engine, input: Any, target: Any) -> tuple[ShadowTensor, ShadowTensor]:
-    """Both operands expanded to one shape: (N, 1) against (N,) silently becomes (N, N), with a warning only."""
+    """Return both operands broadcast to one shape, with torch's warning if the shapes differ: (N, 1) and (N,) become (N, N)."""
     tensor_only(input, target)
     shape = broadcast(input.shape, target.shape)
     if input.shape != target.shape:

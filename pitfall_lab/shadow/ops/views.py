@@ -712,7 +712,7 @@ def vsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTenso
 
 
 def _even_split(e: Engine, name: str, input: ShadowTensor, sections: Any, at: int) -> tuple[ShadowTensor, ...]:
-    """``tensor_split`` into pieces of one size; what the message calls a dimension is its size."""
+    """Split into pieces of equal size; raise torch's error (which calls the size of the dimension a dimension) if that is impossible."""
     if isinstance(sections, int) and (not sections or input.shape[at] % sections):
         text = (
             f"torch.{name} attempted to split along dimension {at}, but the size of the dimension {input.shape[at]} "
