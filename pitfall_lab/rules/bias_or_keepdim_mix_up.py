@@ -90,7 +90,7 @@ def _related(story: Story, event: Event, full: str, made: Event) -> bool:
 
 
 def _is_symmetric(story: Story, label: str, step: int) -> bool:
-    """Whether rows and columns have equal sums, so that it makes no difference along which axis was reduced."""
+    """Whether the matrix is symmetric, so that it makes no difference along which axis it was reduced; False if values are unknown."""
     record = story.tensor(label, step) or {}
     cells = flat((story.record("storages", record.get("storage"), step) or {}).get("cells"))
     shape = tuple(record.get("shape") or ())

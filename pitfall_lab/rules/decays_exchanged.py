@@ -18,7 +18,7 @@ NEAR = 12
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with an optimizer whose average of gradients changes more slowly than that of their squares."""
+    """One finding for each line that makes an optimizer's step whose average of gradients is slower than that of their squares."""
     told = set()
     for squares in story.calls("addcmul_"):
         place = story.span(squares.step)
