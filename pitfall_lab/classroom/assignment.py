@@ -106,7 +106,7 @@ def load(path: Path) -> Assignment:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise Refusal(f"{path} cannot be read: {problem.strerror}.") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as problem:
         raise Refusal(f"{path} is not valid TOML: {problem}.") from None
     if values.get("format") != FORMAT:
         raise Refusal(f"{path} is of format {values.get('format')!r}; this version reads format {FORMAT}.")
@@ -124,6 +124,8 @@ def load(path: Path) -> Assignment:
     worth = values.get("points", {})
     if not isinstance(worth, dict):
         raise Refusal(f"{path}: points must be a table.")
+    if unmeant := [key for key in worth if key not in known]:
+        raise Refusal(f'{path}: points names “{unmeant[0]}”, which is no exercise; write "12.1" = 2, with the quotation marks.')
     points = {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
     penalty = _number(path, values, "late_penalty", 0.0, least=0, most=100)
     free = _number(path, values, "late_days", 0, least=0, most=1000)
@@ -135,7 +137,10 @@ def _due(path: Path, values: dict[str, Any]) -> float | None:
     due = values.get("due")
     if due is not None and not isinstance(due, datetime):
         raise Refusal(f"{path}: due must be a date with a time, such as 2026-11-20T23:59:00+01:00, without quotation marks.")
-    return None if due is None else due.timestamp()
+    try:
+        return None if due is None else due.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise Refusal(f"{path}: due is too far away.") from None
 
 
 def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least: float, most: float) -> float:

@@ -68,9 +68,17 @@ def _raise_up(place: int, name: str) -> None:
 
 
 def is_overfull(folder: Path, *, size: int, files: int) -> bool:
-    """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or something that cannot be counted."""
-    left, count, waiting = size, files, [str(folder)]
-    while waiting and left >= 0:
+    """Whether there is more in ``folder`` than ``size`` bytes or ``files`` files and folders, or something that cannot be counted.
+
+    A folder that is gone when it is opened may have another name by now, so everything is counted anew, a few times.
+    """
+    return next((found for _ in range(8) if (found := _is_over(folder, size, files)) is not None), True)
+
+
+def _is_over(folder: Path, left: int, count: int) -> bool | None:
+    """The same, looked at once; None: something in it was gone before it could be counted."""
+    waiting, gone = [str(folder)], False
+    while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
@@ -81,10 +89,11 @@ def is_overfull(folder: Path, *, size: int, files: int) -> bool:
                         waiting.append(entry.path)
                     if left < 0 or count < 0:
                         return True
-        except OSError as problem:  # it is gone; or too deep, or shut to us, which is nothing that an exercise needs
+        except OSError as problem:  # too deep, or shut to us, which is nothing that an exercise needs
             if problem.errno not in (errno.ENOENT, errno.ENOTDIR):
                 return True
-    return left < 0
+            gone = True
+    return None if gone else left < 0
 
 
 def unlinked(process: int, folder: Path, *, largest: int) -> int:

@@ -3,12 +3,14 @@
 Through a frame the cell could reach the code that observes it, and change its answers. So Python reports (``sys.addaudithook``) all
 code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed before the cell, or is in a library's file and
 names the function that it calls. The cell may not, whatever file name it was compiled under, nor may it through a function of a library
-that returns frames or that calls its argument. The cell's own attempts are recorded.
+that returns frames, or what they hold, or that calls its argument. Nor may it have a second interpreter, which reports to nobody, or let
+the garbage collector keep what it finds. The cell's own attempts are recorded.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import inspect
 import logging
 import os
@@ -20,17 +22,31 @@ from typing import Any
 
 from pitfall_lab.classroom.fence import libraries
 
+
+def _beside(package: str, *path: str) -> str:
+    """The name of a package's file, whether it has been imported or not."""
+    spec = importlib.util.find_spec(package)
+    return str(Path(spec.origin or "").with_name(path[0]).joinpath(*path[1:])) if spec else ""
+
+
 _EVENTS = frozenset(
     {"sys._getframe", "sys._current_frames", "sys._current_exceptions", "sys.settrace", "sys.setprofile", "sys.addaudithook"}
+    | {"import", "cpython.PyInterpreterState_New"}
     | {"sys.monitoring.register_callback", "gc.get_objects", "gc.get_referrers", "gc.get_referents", "object.__getattr__", "ctypes.dlsym"}
 )
 _ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
+_SHUT = frozenset({"_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi"})
+"""Modules that a cell may not import. The collector is there already: only a cell that has taken it out of the list imports it again."""
 _HAND_ON = {
     inspect.__file__: {"currentframe", "stack", "trace", "getinnerframes", "getouterframes"},
-    traceback.__file__: {"walk_stack", "walk_tb", "_walk_tb_with_full_positions"},
+    traceback.__file__: {"walk_stack", "walk_tb", "_walk_tb_with_full_positions"}
+    | {"extract", "extended_frame_gen", "_extract_from_extended_frame_gen"},
     logging.__file__: {"<lambda>", "currentframe"},
+    _beside("asyncio", "base_tasks.py"): {"_task_get_stack"},
+    _beside("torch", "_jit_internal.py"): {"createResolutionCallbackFromFrame"},
+    _beside("IPython", "utils", "frame.py"): {"extract_module_locals", "extract_vars"},
 }
-"""Library functions, by file, that return another function's frame to their caller: the caller is the one that is checked."""
+"""Library functions, by file, that return another function's frame, or its variables, to their caller: the caller is the one checked."""
 _DEBUGGERS = ("bdb.py", "pdb.py", "trace.py", "profile.py", "cProfile.py")
 _WORDS = (
     frozenset(event.rpartition(".")[2] for event in _EVENTS) | _ATTRIBUTES | {"pythonapi"} | {name for s in _HAND_ON.values() for name in s}
@@ -85,6 +101,11 @@ def keep_frames(trusted: Known, reached: list[str]) -> None:
             reached.append(f"{event} ({word})" if event == "object.__getattr__" else event)
         raise PermissionError(f"{word} is not available to an exercise.")
 
+    def keeps(_: int) -> None:
+        reached.append("gc.set_debug")
+        raise PermissionError("set_debug is not available to an exercise.")
+
+    vars(gc)["set_debug"] = keeps
     sys.addaudithook(hook)
 
 
@@ -92,6 +113,9 @@ def _word(event: str, details: tuple[Any, ...]) -> str | None:
     """What is reached for, as a program would write it; ``None``: nothing that matters."""
     if event == "object.__getattr__":
         return str(details[1]) if details[1] in _ATTRIBUTES else None
+    if event == "import":
+        name = str(details[0])
+        return name if name == "gc" or name.rpartition(".")[2] in _SHUT else None
     if event == "ctypes.dlsym":
         return "pythonapi" if str(details[1]).lstrip("_").startswith("Py") else None
     return event.rpartition(".")[2]

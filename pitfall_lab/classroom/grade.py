@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     fenced = _fenced(trust=args.trust) if args.dask is None else not args.trust
     found = _found(args, where, grades)
     refuse_strangers(grades, assignment)
-    people, overrides = _teachers(args, folder, assignment)
+    people, overrides = _teachers(args, where.parent, assignment)
     state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
@@ -105,11 +105,15 @@ def _found(args: argparse.Namespace, where: Path, grades: Path) -> list[submissi
     return found
 
 
-def _teachers(args: argparse.Namespace, folder: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
-    """The class list and the teacher's own marks, where there are such files; they are read before anything is graded."""
-    listed, own = args.roster or folder / roster.NAME, folder / ledger.NAME
-    people = roster.read(listed) if args.roster or listed.exists() else None
-    overrides = ledger.read_overrides(own, assignment) if own.exists() else []
+def _teachers(args: argparse.Namespace, home: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
+    """The class list and the teacher's own marks, where there are such files; they are read before anything is graded.
+
+    They are beside the assignment; a file that is called so among the submissions is a student's.
+    """
+    there = (home / assignments.NAME).is_file()
+    listed, own = args.roster or home / roster.NAME, home / ledger.NAME
+    people = roster.read(listed) if args.roster or (there and listed.exists()) else None
+    overrides = ledger.read_overrides(own, assignment) if there and own.exists() else []
     return people, overrides
 
 

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Any, Literal, Self
 
 from pitfall_lab import processes
-from pitfall_lab.classroom import kernel
+from pitfall_lab.classroom import kernel, submissions
 from pitfall_lab.classroom.submissions import same
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.exercise import Exercise, Result, grade
@@ -30,6 +30,8 @@ Status = Literal[
     "solved", "partly", "failed", "unsolved", "missing", "error", "timeout", "memory", "output", "exit", "crash", "tampered", "ungraded"
 ]
 START_SECONDS = 180.0
+LONGEST = 600
+"""Characters of a reason."""
 PATIENCE = 20
 """So many times a run's limit, and more, the room is waited for: longer than the room itself waits for a run."""
 
@@ -159,6 +161,18 @@ class Room:
                     return found
             self.end()
         return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
+
+    def forget(self) -> None:
+        """End a submission: what runs for the next one has read nothing of it."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+            if self._answer(START_SECONDS):
+                return
+        self.end()
 
     def _start(self) -> None:
         keep = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "TMPDIR", "PYTHONDONTWRITEBYTECODE")
@@ -311,6 +325,8 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
     if same(source, exercise.given):
         return Outcome(exercise.key, "unsolved", blank, source=kept)
+    if len(source) > submissions.LONGEST:
+        return Outcome(exercise.key, "error", blank, f"it has more than {submissions.LONGEST} characters", source=kept)
     sitting = _Sitting(room, limits, random.SystemRandom())
     result = grade(exercise, source, sitting)
     seconds = round(time.monotonic() - started, 2)
@@ -363,7 +379,12 @@ def lacking(exercise: Exercise) -> int:
 
 
 def _pair(text: T | None) -> tuple[str, str]:
-    return (text.en, text.zh) if text else ("", "")
+    """Both languages; a reason may have words of the cell in it, which may be of any length."""
+    return (_cut(text.en), _cut(text.zh)) if text else ("", "")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
 def _two(values: Sequence[str]) -> tuple[str, str]:
@@ -388,7 +409,9 @@ def sit(cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: b
             room.end()
         room = _here.room = Room(fenced, tuple(hidden))
         atexit.register(room.end)
-    return [_guarded(exercises()[key], cells.get(key), room, limits).to_dict() for key in keys]
+    outcomes = [_guarded(exercises()[key], cells.get(key), room, limits).to_dict() for key in keys]
+    room.forget()
+    return outcomes
 
 
 def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:

@@ -10,7 +10,7 @@ import csv
 import io
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
 
 NAME = "overrides.csv"
+_TWO = T(en="another submission is this person's, too: keep one of them", zh="另有提交属于同一人：请只保留一份")
 DAY = 86_400
 
 
@@ -73,7 +74,8 @@ def settled(
     """A line for each submission, and for each person without one. Raises :class:`~pitfall_lab.cli.Refusal` for marks of a stranger."""
     rows = list(rows)
     persons = matched((row.student for row in rows), people or ())
-    there = {person.student for person in persons.values()}
+    fitting = [person.student for person in persons.values()]
+    there = set(fitting)
     rows += [Row(person.student, "", absent=True) for person in people or () if person.student not in there]
     persons |= {person.student: person for person in people or () if person.student not in there}
     known = {name for row in rows for name in (row.student, persons.get(row.student, Person("")).student)}
@@ -83,7 +85,8 @@ def settled(
     for row in rows:
         person = persons.get(row.student, Person(row.student))
         own = [each for each in overrides if each.student in (row.student, person.student)]
-        entries.append(_entry(assignment, row, person, own, listed=people is None or row.student in persons))
+        entry = _entry(assignment, row, person, own, listed=people is None or row.student in persons)
+        entries.append(replace(entry, notes=(*entry.notes, _TWO)) if fitting.count(person.student) > 1 else entry)
     return sorted(entries, key=lambda entry: (entry.person.section, entry.row.student))
 
 
@@ -102,10 +105,18 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
         sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.total / most if most else 0:.1f}"]
         each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []
-        when = "" if row.received is None else f"{datetime.fromtimestamp(row.received, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        when = "" if row.received is None else _moment(row.received)
         end = ["; ".join(entry.remarks()), when, row.digest[:16], assignment.ident, *row.versions]
         table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
     write_whole(grades, text.getvalue())
+
+
+def _moment(seconds: float) -> str:
+    """A time for the table; "" where it is in no year that can be written: archives give files any time."""
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override], *, listed: bool) -> Entry:

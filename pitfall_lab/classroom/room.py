@@ -12,8 +12,10 @@ it knows the answer. The documentation says how far that goes.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
+import importlib.util
 import json
 import mmap
 import os
@@ -23,9 +25,10 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -34,7 +37,6 @@ from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prct
 from pitfall_lab.classroom import kernel
 from pitfall_lab.classroom.fence import LARGEST, Fence, FenceError, limit, list_path
 from pitfall_lab.classroom.folders import emptied, is_overfull, removed, unlinked
-from pitfall_lab.classroom.frames import keep_frames, known
 from pitfall_lab.lessons.attempt import Request, observe
 
 Job = dict[str, Any]
@@ -48,6 +50,8 @@ WRITTEN, FILES = 64 << 20, 1000
 _RESERVE = 48 << 20
 """Bytes that are kept from the run, so that one which took all the memory it may have can still be reported."""
 _POLL = 0.02
+_NEEDED_IPYTHON = 2
+"""How a process that has answered a submission ends where it had to import IPython."""
 PATIENCE = 15
 """So many times its limit a run may take on the wall, and so many seconds more, however long it waits for a processor."""
 _EXAMPLE = """\
@@ -69,14 +73,17 @@ _WATCHED = (
     "numpy",
     "builtins",
     "json",
+    "json.encoder",
     "io",
     "os",
 )
 """Modules whose functions are compared afterwards, besides all of ours. All of torch's would take as long as the run."""
+_WHOLE = ("pitfall_lab.classroom.room", "pitfall_lab.classroom.kernel", "pitfall_lab.lessons.attempt")
+"""Modules of which everything is compared, constants too."""
 
 
 def main() -> None:
-    """Serve one job per line of standard input: ``{"requests", "ipython", "timeout", "memory"}``.
+    """Serve one job per line of standard input: ``{"requests", "ipython", "timeout", "memory"}``; an empty line ends a submission.
 
     The first line is ``{"fenced", "hidden"}``. ``ipython``: the cells may hold syntax of IPython's.
     """
@@ -112,11 +119,52 @@ def _serve(settings: dict[str, Any], folder: Path, jobs: TextIO, answers: TextIO
         raise FenceError(f"a harmless cell could not be run: {ending['status']} {ending['code']} {ending['output'] or ending['report']}")
     answers.write("ready\n")
     answers.flush()
+    while _seated(folder, fence, originals, jobs, answers):
+        pass
+
+
+def _seated(folder: Path, fence: Fence | None, originals: Originals, jobs: TextIO, answers: TextIO) -> bool:
+    """Answer the jobs of one submission in a process of its own, and return whether there may be another submission.
+
+    Memory that was freed is not erased, and a cell can look at all of its process's. So the process that all are forked from never
+    reads a submission.
+    """
+    room = os.getpid()
+    desk = os.fork()
+    if desk:
+        ending = os.waitstatus_to_exitcode(os.waitpid(desk, 0)[1])
+        if ending == _NEEDED_IPYTHON:
+            kernel.prepare()  # once, for all that come after
+        return ending in (0, _NEEDED_IPYTHON)
+    ending = 1
+    try:
+        prctl(1, signal.SIGKILL)
+        adopt_orphans()
+        if os.getppid() == room:
+            ending = _answered(folder, fence, originals, jobs, answers)
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(ending)
+
+
+def _answered(folder: Path, fence: Fence | None, originals: Originals, jobs: TextIO, answers: TextIO) -> int:
+    """Answer jobs up to an empty line, and return how this process is to end: 1 where no other submission may follow."""
+    ending = 0
     for line in jobs:
-        answers.write(json.dumps(_forked(json.loads(line), folder, fence, originals, (jobs.fileno(), answers.fileno()))) + "\n")
+        if not line.strip():
+            answers.write("\n")
+            answers.flush()
+            return ending
+        job = json.loads(line)
+        answers.write(json.dumps(_forked(job, folder, fence, originals, (jobs.fileno(), answers.fileno()))) + "\n")
         answers.flush()
         if not emptied(folder):
-            return  # nothing of one submission is there for the next; the judge starts another room
+            break  # nothing of one run is there for the next; the judge starts another room
+        ending = _NEEDED_IPYTHON if job["ipython"] else ending
+    return 1
 
 
 def _sweep() -> None:
@@ -314,14 +362,20 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
     if fence is not None:
         fence.close()
     reached: list[str] = []
-    keep_frames(originals.frames, reached)
-    writes, ends, dumps = os.write, os._exit, json.dumps
+    originals.keep_frames(originals.frames, reached)
+    writes, ends, dumps, replaced = os.write, os._exit, json.dumps, originals.watch()
+    quoted, still = json.encoder.encode_basestring_ascii, gc.disable
     try:
         seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in _requests(job)]}
     except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
         seen = {"failed": type(problem).__name__, "full": _is_full()}
     reserve.close()
-    report = f"{word}\n{dumps({'tampered': [*reached, *originals.replaced()][:20], 'skipped': kernel.skipped, **seen})}".encode()
+    still()  # no callback of the cell's comes between looking and writing
+    if gone := replaced():  # it may be what writes the report
+        text = f'{{"tampered": [{", ".join([quoted(name) for name in [*reached, *gone][:20]])}], "failed": ""}}'
+    else:
+        text = dumps({"tampered": reached[:20], "skipped": kernel.skipped, **seen})
+    report = f"{word}\n{text}".encode()
     while report:
         report = report[writes(mouth, report) :]
     ends(0)
@@ -346,7 +400,8 @@ class Originals:
     """The functions, classes and modules that torch, NumPy and this package have, to see afterwards whether one was replaced."""
 
     def __init__(self) -> None:
-        self.frames = known()
+        frames = _own_copy("pitfall_lab.classroom.frames")
+        self.frames, self.keep_frames = frames.known(), frames.keep_frames
         self._spaces: list[tuple[str, Mapping[str, Any], list[tuple[str, Any, Any]], frozenset[str] | None]] = []
         for name, module in sorted(sys.modules.items()):
             if isinstance(module, types.ModuleType) and (name in _WATCHED or name.startswith("pitfall_lab")):
@@ -355,13 +410,22 @@ class Originals:
                     for inner, value in list(vars(module).items()):
                         if isinstance(value, type) and value.__module__ == name:
                             self._note(f"{name}.{inner}", vars(value))
+        self._note("json.encoder.JSONEncoder", vars(json.JSONEncoder))
+        self._note("json._default_encoder", vars(json.dumps.__globals__["_default_encoder"]), closed=True)
+        watched = [(name, sys.modules[name], None) for name, *_ in self._spaces if name in sys.modules]
+        self._spaces.append(("sys.modules", sys.modules, watched, None))
         torch = sys.modules["torch"]
         for owner in (torch.Tensor, torch.Tensor.__base__, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer):
             self._note(f"torch.{owner.__name__}", vars(owner), closed=True)
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:
-        kept = [(key, value, _code(value)) for key, value in list(space.items()) if _acts(value)]
+        kept = [(key, value, _code(value)) for key, value in list(space.items()) if name in _WHOLE or _acts(value)]
         self._spaces.append((name, space, kept, frozenset(space) if closed else None))
+
+    def watch(self) -> Callable[[], list[str]]:
+        """:meth:`replaced`, as it is now: whatever becomes of the method afterwards, this is a copy of its code."""
+        copied = types.FunctionType(Originals.replaced.__code__, {"__builtins__": {}})
+        return lambda: copied(self)
 
     def replaced(self) -> list[str]:
         """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
@@ -373,6 +437,17 @@ class Originals:
             added = [key for key in space if names is not None and key not in names]
             found += [f"{name}.{key}" for key in added if key != "__slotnames__"]  # Python's own copying leaves that name in a class
         return found
+
+
+def _own_copy(name: str) -> Any:
+    """A module that is in no list of modules: what is set in the one that is listed changes nothing in it."""
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    vars(module)["__builtins__"] = {**vars(builtins)}
+    spec.loader.exec_module(module)
+    return module
 
 
 def _acts(value: Any) -> bool:

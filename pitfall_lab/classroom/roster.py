@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -110,6 +111,11 @@ def shown(text: str) -> str:
     return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
 
 
+def _folded(text: str) -> str:
+    """A name for comparing: some systems write an accented letter as two signs."""
+    return unicodedata.normalize("NFC", text).casefold()
+
+
 def matched(students: Iterable[str], people: Iterable[Person]) -> dict[str, Person]:
     """The person of each submission. A name that fits several people, or none, is left out."""
     people = list(people)
@@ -117,13 +123,13 @@ def matched(students: Iterable[str], people: Iterable[Person]) -> dict[str, Pers
     parts: dict[str, set[str]] = {}
     for person in people:
         for word in {person.student, person.ident, person.login, person.name} - {""}:
-            parts.setdefault(word.casefold(), set()).add(person.student)
+            parts.setdefault(_folded(word), set()).add(person.student)
     found = {}
     for student in students:
         if student in whole:
             found[student] = whole[student]
             continue
-        said = {student.casefold(), *student.casefold().split("_")}
+        said = {_folded(student), *_folded(student).split("_")}
         meant = set().union(*(parts.get(word, set()) for word in said))
         if len(meant) == 1:
             found[student] = whole[meant.pop()]

@@ -26,15 +26,21 @@ from pitfall_lab.trace import T
 
 LARGEST = 32 << 20
 """Bytes of a notebook that are read: more than any notebook of this course with all its outputs."""
-MOST_FILES, DEEPEST, MOST_BELIEFS = 50, 6, 200
+MOST_PARTS = 3_000_000
+"""Lists and objects of a notebook: each takes some sixty bytes of memory once it is read."""
+LONGEST = 1 << 22
+"""Characters of a cell that can be an answer."""
+MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS = 50, 6, 200, 5
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
 FIRST_LINES = 2000
 """How many characters of a cell are searched for the magic; its options must be shorter."""
 _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
 """Magics that run a cell as it is, so that an exercise below one is solved in the notebook."""
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
-_OURS = re.compile(r"readme(\.(md|txt|rst|html))?|assignment\.toml|(roster|overrides)\.csv", re.IGNORECASE)
+_OURS = re.compile(r"readme(\.(md|txt|rst|html))?", re.IGNORECASE)
 """Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
+MOST_WRAPPED = 500
+"""Cells of a notebook with something around the exercise that are read as IPython would: each takes a quarter of a millisecond."""
 _HIDDEN = re.compile(r"\.(?!_).*\.ipynb", re.DOTALL)
 """A notebook is a submission even where its name begins with a full stop; what systems leave behind (``._ada.ipynb``) is none."""
 
@@ -145,11 +151,14 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     digest = hashlib.sha256()
     unreadable: list[T] = []
     received: float | None = None
+    total = 0
     for path in submission.files:
         try:
             raw, written = _bytes(path)
             received = max(received or written, written)
             digest.update(hashlib.sha256(raw).digest())
+            total += len(raw)
+            _allow(total)
             for key, source in _cells(_notebook(raw, notes)):
                 cells.setdefault(key, []).append(source)
         except _Unreadable as reason:
@@ -192,7 +201,7 @@ def _lines(text: str) -> list[str]:
 def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
     """The misconceptions that the learner's own lessons wrote down, where a folder with that file was handed in."""
     found = set()
-    for folder in {path.parent for path in submission.files} if submission.is_folder else ():
+    for folder in sorted({path.parent for path in submission.files})[:MOST_PROGRESS] if submission.is_folder else ():
         path = folder / progress.NAME
         if path.is_file() and not path.is_symlink():
             with contextlib.suppress(progress.ProgressError):
@@ -217,6 +226,12 @@ def _bytes(path: Path) -> tuple[bytes, float]:
     return raw, status.st_mtime
 
 
+def _allow(total: int) -> None:
+    """Raise when the notebooks of one student have so many bytes together."""
+    if total > 2 * LARGEST:
+        raise _Unreadable(f"together they are larger than {LARGEST >> 19} MiB", f"合计大于 {LARGEST >> 19} MiB")
+
+
 def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     """Return the list of a notebook's cells as the file has them; raise if the file cannot be read as a notebook."""
     if not raw.strip():
@@ -235,6 +250,8 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
                 zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取",
             )
         )
+    if text.count("{") + text.count("[") > MOST_PARTS:
+        raise _Unreadable(f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError, MemoryError):
@@ -251,6 +268,7 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
 
 def _cells(cells: list[Any]) -> Iterator[tuple[str, str]]:
     """Each exercise cell: its key and what is below the line of the magic."""
+    wrapped = 0
     for cell in cells:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
@@ -258,9 +276,11 @@ def _cells(cells: list[Any]) -> Iterator[tuple[str, str]]:
         if isinstance(source, list) and all(isinstance(line, str) for line in source):
             source = "".join(source)
         if isinstance(source, str):
+            source = source[: LONGEST + FIRST_LINES]
             # half of a surrogate pair is no character: no file and no compiler takes it
             source = source.replace("\r\n", "\n").replace("\r", "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            if found := exercise_of(source):
+            wrapped += CELL.match(source) is None and "%%exercise" in source[:FIRST_LINES]
+            if wrapped <= MOST_WRAPPED and (found := exercise_of(source)):
                 yield found
 
 

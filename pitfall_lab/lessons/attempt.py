@@ -200,7 +200,7 @@ def _evaluated(expression: str, names: dict[str, Any], error: Problem | None) ->
 
 def _message(error: BaseException) -> str:
     try:
-        return (error.msg or "") if isinstance(error, SyntaxError) else str(error)
+        return str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
     except Exception:  # an exception class of the learner's whose own __str__ fails
         return ""
 
@@ -453,7 +453,8 @@ def _unpacked(value: Any) -> Any:
     if key == "dict":
         return {name: _unpacked(item) for name, item in inner}
     if key == "problem":
-        return Problem(*inner)
+        kind, message, line = inner
+        return Problem(str(kind), str(message), None if line is None else int(line))
     return complex(*inner) if key == "complex" else Opaque(str(inner))
 
 

@@ -253,7 +253,7 @@ def _unquoted(got: Any, meant: Any) -> Any:
     >>> _unquoted("-20", -20.0), _unquoted("None", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
     """
-    if not isinstance(got, str) or isinstance(meant, str):
+    if not isinstance(got, str) or isinstance(meant, str) or len(got) > 1000:
         return got
     try:
         return ast.literal_eval(got.strip())
@@ -619,14 +619,14 @@ _LITERAL = (ast.Constant, ast.Tuple, ast.Slice, ast.Load, ast.UnaryOp, ast.USub)
 
 def _short(value: Any) -> str:
     if isinstance(value, Opaque):
-        return f"a {value.kind}"
+        return f"a {value.kind[:80]}"
     if isinstance(value, np.ndarray):
         numbers = np.array2string(value, precision=4, separator=", ", threshold=6, edgeitems=1, suppress_small=True)
         said = " ".join(numbers.split())
         return f"{said} (shape {value.shape})" if value.size > 6 else said
     if isinstance(value, (list, tuple)) and any(isinstance(part, np.ndarray) for part in value):
-        return textwrap.shorten(f"[{', '.join(map(_short, value))}]", 100, placeholder=" …")
-    return textwrap.shorten(f"{value:.5g}" if isinstance(value, float) else repr(value), 100, placeholder=" …")
+        return textwrap.shorten(f"[{', '.join(map(_short, value[:50]))}]", 100, placeholder=" …")
+    return textwrap.shorten(f"{value:.5g}" if isinstance(value, float) else repr(value)[:1000], 100, placeholder=" …")
 
 
 # ---------------------------------------------------------------- grading

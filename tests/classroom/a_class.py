@@ -71,6 +71,8 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path) -> list[Case]:
     """All cases. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
+    from tests.classroom import second_class
+
     return [
         *_honest(),
         *_of("exhaust", _exhausting()),
@@ -81,13 +83,17 @@ def the_class(outside: Path) -> list[Case]:
         *_of("kernel", _kernel()),
         *_of("names", _names()),
         *_of("notebook", _more_files()),
+        *_of("forge", second_class.forging()),
+        *_of("reach", second_class.reaching(outside)),
+        *_of("exhaust", second_class.exhausting()),
+        *_of("notebook", second_class.files()),
     ]
 
 
 FAMILIES = {
     "exhaust": "each run has limits of time, memory, output and files, and is ended with its group when it reaches one",
-    "reach": "Landlock lets a cell read libraries and write in its own folder; seccomp allows some hundred system calls",
-    "forge": "another process decides, which has the answers; replaced functions, frames and foreign reports are found",
+    "reach": "Landlock lets a cell read libraries and write in its folder; seccomp allows some calls; its process has read nothing else",
+    "forge": "another process decides, which has the answers; replaced functions and modules, frames and foreign reports are found",
     "end": "a cell that ends its process has ended a fork: its room and the other cells continue",
     "notebook": "a notebook is read as data, within a size, and only sources of exercises count",
     "kernel": "IPython's syntax is read behind the fence and within the limits",

@@ -105,6 +105,9 @@ def test_bad_input_gets_one_sentence(
         (('"12.1" = 1', '"12.1" = -1'), "12.1 must be a number"),
         (("[points]", "[points"), "not valid TOML"),
         (('id = "', 'id = "../'), "no usable id"),
+        (("format = 1", "format = 1\ndue = 0001-01-01T00:00:00"), "due is too far away"),
+        (("format = 1", "format = 1\nx = " + "[" * 9999), "not valid TOML"),
+        (("[points]", "[points]\n12.1 = 2"), "points names “12”"),
     ],
 )
 def test_a_broken_assignment_gets_one_sentence(
@@ -129,6 +132,15 @@ def test_grades_of_another_assignment_are_not_overwritten(folder: Path, capsys: 
     assert main(["grade", str(other), "-o", str(folder / "grades.csv")]) == 2
     assert "does not hold grades of this assignment" in capsys.readouterr().err
     assert (folder / "grades.csv").read_bytes() == before
+
+
+def test_a_file_called_as_one_of_the_teachers_among_the_submissions_is_a_students(folder: Path) -> None:
+    table = "student,exercise,points,note\nada,,4,mine\n"
+    (folder / "submissions" / "overrides.csv").write_text(table, encoding="utf-8")
+    (folder / "submissions" / "roster.csv").write_text("student,id\nada,1\n", encoding="utf-8")
+    assert main(["grade", str(folder / "submissions"), "-o", str(folder / "grades.csv")]) == 0
+    lines = (folder / "grades.csv").read_text(encoding="utf-8").splitlines()
+    assert [line.split(",")[:3] for line in lines[1:]] == [[name, "unreadable", "0"] for name in ("ada", "overrides.csv", "roster.csv")]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n'])

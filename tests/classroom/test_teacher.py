@@ -96,6 +96,19 @@ def test_names_of_files_from_other_systems_find_their_person(tmp_path: Path) -> 
     assert found == {names[0]: "ada", names[1]: "ada", names[2]: "bob", names[3]: "bob", names[5]: "79"}
 
 
+def test_an_accent_is_the_same_however_a_system_writes_it_and_two_submissions_of_one_person_are_named(tmp_path: Path) -> None:
+    listed = people(tmp_path, "student,id,name\njo,1,Jos\u00e9\n")
+    entries = ledger.settled(ASSIGNMENT, [Row("Jose\u0301_7_file", "1", outcomes()), Row("jo", "2", outcomes())], listed)
+    assert [entry.person.student for entry in entries] == ["jo", "jo"]
+    assert all("another submission is this person's" in entry.remarks()[0] for entry in entries)
+
+
+@pytest.mark.parametrize("seconds", [-1e18, 1e12, 1e18, 1e300])
+def test_a_file_may_come_from_any_time(tmp_path: Path, seconds: float) -> None:
+    ledger.write_grades(tmp_path / "g.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, [Row("ada", "1", outcomes(), received=seconds)]))
+    assert (tmp_path / "g.csv").read_text(encoding="utf-8").splitlines()[1].startswith("ada,")
+
+
 # --- deadlines, and the teacher's own marks --------------------------------------------------------------------------
 
 
