@@ -15,6 +15,9 @@ from pitfall_lab.trace import Event, T
 
 WHOLE = {"int8", "int16", "int32", "int64"}
 TURNED = {"__invert__", "bitwise_not"}
+POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm", "multinomial", "searchsorted",
+             "bucketize", "unique", "arange"}  # fmt: skip
+"""Calls whose whole numbers are places in a tensor, also where only 0 and 1 occur."""
 FEW = 3
 """So few rows may be picked by 0 and 1 on purpose."""
 
@@ -39,6 +42,9 @@ def _mask(story: Story, event: Event) -> str | None:
         return None
     if event.name in TURNED:
         return label if record.get("shape") else None
+    made = story.event(record.get("born"))
+    if made is not None and made.name in POSITIONS:
+        return None
     rows, shape = story.shape(labels[0], event.step) or (0,), tuple(record.get("shape") or ())
     return label if len(shape) == 1 and shape[0] == rows[0] and rows[0] > FEW else None
 
