@@ -26,6 +26,7 @@ _NAMES = {
     "explore": "pitfall_lab.api",
     "record": "pitfall_lab.api",
     "claim": "pitfall_lab.widgets.claim_widget",
+    "claims": "pitfall_lab.widgets.claim_widget",
     "progress": "pitfall_lab.lessons.overview",
     "question": "pitfall_lab.widgets.question_widget",
     "Explorer": "pitfall_lab.widgets.explorer",
@@ -41,7 +42,7 @@ _NAMES = {
     "load_ipython_extension": "pitfall_lab.notebook.magic",
     "unload_ipython_extension": "pitfall_lab.notebook.magic",
 }
-__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "explore", "handout", "play", "progress", "question", "record"]
+__all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "claims", "explore", "handout", "play", "progress", "question", "record"]
 __all__ += [
     "show_allocator",
     "show_broadcast",
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from pitfall_lab.notebook.live_pictures import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions
     from pitfall_lab.notebook.what_if import what_if
     from pitfall_lab.trace import Trace, TraceError
-    from pitfall_lab.widgets.claim_widget import claim
+    from pitfall_lab.widgets.claim_widget import claim, claims
     from pitfall_lab.widgets.explorer import Explorer
     from pitfall_lab.widgets.question_widget import question
 

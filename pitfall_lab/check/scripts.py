@@ -307,7 +307,7 @@ def _shows_widgets(text: str) -> bool:
 
 
 def _is_ours(call: ast.expr) -> bool:
-    """``pitfall_lab.question(...)``, ``pitfall_lab.claim(...).run()``."""
+    """``pitfall_lab.question(...)``, ``pitfall_lab.claims(...).run()``."""
     if not isinstance(call, ast.Call):
         return False
     inner: ast.expr = call

@@ -54,6 +54,11 @@ def prose(text: str) -> str:
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
+def rule() -> str:
+    """Return a thin line across the box."""
+    return '<hr style="border:0;border-top:1px solid var(--jp-border-color1,#bbb);margin:10px 0">'
+
+
 def items(texts: list[str]) -> str:
     """Return a list, and nothing when it is empty."""
     rows = "".join(f"<li>{prose(text)}</li>" for text in texts)

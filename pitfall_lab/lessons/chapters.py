@@ -16,7 +16,7 @@ from typing import Any
 from pitfall_lab.lessons.claims import ledger
 from pitfall_lab.trace import T
 
-SHOWN = re.compile(r"""pitfall_lab\.claim\(["']([^"']+)["']\)\.run\(\)""")
+_CALLS = re.compile(r"pitfall_lab\.claims?\(([^()]+)\)\.run\(\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +272,16 @@ def shown(notebook: Any) -> dict[str, str]:
     {'s4-6-a': 'a-1'}
     """
     cells = [c for c in notebook["cells"] if c["cell_type"] == "code"]
-    return {key: cell["id"] for cell in cells for key in SHOWN.findall("".join(cell["source"]))}
+    return {key: cell["id"] for cell in cells for key in shown_in("".join(cell["source"]))}
+
+
+def shown_in(source: str) -> list[str]:
+    """Return the ids of the claims that a cell shows and runs, in order.
+
+    >>> shown_in('pitfall_lab.claim("s4-6-a").run()'), shown_in('pitfall_lab.claims("s4-6-b", "s4-6-c").run()')
+    (['s4-6-a'], ['s4-6-b', 's4-6-c'])
+    """
+    return [key for ids in _CALLS.findall(source) for key in re.findall(r"""["']([^"']+)["']""", ids)]
 
 
 def where(folder: Path) -> list[tuple[str, str, str, str]]:

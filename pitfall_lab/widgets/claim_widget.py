@@ -1,16 +1,18 @@
-"""The Claim widget: decide with one click whether a sentence is so, then see the program that decides it, then the verdict."""
+"""The Claim widget: decide with one click whether a sentence is so, then see the program and the verdict; several come one at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import anywidget
 import traitlets
 
-from pitfall_lab.lessons import claims, progress
+from pitfall_lab.lessons import claims as ledger
+from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.claims import VERDICTS, Claim, ClaimBox
 from pitfall_lab.trace import Language, T
 
@@ -31,75 +33,109 @@ _WORDS: dict[str, T] = {
     "right": T(en="right", zh="对"),
     "wrong": T(en="wrong", zh="错"),
     "depends": T(en="it depends", zh="看情况"),
-    "yours": T(en="your decision", zh="你的判断"),
     "fits": T(en="✓ The program bears you out.", zh="✓ 程序支持你的判断。"),
     "differs": T(en="≠ The program decides otherwise.", zh="≠ 程序给出的结论不同。"),
     "program": T(en="The program that decides it", zh="用来判定的程序"),
     "output": T(en="What it prints", zh="它的输出"),
     "verdict": T(en="Show the verdict", zh="显示结论"),
+    "count": ledger.COUNT,
+    "next": T(en="Next claim", zh="下一条"),
+    "skip": T(en="Skip", zh="跳过"),
+    "leave": T(en="Stop here", zh="到此为止"),
+    "end": T(en="Summary", zh="小结"),
+    "summary": T(
+        en="{n} of {all} decided; in {held} of them the program agrees with you.", zh="已判断 {n}/{all} 条；程序支持其中 {held} 条。"
+    ),
+    "otherwise": T(en="Where the program decides otherwise:", zh="程序给出不同结论的："),
+    "more": T(en="Go on with the others", zh="继续判断其余的"),
 }
 
 
 class ClaimWidget(anywidget.AnyWidget):
-    """A claim to decide by keyboard or mouse. It is judged in the browser; the ``decision`` is kept in the progress beside the notebook."""
+    """Claims to decide by keyboard or mouse, one at a time. They are judged in the browser.
+
+    ``decisions`` are kept in the progress beside the notebook, by the claim's id. ``at`` is the number of the claim that is shown; behind
+    the last one comes a summary.
+    """
 
     _esm = Path(__file__).with_name("claim.js")
     _content = traitlets.Unicode("{}").tag(sync=True)
-    decision = traitlets.Unicode("").tag(sync=True)
+    decisions = traitlets.Dict(value_trait=traitlets.Unicode(), key_trait=traitlets.Unicode()).tag(sync=True)
+    at = traitlets.Int(0).tag(sync=True)
 
-    def __init__(self, box: ClaimBox) -> None:
-        """Show the claim of ``box``, with its live output where it has been run."""
-        self.box = box
-        super().__init__(_content=json.dumps(content(box), ensure_ascii=False))
-        self.observe(self._decided, names="decision")
+    def __init__(self, *boxes: ClaimBox) -> None:
+        """Show the claims of ``boxes``, with their live outputs where they have been run."""
+        self.boxes = boxes
+        super().__init__(_content=json.dumps(content(boxes), ensure_ascii=False))
+        self.observe(self._decided, names="decisions")
 
     @property
     def claim(self) -> Claim:
-        """Return the claim that the widget shows."""
-        return self.box.claim
+        """Return the first claim that the widget shows."""
+        return self.boxes[0].claim
 
     def run(self) -> ClaimWidget:
-        """Run the program that decides the claim, here and now, and return the widget that shows the outcome."""
-        return ClaimWidget(self.box.run())
+        """Run the programs that decide the claims, here and now, and return the widget that shows the outcome."""
+        return ClaimWidget(*(box.run() for box in self.boxes))
 
-    def entry(self) -> progress.Entry:
-        """Return the decision as the progress has it."""
-        fits = self.decision in FITTING[self.claim.verdict]
-        return progress.Entry(progress.chapter_here(), self.claim.id, "claim", int(fits), 1, note="" if fits else self.decision)
+    def entry(self, found: Claim) -> progress.Entry:
+        """Return the decision about one of the claims as the progress has it."""
+        decision = self.decisions[found.id]
+        fits = decision in FITTING[found.verdict]
+        return progress.Entry(progress.chapter_here(), found.id, "claim", int(fits), 1, note="" if fits else decision)
 
     def _decided(self, change: Any) -> None:
-        """Keep the decision; a learner who decides must not see an error of ours."""
-        if change.new in DECISIONS:
-            with contextlib.suppress(progress.ProgressError):
-                progress.keep(self.entry())
+        """Keep what has just been decided; a learner who decides must not see an error of ours."""
+        for found in (box.claim for box in self.boxes):
+            decision = change.new.get(found.id)
+            if decision in DECISIONS and decision != (change.old or {}).get(found.id):
+                with contextlib.suppress(progress.ProgressError):
+                    progress.keep(self.entry(found))
 
     def __str__(self) -> str:
-        """Return the claim as plain text."""
-        return str(self.box)
+        """Return the claims as plain text."""
+        return "\n\n".join(map(str, self.boxes))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         """Return the widget, and for pages without a kernel HTML with the verdict folded away, and plain text."""
         bundle = super()._repr_mimebundle_(**kwargs)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        return {**data, **self.box._repr_mimebundle_()}, metadata
+        page = ledger.deck(self.boxes) if len(self.boxes) > 1 else self.boxes[0]._repr_mimebundle_()["text/html"]
+        return {**data, "text/html": page, "text/plain": str(self)}, metadata
 
 
 def claim(identifier: str, language: Language = "en") -> ClaimWidget:
     """Return one claim to decide, for example ``claim("s1-2-h")``; raises ``KeyError`` with the nearest ids when there is none."""
-    return ClaimWidget(claims.claim(identifier, language))
+    return ClaimWidget(ledger.claim(identifier, language))
 
 
-def content(box: ClaimBox) -> dict[str, Any]:
+def claims(*identifiers: str, language: Language = "en") -> ClaimWidget:
+    """Return several claims to decide, one at a time: ``claims("s1-2-h", "s1-2-i")``.
+
+    Raises ``ValueError`` without any, and ``KeyError`` with the nearest ids for one that there is not.
+    """
+    if not identifiers:
+        raise ValueError('claims() needs at least one id, for example claims("s1-2-h", "s1-2-i")')
+    return ClaimWidget(*(ledger.claim(one, language) for one in identifiers))
+
+
+def content(boxes: Sequence[ClaimBox]) -> dict[str, Any]:
     """Return everything the browser needs, as plain data in one language. The ledger is English in every language of the box."""
+    language = boxes[0].language
+    words = {key: word.say(language) for key, word in _WORDS.items()}
+    return {"language": language, "words": words, "claims": [_content(box) for box in boxes]}
+
+
+def _content(box: ClaimBox) -> dict[str, Any]:
+    """Return one claim as plain data."""
     found, verdict = box.claim, VERDICTS[box.claim.verdict]
     return {
-        "language": box.language,
-        "words": {key: word.say(box.language) for key, word in _WORDS.items()},
+        "id": found.id,
         "place": f"{found.id} · {found.place.say(box.language)}",
         "claim": found.claim,
         "program": found.snippet.rstrip(),
-        "output": claims.output(box).rstrip(),
-        "ran": claims.ran(box),
+        "output": ledger.output(box).rstrip(),
+        "ran": ledger.ran(box),
         "verdict": f"{verdict.glyph} {verdict.word.say(box.language)}",
         "truth": found.truth,
         "fitting": list(FITTING[found.verdict]),

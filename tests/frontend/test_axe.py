@@ -81,13 +81,16 @@ def test_nothing_is_wrong_with_a_question(stage: Stage, theme: str, width: int):
 @pytest.mark.parametrize(("theme", "width"), LOOKS)
 def test_nothing_is_wrong_with_a_claim(stage: Stage, theme: str, width: int):
     stage.page.set_viewport_size({"width": width, "height": 900})
-    content = json.dumps(claim_widget.content(ClaimBox(ledger()["s1-2-h"])))
+    boxes = [ClaimBox(ledger()[key]) for key in ("s1-2-h", "s1-2-b")]
+    one, two = (json.dumps(claim_widget.content(some)) for some in (boxes[:1], boxes))
+    decided = {"s1-2-h": "right"}
+    looks = [(one, {}, 0), (one, decided, 0), (two, {}, 0), (two, decided, 0), (two, decided, 2)]
     dark = "" if theme == "light" else "--jp-content-font-color1:#fff;--jp-content-font-color2:#bbb;--jp-layout-color2:#222;"
     body = f'<body style="margin:12px;{dark}{THEMES[theme]}"><main id="notebook"><h1>Notebook</h1></main>'
     stage.page.set_content(f'<!doctype html><html lang="en"><title>stage</title>{body}')
     module = Path(claim_widget.__file__).with_name("claim.js").read_text(encoding="utf-8")
-    stage.page.evaluate(MOUNT, {"code": module, "states": [{"_content": content, "decision": one} for one in ("", "right")]})
-    assert stage.page.locator(".pl-decide").count() == 2
+    stage.page.evaluate(MOUNT, {"code": module, "states": [{"_content": c, "decisions": d, "at": at} for c, d, at in looks]})
+    assert stage.page.locator(".pl-decide").count() == 5
     assert violations(stage.page) == []
 
 

@@ -54,7 +54,7 @@ def checked(source: str) -> str:
 
 def shown_claims(book: Any) -> list[str]:
     """Return the ids of the claims that a notebook shows and runs, in order."""
-    return chapters.SHOWN.findall("\n".join(c.source for c in code(book)))
+    return chapters.shown_in("\n".join(c.source for c in code(book)))
 
 
 def tags(cell: Any) -> list[str]:

@@ -24,7 +24,7 @@ from tests.notebooks.books import ANNOUNCED, NAMES, read, tags
 FOLDER = SCREENSHOTS / "chapters"
 WIDE, NARROW = {"width": 1280, "height": 3200}, {"width": 480, "height": 3200}
 KINDS = {
-    "explorer": "%%pitfall", "question": "pitfall_lab.question(", "view": "pitfall_lab.show_", "claim": "pitfall_lab.claim(",
+    "explorer": "%%pitfall", "question": "pitfall_lab.question(", "view": "pitfall_lab.show_", "claim": "pitfall_lab.claim",
     "figure": "plt.show()", "finding": "pitfall_lab.check(", "exercise": "%%exercise",
 }  # fmt: skip
 

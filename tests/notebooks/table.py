@@ -18,7 +18,7 @@ from pitfall_lab.lessons import chapters
 from pitfall_lab.lessons.exercises import exercises
 from tests.notebooks.books import NAMES, code, read
 
-TASKS = r"%%pitfall|%%exercise|%%check|pitfall_lab\.question\(|pitfall_lab\.play\(|pitfall_lab\.claim\("
+TASKS = r"%%pitfall|%%exercise|%%check|pitfall_lab\.question\(|pitfall_lab\.play\(|pitfall_lab\.claims?\("
 DOING = r"\*\*(?:Predict|Investigate|Write down|Run it|Change|Try|Repair|What if)"
 PICTURES = r"%%pitfall|pitfall_lab\.(?:show_\w+|play)\("
 WORDS, SCREENS, EXERCISES, KINDS, LONG = 150, 2.0, 4, 3, 60
@@ -68,7 +68,7 @@ def row(name: str) -> Row:
     stated = re.search(r"about (\d+) minutes", source)
     kinds = Counter(e.kind for e in exercises().values() if e.chapter == name[:2])
     asserts = sum(len(re.findall(r"^\s*assert ", c.source, re.MULTILINE)) for c in code(read(name)))
-    claims = len(chapters.SHOWN.findall(source))
+    claims = len(chapters.shown_in(source))
     questions = source.count("pitfall_lab.question(")
     return Row(
         name=name[:2],
@@ -96,7 +96,8 @@ def _minutes(flow: list[Any], questions: int, claims: int, tasks: int) -> float:
 
 def _quiet(cell: Any) -> bool:
     """A cell that is folded, or an exercise's or a claim's: its time is counted otherwise."""
-    return bool(cell.metadata.get("jupyter", {}).get("source_hidden")) or cell.source.startswith("%%exercise") or "pitfall_lab.claim(" in cell.source
+    hidden = bool(cell.metadata.get("jupyter", {}).get("source_hidden"))
+    return hidden or cell.source.startswith("%%exercise") or bool(chapters.shown_in(cell.source))
 
 
 def _lines(source: str) -> int:

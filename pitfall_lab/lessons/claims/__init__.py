@@ -11,6 +11,7 @@ import difflib
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -223,6 +224,7 @@ def _difference(done: Check) -> list[str]:
     return done.difference.splitlines() if done.same == "no" else []
 
 
+COUNT = T(en="Claim {n} of {all}", zh="第 {n} 条，共 {all} 条")
 _WORDS = {
     "decide": T(en="Is that so? Decide first, then open the verdict.", zh="是这样吗？先自己判断，再打开结论。"),
     "program": T(en="The program that decides it", zh="用来判定的程序"),
@@ -234,11 +236,14 @@ _WORDS = {
 
 def _html(box: ClaimBox) -> str:
     """Return the box as one self-contained piece of HTML without scripts. The ledger is English in every language of the box."""
+    return boxes.box("claim", box.language, *_parts(box))
+
+
+def _parts(box: ClaimBox, *following: str) -> tuple[str, ...]:
+    """Return what is in the box of a claim; what ``following`` holds comes behind its verdict, in the same fold."""
     word = {key: said.say(box.language) for key, said in _WORDS.items()}
     verdict = VERDICTS[box.claim.verdict]
-    return boxes.box(
-        "claim",
-        box.language,
+    return (
         boxes.quiet(f"{box.claim.id} · {box.claim.place.say(box.language)}"),
         boxes.line(f"“{box.claim.claim}”", "en"),
         boxes.fold(
@@ -252,8 +257,18 @@ def _html(box: ClaimBox) -> str:
             boxes.listing(output(box)),
             boxes.quiet(box.check.sentence.say(box.language) if box.check else word["recorded"]),
             boxes.listing("\n".join(_difference(box.check))) if box.check and _difference(box.check) else "",
+            *following,
         ),
     )
+
+
+def deck(shown: Sequence[ClaimBox]) -> str:
+    """Return several claims as HTML without scripts, one at a time: behind each verdict, in the same fold, comes the next claim."""
+    inside: tuple[str, ...] = ()
+    for number, box in reversed(list(enumerate(shown, 1))):
+        count = boxes.quiet(COUNT.say(box.language).format(n=number, all=len(shown)))
+        inside = (boxes.rule() if number > 1 else "", count, *_parts(box, *inside))
+    return boxes.box("claim", shown[0].language, *inside)
 
 
 def claim(identifier: str, language: Language = "en") -> ClaimBox:
