@@ -206,8 +206,8 @@ k = int(torch.randint(3, ()))
         hints=(
             T(en="`f(x)` is a vector. Which number do you want the derivative of?", zh="`f(x)` 是向量。你要的是哪个数的导数？"),
             T(
-                en="One of the three ways of section 5 returns derivatives and fills nothing.",
-                zh="第 5 节的三种方法中，有一种只返回导数而不写入。",
+                en="One of the three ways of section 3 returns derivatives and fills nothing.",
+                zh="第 3 节的三种方法中，有一种只返回导数而不写入。",
             ),
             T(en="`torch.autograd.grad(f(x)[k], x)` returns a tuple.", zh="`torch.autograd.grad(f(x)[k], x)` 返回一个元组。"),
         ),
