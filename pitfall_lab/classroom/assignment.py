@@ -95,6 +95,19 @@ def chosen(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
+def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
+    """The exercises in ``["4.1", "4.3,12.2"]``, each once. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    keys = [part.strip() for word in words for part in word.split(",") if part.strip()]
+    known = {key for there in available().values() for key in there}
+    for key in keys:
+        if key not in known:
+            there = ", ".join(available().get(int(key.partition(".")[0]) if re.fullmatch(r"\d{1,2}(\.\d*)?", key) else 0, ()))
+            raise Refusal(f"{key!r} is not an exercise; " + (f"there are {there}." if there else "write them as 4.1 4.3 12.2."))
+    if not keys:
+        raise Refusal("No exercise is named; write them as 4.1 4.3 12.2.")
+    return tuple(dict.fromkeys(keys))
+
+
 def of_chapters(chapters: Iterable[int], *, ident: str, name: str) -> Assignment:
     """All exercises of some chapters."""
     return Assignment(ident, name, tuple(key for number in chapters for key in available()[number]))

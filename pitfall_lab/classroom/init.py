@@ -29,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "init", help="make an assignment", description="Make an assignment from chapters. Nothing that is there is overwritten."
     )
     init.add_argument("folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder")
-    init.add_argument("--chapters", metavar="N,M", required=True, help="the chapters, such as 5,12 or 5-7")
+    what = init.add_mutually_exclusive_group(required=True)
+    what.add_argument("--chapters", metavar="N,M", help="the chapters, such as 5,12 or 5-7")
+    what.add_argument("--exercises", metavar="N.K", nargs="+", help="these exercises alone, such as 4.1 4.3 12.2")
     init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
     init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
@@ -71,9 +73,12 @@ def make(args: argparse.Namespace) -> int:
     name = args.name or ("pitfalls" if args.nbgrader or args.otter else args.folder.resolve().name)
     if args.nbgrader and not re.fullmatch(r"[\w-]+", name):
         raise Refusal("nbgrader takes letters, digits, _ and - in the name of an assignment.")
-    chapters = assignments.chosen(args.chapters)
-    made = assignments.of_chapters(chapters, ident=secrets.token_hex(6), name=name)
-    books = {file: student_book(book, made, exercises_only=args.exercises_only) for file, book in chapter_books(chapters).items()}
+    ident = secrets.token_hex(6)
+    if args.exercises:
+        made = Assignment(ident, name, assignments.chosen_exercises(args.exercises))
+    else:
+        made = assignments.of_chapters(assignments.chosen(args.chapters), ident=ident, name=name)
+    books = {file: student_book(book, made, exercises_only=args.exercises_only) for file, book in chapter_books(made.chapters).items()}
     if args.nbgrader:
         from pitfall_lab.classroom.nbgrader import write_course
 
@@ -130,10 +135,11 @@ def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
 
 
 def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -> Any:
-    """The notebook as students get it: no outputs, every exercise's cell as it is given, once; the exercises alone where that is wanted."""
+    """The notebook as students get it: no outputs, the assignment's exercises as they are given, once; these alone where that is wanted."""
     from pitfall_lab.lessons.exercises import exercises
 
     book = copy.deepcopy(book)
+    book.cells = _without_others(book.cells, made.keys)
     for cell in book.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -149,13 +155,31 @@ def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -
     return book
 
 
+def _without_others(cells: list[Any], keys: tuple[str, ...]) -> list[Any]:
+    """Leave out the cells of exercises that are not in the assignment, with their tasks; other text in a task's cell stays."""
+    from pitfall_lab.lessons import tasks
+
+    kept = []
+    for cell in cells:
+        if cell.cell_type == "code" and (begin := CELL.match(cell.source)) and begin[1] not in keys:
+            continue
+        if cell.cell_type == "markdown":
+            text, key = tasks.split(cell.source)
+            cell.source = cell.source if key in {"", *keys} else text.rstrip()
+        if cell.source:
+            kept.append(cell)
+    return kept
+
+
 def _short(title: str, wanted: list[Exercise]) -> list[Any]:
     from nbformat.v4 import new_code_cell, new_markdown_cell
 
     text = (
         f"{title}\n\nEach cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the cell: "
-        "it says what holds and what does not.\n\n"
+        "it says what holds and what does not. A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np` "
+        "imported.\n\n"
         "以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。"
+        "每个单元格单独运行，输入会变化，`torch`、`nn`、`F`、`np` 已导入。"
     )
     return [
         new_markdown_cell(text, id="exercises-title"),
@@ -170,7 +194,7 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
     cells = []
     for exercise in wanted:
         ident = exercise.key.replace(".", "-")
-        text = f"## {exercise.key} · {exercise.title.en} · {exercise.title.zh}\n\n{exercise.task.en}\n\n{exercise.task.zh}"
+        text = f"## Exercise {exercise.key} · {exercise.title.en} · {exercise.title.zh}\n\n{exercise.task.en}\n\n{exercise.task.zh}"
         cells.append(new_markdown_cell(text, id=f"task-{ident}"))
         source = f"%%exercise {exercise.key}\n{exercise.given.rstrip()}"
         cells.append(new_code_cell(source, id=f"exercise-{ident}", metadata={"tags": ["exercise"]}))

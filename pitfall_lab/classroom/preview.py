@@ -5,6 +5,7 @@ The answers here are the course's own, so they are run in this process and witho
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pitfall_lab.classroom.register import Row, versions
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import Exercise
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.lessons.tasks import coded, inline, paragraphs
 from pitfall_lab.trace import Language, T
 
 _WORDS = {
@@ -26,6 +28,8 @@ _WORDS = {
     "wrong": T(en="Wrong, and why", zh="错误及原因"),
     "given": T(en="The cell as it is given", zh="原题单元格"),
     "holds": T(en="What a solution must do", zh="解答须满足"),
+    "points": T(en="points: {worth:g}", zh="分值：{worth:g}"),
+    "got": T(en="Points: {got:.3g} of {worth:g}", zh="得分：{got:.3g}/{worth:g}"),
     "hints": T(en="Hints", zh="提示"),
     "example": T(en="an example: one answer right, the others wrong", zh="示例：一题正确，其余错误"),
 }
@@ -36,7 +40,7 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
     chosen = [exercises()[key] for key in assignment.keys]
     texts = {
         "key": "".join(_answers(exercise, assignment, language) for exercise in chosen),
-        "student": "".join(_task(exercise, language) for exercise in chosen),
+        "student": "".join(task_page(exercise, language) for exercise in chosen),
     }
     pages = {name: report.page(f"{_WORDS[name].say(language)} · {assignment.name}", text, language) for name, text in texts.items()}
     outcomes = [known(exercise, exercise.wrong[0] if n else exercise.right[0]) for n, exercise in enumerate(chosen)]
@@ -53,28 +57,36 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
     return written
 
 
-def _task(exercise: Exercise, language: Language) -> str:
+def task_page(exercise: Exercise, language: Language) -> str:
+    """What a student gets of an exercise: the task as in the notebook, the given cell, and what can be had on the way."""
+    hints = "".join(f"<li>{inline(hint.say(language))}</li>" for hint in exercise.hints)
     return (
-        f"<h2>{escape(exercise.key)} · {escape(exercise.title.say(language))}</h2><p>{escape(exercise.task.say(language))}</p>"
+        f"<h2>{escape(exercise.key)} · {inline(exercise.title.say(language))}</h2>{paragraphs(exercise.task.say(language))}"
         f"<h3>{_say('given', language)}</h3>{_code(f'%%exercise {exercise.key}' + chr(10) + exercise.given)}"
-        f"<h3>{_say('hints', language)}</h3><ol>{''.join(f'<li>{escape(hint.say(language))}</li>' for hint in exercise.hints)}</ol>"
+        f"<h3>{_say('holds', language)}</h3>{_list(prop.sentence.say(language) for prop in exercise.properties)}"
+        f"<h3>{_say('hints', language)}</h3><ol>{hints}</ol>"
     )
 
 
 def _answers(exercise: Exercise, assignment: Assignment, language: Language) -> str:
-    at = 0 if language == "en" else 1
-    parts = [f"<h2>{escape(exercise.key)} · {escape(exercise.title.say(language))} · {assignment.worth(exercise.key):g}</h2>"]
-    parts.append(f"<p>{escape(exercise.task.say(language))}</p><h3>{_say('holds', language)}</h3>")
-    parts.append(f"<ul>{''.join(f'<li>{escape(prop.sentence.say(language))}</li>' for prop in exercise.properties)}</ul>")
-    parts.append(
-        f"<h3>{_say('right', language)}</h3>{''.join(_code(source) for source in exercise.right)}<h3>{_say('wrong', language)}</h3>"
-    )
+    at, worth = 0 if language == "en" else 1, assignment.worth(exercise.key)
+    points = _WORDS["points"].say(language).format(worth=worth)
+    parts = [
+        f"<h2>{escape(exercise.key)} · {inline(exercise.title.say(language))} · {escape(points)}</h2>",
+        f"{paragraphs(exercise.task.say(language))}<h3>{_say('holds', language)}</h3>",
+        _list(prop.sentence.say(language) for prop in exercise.properties),
+        f"<h3>{_say('right', language)}</h3>{''.join(_code(source) for source in exercise.right)}<h3>{_say('wrong', language)}</h3>",
+    ]
     for source in exercise.wrong:
         outcome = known(exercise, source)
         why = [f"{mark.sentence[at]}: {mark.reason[at]}".removesuffix(": ") for mark in outcome.marks if not mark.holds]
-        points = f"{outcome.credit * assignment.worth(exercise.key):.3g}"
-        parts.append(f"{_code(source)}<ul><li>{points}</li>{''.join(f'<li class=no>{escape(each)}</li>' for each in why)}</ul>")
+        got = escape(_WORDS["got"].say(language).format(got=outcome.credit * worth, worth=worth))
+        parts.append(f"{_code(source)}<p>{got}</p><ul>{''.join(f'<li class=no>{coded(each)}</li>' for each in why)}</ul>")
     return "".join(parts)
+
+
+def _list(sentences: Iterable[str]) -> str:
+    return f"<ul>{''.join(f'<li>{coded(sentence)}</li>' for sentence in sentences)}</ul>"
 
 
 def _code(source: str) -> str:

@@ -60,6 +60,22 @@ def test_students_get_every_exercise_as_given_and_no_solution(tmp_path: Path, sh
     assert "单元格" in readme
 
 
+@pytest.mark.parametrize("kind", [["--exercises-only"], [], ["--nbgrader"], ["--otter"]])
+def test_some_exercises_are_handed_out_and_no_others(tmp_path: Path, kind: list[str]) -> None:
+    assert main(["classroom", "init", str(tmp_path / "a"), "--exercises", "12.2", "4.3,4.1", "4.1", *kind]) == 0
+    paths = sorted((tmp_path / "a").rglob("*.ipynb"))
+    assert [path.name[:2] for path in paths] == ["04", "12"]
+    cells = [nbformat.read(path, as_version=4).cells for path in paths]
+    assert [sorted(begin[1] for cell in book if (begin := CELL.match(cell.source))) for book in cells] == [["4.1", "4.3"], ["12.2"]]
+    for book, others in zip(cells, (("4.2", "4.4"), ("12.1", "12.3", "12.4")), strict=True):
+        text = "\n".join(cell.source for cell in book)
+        assert not [key for key in others if f"Exercise {key}" in text or exercises()[key].task.en in text]
+    if not kind:
+        assert "· Exercises" in text  # the text above a task that is left out stays
+        assert tomllib.loads((tmp_path / "a" / "assignment.toml").read_text(encoding="utf-8"))["exercises"] == ["12.2", "4.3", "4.1"]
+        assert "(12.2, 4.3, 4.1)" in (tmp_path / "a" / STUDENT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_lesson_is_kept_or_left_out() -> None:
     (book,) = chapter_books((12,)).values()
     assert "**A question from practice.**" in book.cells[0].source
@@ -70,6 +86,10 @@ def test_the_lesson_is_kept_or_left_out() -> None:
     [
         (["classroom", "init", "new", "--chapters", "twelve"], "not a chapter's number"),
         (["classroom", "init", "new", "--chapters", "99"], "has no exercises"),
+        (["classroom", "init", "new", "--exercises", "12.2", "12.9"], "'12.9' is not an exercise; there are 12.1, 12.2, 12.3, 12.4."),
+        (["classroom", "init", "new", "--exercises", "twelve"], "write them as 4.1 4.3 12.2"),
+        (["classroom", "init", "new", "--exercises", "99.1"], "write them as 4.1 4.3 12.2"),
+        (["classroom", "init", "new", "--exercises", ","], "No exercise is named"),
         (["classroom", "init", "new", "--chapters", "12", "--nbgrader", "--name", "a b"], "nbgrader takes"),
         (["classroom", "init", "week-3", "--chapters", "12"], "nothing is overwritten"),
         (["grade", "nowhere"], "no folder"),

@@ -46,8 +46,11 @@ WINDOWS = Exercise(
     kind="predict",
     title=T(en="Shape, stride, offset", zh="形状、步长、偏移"),
     task=T(
-        en="`grid` is `torch.arange(12).reshape(3, 4)`. Write shape, stride and offset of each expression.",
-        zh="`grid` 是 `torch.arange(12).reshape(3, 4)`。写出每个表达式的形状、步长和偏移。",
+        en=(
+            "`grid` is `torch.arange(12).reshape(3, 4)`. For each expression write its shape, stride and offset, as in the "
+            "first line, before you run anything."
+        ),
+        zh="`grid` 是 `torch.arange(12).reshape(3, 4)`。在运行任何代码之前，仿照第一行写出每个表达式的形状、步长和偏移。",
     ),
     given="""\
 answers = {
@@ -116,8 +119,14 @@ ARRANGE = Exercise(
     kind="repair",
     title=T(en="Two lines that torch refuses", zh="两行 torch 拒绝的代码"),
     task=T(
-        en="Give `image` three rows, and return that with its transpose, both on the memory of `image`.",
-        zh="把 `image` 排成三行，连同其转置一起返回；两者都建立在 `image` 的内存上。",
+        en=(
+            "`arrange(image)` should give `image` (a flat tensor of 12 numbers) three rows, and return that together with its"
+            " transpose, both on the memory of `image`; `image` itself stays flat. torch refuses two of the lines."
+        ),
+        zh=(
+            "`arrange(image)` 应把 `image`（12 个数的一维张量）排成三行，连同其转置一起返回，两者都建立在 `image` 的内存上；"
+            "`image` 本身仍是一维。torch 拒绝其中两行。"
+        ),
     ),
     given="""\
 def arrange(image):
@@ -155,8 +164,11 @@ CLIP = Exercise(
     kind="find-and-fix",
     title=T(en="A write that is lost", zh="丢失的写入"),
     task=T(
-        en="Cut every element of `t` above `limit` down to `limit`, in `t` itself.",
-        zh="把 `t` 中大于 `limit` 的元素就地改为 `limit`。",
+        en=(
+            "`clip(t, limit)` gets a float tensor of any shape and a number. It should cut every element of `t` above `limit`"
+            " down to `limit`, in `t` itself. It raises nothing, and `t` stays as it was."
+        ),
+        zh=("`clip(t, limit)` 得到任意形状的浮点张量和一个数，应把 `t` 中大于 `limit` 的元素就地改为 `limit`。它不报错，`t` 却没有变。"),
     ),
     given="""\
 def clip(t, limit):
@@ -198,8 +210,17 @@ TRAIN = Exercise(
     kind="write",
     title=T(en="Gradient descent by hand", zh="手写梯度下降"),
     task=T(
-        en="Gradient descent on `w` for the mean of `(x * w - y) ** 2`, `steps` times with learning rate `rate`, with `backward` and no optimizer.",
-        zh="对 `w` 做梯度下降：损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`；使用 `backward`，不用优化器。",
+        en=(
+            "Complete `train(x, y, w, rate, steps)`. `x` and `y` are float tensors of one length, `w` is a tensor with one "
+            "element that requires grad: gradient descent on `w` for the loss *mean of* `(x * w - y) ** 2`, `steps` times, "
+            "with learning rate `rate`. Use `backward`, once in each step, and no optimizer. Return `w` with its final "
+            "values; it must still require grad, so that it can be trained on."
+        ),
+        zh=(
+            "补全 `train(x, y, w, rate, steps)`。`x` 和 `y` 是等长的浮点张量，`w` 是一个元素、需要梯度的张量：对 `w` 做梯度下"
+            "降，损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`。每一步使用一次 `backward`，不用优化器。返"
+            "回最终的 `w`；它必须仍需要梯度，以便继续训练。"
+        ),
     ),
     given="""\
 def train(x, y, w, rate, steps):

@@ -29,8 +29,11 @@ SHAPES = Exercise(
     kind="predict",
     title=T(en="Which shape comes out?", zh="结果是什么形状？"),
     task=T(
-        en='Write the shape of each result, or "error". `a` is (4, 1), `b` is (3,), `c` is (4, 3), `d` is (4,).',
-        zh='写出每个结果的形状，或 "error"。`a` 是 (4, 1)，`b` 是 (3,)，`c` 是 (4, 3)，`d` 是 (4,)。',
+        en=(
+            'Write the shape of each result, or `"error"`. `a` has shape (4, 1), `b` has shape (3,), `c` has shape (4, 3), '
+            "`d` has shape (4,)."
+        ),
+        zh='写出每个结果的形状，或 `"error"`。`a` 的形状是 (4, 1)，`b` 是 (3,)，`c` 是 (4, 3)，`d` 是 (4,)。',
     ),
     given="""\
 shapes = {
@@ -102,8 +105,15 @@ ROWS = Exercise(
     kind="repair",
     title=T(en="Each row by itself", zh="各行单独处理"),
     task=T(
-        en="Subtract from each row its own mean and divide by its own standard deviation.",
-        zh="每一行减去自己的均值，再除以自己的标准差。",
+        en=(
+            "`standardise(rows)` gets a float matrix. From each **row** it should subtract the row's mean and divide by the "
+            "row's standard deviation, and leave `rows` as it is. It raises for most inputs; for square ones it does not, and"
+            " is wrong."
+        ),
+        zh=(
+            "`standardise(rows)` 得到浮点矩阵。它应把每一**行**减去该行的均值，再除以该行的标准差，并保持 `rows` 不变。它对大"
+            "多数输入报错；对方阵不报错，结果却是错的。"
+        ),
     ),
     given="""\
 def standardise(rows):
@@ -152,8 +162,15 @@ DISTANCES = Exercise(
     kind="write",
     title=T(en="Every pair, on purpose", zh="有意得到每一对"),
     task=T(
-        en="How far is each number of `a` from each number of `b`? Shape `(len(a), len(b))`, without a loop.",
-        zh="`a` 的每个数与 `b` 的每个数相差多少？形状为 `(len(a), len(b))`，不用循环。",
+        en=(
+            "`a` and `b` are float tensors of one dimension. `distances(a, b)` returns for each number of `a` and each number"
+            " of `b` how far they are apart: shape `(len(a), len(b))`. Write no loop, broadcasting does it in one line; `a` "
+            "and `b` stay as they are."
+        ),
+        zh=(
+            "`a` 和 `b` 是一维浮点张量。`distances(a, b)` 对 `a` 的每个数与 `b` 的每个数返回两者相距多少：形状为 `(len(a), "
+            "len(b))`。不要写循环，一行广播即可；`a` 和 `b` 保持不变。"
+        ),
     ),
     given="def distances(a, b):\n    return (a - b).abs()\n",
     inputs="a, b = torch.randn(3), torch.randn(5)",
@@ -185,8 +202,11 @@ STUBBORN = Exercise(
     kind="make-it-fail",
     title=T(en="A view that cannot be flattened", zh="无法展平的视图"),
     task=T(
-        en="Return a tensor of 12 elements for which `t.view(-1)` raises and `t.reshape(-1)` does not.",
-        zh="返回一个有 12 个元素的张量，使 `t.view(-1)` 报错而 `t.reshape(-1)` 不报错。",
+        en=(
+            "Write `stubborn()`, without arguments: it returns a tensor of 12 elements for which `t.view(-1)` raises, because"
+            " of its strides, and `t.reshape(-1)` does not."
+        ),
+        zh="编写无参数的 `stubborn()`：返回一个有 12 个元素的张量，使 `t.view(-1)` 因步长而报错，而 `t.reshape(-1)` 不报错。",
     ),
     given="def stubborn():\n    t = torch.arange(12)\n    return t\n",
     drive="""\
@@ -226,8 +246,14 @@ FEATURES = Exercise(
     kind="find-and-fix",
     title=T(en="An array that is used elsewhere", zh="别处还在用的数组"),
     task=T(
-        en="Scale the batch to 32-bit numbers from 0 to 1, and leave the array `raw` as it is.",
-        zh="把数据缩放为 0 到 1 之间的 32 位数，并保持数组 `raw` 不变。",
+        en=(
+            "`features(raw)` makes a batch for a network: it divides an array of pixels (NumPy, of any number type) by 255. "
+            "The array is used elsewhere and must stay as it is, and the result must be a float32 tensor."
+        ),
+        zh=(
+            "`features(raw)` 为网络准备一批数据：把像素数组（NumPy，任何数值类型）除以 255。该数组别处还在用，必须保持不变；"
+            "结果必须是 float32 张量。"
+        ),
     ),
     given="""\
 def features(raw):

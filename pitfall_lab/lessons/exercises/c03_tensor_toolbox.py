@@ -44,8 +44,8 @@ SHAPES = Exercise(
     kind="predict",
     title=T(en="Joined, multiplied, stretched", zh="拼接、相乘、加维"),
     task=T(
-        en='`a` and `b` have shape (2, 3). Write the shape of each result, or "error".',
-        zh='`a` 和 `b` 的形状是 (2, 3)。写出每个结果的形状，或 "error"。',
+        en='`a` and `b` have shape (2, 3). Write the shape of each result, or `"error"`.',
+        zh='`a` 和 `b` 的形状是 (2, 3)。写出每个结果的形状，或 `"error"`。',
     ),
     given=_table(*[None] * len(JOINED)),
     properties=tuple(map(_shape, JOINED)),
@@ -74,8 +74,15 @@ COLLATE = Exercise(
     kind="write",
     title=T(en="A batch from samples", zh="把样本组成批次"),
     task=T(
-        en="Make one tensor of shape (samples, features) and one of whole numbers from a list of (vector, label).",
-        zh="把 (向量, 标签) 的列表做成一个形状为 (样本数, 特征数) 的张量和一个整数张量。",
+        en=(
+            "`collate(samples)` gets a list of samples; a sample is a pair of a feature vector (all of one length) and a "
+            "label (a Python integer). Return two tensors: the features, of shape (samples, features), and the labels, as "
+            "whole numbers (int64) in one dimension. The samples must not share memory with the batch."
+        ),
+        zh=(
+            "`collate(samples)` 得到样本的列表；一个样本是特征向量（长度都相同）与标签（Python 整数）的对。返回两个张量：形状"
+            "为 (样本数, 特征数) 的特征，以及一维的整数（int64）标签。样本不得与批次共享内存。"
+        ),
     ),
     given="""\
 def collate(samples):
@@ -159,8 +166,15 @@ CHANNELS = Exercise(
     kind="repair",
     title=T(en="Confetti", zh="彩色纸屑"),
     task=T(
-        en="Turn (height, width, channel) into (channel, height, width) without mixing the pixels.",
-        zh="把 (高, 宽, 通道) 变为 (通道, 高, 宽)，不打乱像素。",
+        en=(
+            "`channels_first(photo)` gets a photo of shape (height, width, channel) and is to return it as (channel, height, "
+            "width), as networks want it. The shape is right, and the pictures are confetti. Repair it, and leave `photo` as "
+            "it is."
+        ),
+        zh=(
+            "`channels_first(photo)` 得到形状为 (高, 宽, 通道) 的照片，应按网络的要求返回 (通道, 高, 宽)。形状正确，图片却成"
+            "了彩色纸屑。请修好它，并保持 `photo` 不变。"
+        ),
     ),
     given="""\
 def channels_first(photo):
@@ -200,7 +214,17 @@ TOTALS = Exercise(
     key="3.4",
     kind="find-and-fix",
     title=T(en="The last total, several times", zh="最后的总和出现多次"),
-    task=T(en="Return a list with the total after each number.", zh="返回一个列表，给出加上每个数之后的总和。"),
+    task=T(
+        en=(
+            "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after each "
+            "number, as 0-dim tensors that do not change when another is written; an empty list gives an empty list. It "
+            "returns the last total several times. The given numbers must stay as they are."
+        ),
+        zh=(
+            "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，写入其中"
+            "一个不会改变其他的；空列表得到空列表。现在它多次返回最后的总和。给定的数必须保持不变。"
+        ),
+    ),
     given="""\
 def running_totals(numbers):
     total = torch.zeros(())
@@ -284,8 +308,15 @@ UNLIKE = Exercise(
     kind="make-it-fail",
     title=T(en="What rand_like refuses", zh="rand_like 拒绝什么"),
     task=T(
-        en="Return a tensor for which `torch.ones_like` works and `torch.rand_like` does not.",
-        zh="返回一个张量，使 `torch.ones_like` 可用而 `torch.rand_like` 不可用。",
+        en=(
+            'Here is a claim: "`ones_like` and `rand_like` take the same tensors." Write `counterexample()`, without '
+            "arguments: it returns a tensor for which `torch.ones_like` works and `torch.rand_like` raises, because of its "
+            "dtype (with `dtype=torch.float32` it works again)."
+        ),
+        zh=(
+            "有人说：“`ones_like` 和 `rand_like` 接受同样的张量。”编写无参数的 `counterexample()`：返回一个张量，使 "
+            "`torch.ones_like` 可用，而 `torch.rand_like` 因其 dtype 报错（加上 `dtype=torch.float32` 又可用）。"
+        ),
     ),
     given="def counterexample():\n    return torch.zeros(2, 3)\n",
     drive="""\

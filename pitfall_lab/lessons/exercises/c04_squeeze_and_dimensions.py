@@ -44,8 +44,8 @@ SHAPES = Exercise(
     kind="predict",
     title=T(en="Which dimensions go?", zh="哪些维度会消失？"),
     task=T(
-        en='`t` has shape (1, 3, 1, 2). Write the shape of each result, or "error".',
-        zh='`t` 的形状是 (1, 3, 1, 2)。写出每个结果的形状，或 "error"。',
+        en='`t` has shape (1, 3, 1, 2). Write the shape of each result, or `"error"`.',
+        zh='`t` 的形状是 (1, 3, 1, 2)。写出每个结果的形状，或 `"error"`。',
     ),
     given=_table(*[None] * len(FORMS)),
     properties=tuple(map(_shape, FORMS)),
@@ -79,7 +79,16 @@ CLASSIFY = Exercise(
     key="4.2",
     kind="repair",
     title=T(en="A batch of one", zh="只有一个样本的批次"),
-    task=T(en="Return the class of each sample, also for a batch of one.", zh="返回每个样本的类别，批次只有一个样本时也要正确。"),
+    task=T(
+        en=(
+            "`classify(scores)` gets a float tensor of shape (batch, classes, 1, 1) and returns the class with the highest "
+            "score for each sample, as a tensor of shape (batch,). It does so for every batch, except for a batch of one."
+        ),
+        zh=(
+            "`classify(scores)` 得到形状为 (批次, 类别, 1, 1) 的浮点张量，返回每个样本得分最高的类别，形状为 (批次,)。除了只"
+            "有一个样本的批次，它对任何批次都正确。请修好它。"
+        ),
+    ),
     given="""\
 def classify(scores):
     # scores: (batch, classes, 1, 1), as a convolutional network returns them
@@ -115,8 +124,15 @@ LOST = Exercise(
     kind="make-it-fail",
     title=T(en="The two are not the same", zh="两者并不相同"),
     task=T(
-        en="Return a tensor of shape (batch, steps, 1), with at least two steps, for which `t.squeeze()` and `t.squeeze(-1)` differ in shape.",
-        zh="返回一个形状为 (批次, 步数, 1) 的张量，步数不少于 2，使 `t.squeeze()` 与 `t.squeeze(-1)` 的形状不同。",
+        en=(
+            'A colleague says: "`t.squeeze().shape == t.squeeze(-1).shape` for everything that our network returns, (batch, '
+            'steps, 1)." Write `counterexample()`, without arguments: it returns a tensor of such a shape for which it is not'
+            " so, with at least one sample and at least two steps."
+        ),
+        zh=(
+            "同事说：“我们的网络返回的 (批次, 步数, 1) 总有 `t.squeeze().shape == t.squeeze(-1).shape`。”编写无参数的 "
+            "`counterexample()`：返回一个这种形状、却不满足此式的张量，至少一个样本、至少两步。"
+        ),
     ),
     given="def counterexample():\n    return torch.zeros(4, 3, 1)\n",
     drive="t = counterexample()",
@@ -148,8 +164,15 @@ DROP = Exercise(
     kind="write",
     title=T(en="Drop it or say so", zh="要么去掉，要么报错"),
     task=T(
-        en="Remove the last dimension if its size is 1; otherwise raise a `ValueError` that names the shape.",
-        zh="最后一维长度为 1 时去掉它；否则抛出写明形状的 `ValueError`。",
+        en=(
+            "`drop_last(t)` gets a tensor with at least one dimension. It removes the last dimension if its size is 1 and "
+            "raises a `ValueError` with the shape in its message, for example `(2, 3)`, if it is not. The result shares the "
+            "memory of `t`."
+        ),
+        zh=(
+            "`drop_last(t)` 得到至少一维的张量。最后一维长度为 1 时去掉它；否则抛出 `ValueError`，信息中写明形状，例如 `(2, "
+            "3)`。结果与 `t` 共享内存。"
+        ),
     ),
     given="def drop_last(t):\n    return t.squeeze(-1)\n",
     inputs="t = torch.randn(4, 1)",

@@ -26,8 +26,14 @@ EXERCISES = (
         kind="repair",
         title=T(en="A function that keeps its argument", zh="不改动参数的函数"),
         task=T(
-            en="`standardise` is meant to return a new batch. It also changes the batch it was given. Repair it.",
-            zh="`standardise` 应当返回新的一批数据，但它也改动了传入的数据。请修好它。",
+            en=(
+                "`standardise(batch)` gets a float tensor and returns a new one, on memory of its own, shifted to mean 0 and "
+                "divided by the standard deviation. It also changes the batch it was given. Repair it."
+            ),
+            zh=(
+                "`standardise(batch)` 得到浮点张量，应返回一个新的、有自己内存的张量：均值移到 0，再除以标准差。它也改动了传入的"
+                "数据。请修好它。"
+            ),
         ),
         given="def standardise(batch):\n    batch -= batch.mean()\n    batch /= batch.std()\n    return batch\n",
         inputs="batch = torch.randn(6) * 3 + 1",
@@ -72,8 +78,14 @@ EXERCISES = (
         kind="predict",
         title=T(en="View, copy or the same?", zh="视图、副本还是同一个？"),
         task=T(
-            en='Write "view", "copy" or "same" (the very same object) for each expression. `t` is `torch.arange(6.0).reshape(2, 3)`.',
-            zh='为每个表达式写上 "view"、"copy" 或 "same"(就是同一个对象)。`t` 是 `torch.arange(6.0).reshape(2, 3)`。',
+            en=(
+                'Write `"view"`, `"copy"` or `"same"` (the very same object) for each expression **before** you run the cell. `t`'
+                " is `torch.arange(6.0).reshape(2, 3)`."
+            ),
+            zh=(
+                '在运行单元格**之前**，为每个表达式写上 `"view"`、`"copy"` 或 `"same"`（就是同一个对象）。`t` 是 '
+                "`torch.arange(6.0).reshape(2, 3)`。"
+            ),
         ),
         given=_table(dict.fromkeys(_SORTED, "?")),
         setup=(
@@ -109,8 +121,15 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="An object that moves house", zh="搬家的对象"),
         task=T(
-            en="Somebody tells tensors apart by `id()`. Write `move(t)`: afterwards `t` is the same object with the same values, and stands on other memory.",
-            zh="有人用 `id()` 区分张量。写出 `move(t)`：之后 `t` 仍是同一个对象、同样的数值，却位于另一块内存上。",
+            en=(
+                "A program recognises tensors by `id()`. Write `move(t)` for a float tensor `t` of any shape: afterwards the "
+                "caller's `t` must be the same object with the same values, and on *other* memory. What the function returns does"
+                " not count."
+            ),
+            zh=(
+                "有个程序用 `id()` 识别张量。为任意形状的浮点张量 `t` 编写 `move(t)`：之后调用者的 `t` 必须仍是同一个对象、同样的"
+                "数值，却位于*另一块*内存上。函数的返回值不计。"
+            ),
         ),
         given="def move(t):\n    t = t.clone()\n",
         inputs="t = torch.randn(3)\nwho = id(t)",
@@ -156,8 +175,11 @@ EXERCISES = (
         kind="write",
         title=T(en="Write without copying", zh="不复制地写入"),
         task=T(
-            en="Complete `double_positive(t)` so that it doubles the positive elements in `t` itself, for any shape and for views too.",
-            zh="补全 `double_positive(t)`，让它把 `t` 自身的正元素加倍；任何形状、视图都要适用。",
+            en=(
+                "Complete `double_positive(t)` for a float tensor `t` so that it doubles the positive elements **in `t` itself**,"
+                " for any shape and also when `t` is a transposed view."
+            ),
+            zh=("补全 `double_positive(t)`：对浮点张量 `t`，把**`t` 自身**的正元素加倍；任何形状都要适用，`t` 是转置视图时也要适用。"),
         ),
         given="def double_positive(t):\n    t[t > 0].mul_(2)\n",
         inputs="t = torch.randn(6)",

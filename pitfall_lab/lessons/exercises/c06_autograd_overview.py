@@ -43,8 +43,14 @@ EXERCISES = (
         kind="predict",
         title=T(en="Who has a node?", zh="谁有节点？"),
         task=T(
-            en="`a` and `b` are leaves that require grad. Write the name of each expression's `grad_fn`, or `None`.",
-            zh="`a` 和 `b` 是需要梯度的叶子。请写出每个表达式的 `grad_fn` 名称，或 `None`。",
+            en=(
+                "`a` and `b` are leaves that require grad. Write for each expression the name of its `grad_fn`, as "
+                "`grad_fn.name()` gives it, or `None`, **before** you run the cell."
+            ),
+            zh=(
+                "`a` 和 `b` 是需要梯度的叶子。在运行单元格**之前**，写出每个表达式的 `grad_fn` 的名称（即 `grad_fn.name()` 给出的"
+                "），或 `None`。"
+            ),
         ),
         given=_names(dict.fromkeys(_NODES, "?")),
         setup=_NODE,
@@ -69,8 +75,14 @@ EXERCISES = (
         kind="write",
         title=T(en="Count the leaves", zh="数一数叶子"),
         task=T(
-            en="Write `leaves(result)`: how many different leaves can backward reach? A leaf that is used twice counts once.",
-            zh="编写 `leaves(result)`：backward 能到达多少个不同的叶子？用了两次的叶子只算一次。",
+            en=(
+                "Write `leaves(result)`, where `result` is a tensor with a `grad_fn`: how many different leaves can backward "
+                "reach from it? Walk the graph. A leaf that is used twice counts once."
+            ),
+            zh=(
+                "编写 `leaves(result)`，其中 `result` 是带 `grad_fn` 的张量：backward 从它能到达多少个不同的叶子？请遍历计算图。"
+                "用了两次的叶子只算一次。"
+            ),
         ),
         given="def leaves(result):\n    return len(result.grad_fn.next_functions)\n",
         inputs=_GRAPHS,
@@ -124,8 +136,14 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="One value leaves the graph", zh="有一个值离开了计算图"),
         task=T(
-            en="`weighted_loss` divides the loss by the mean size of the predictions. Its value is right, its gradient is not. Find out why, and fix it.",
-            zh="`weighted_loss` 用预测值的平均大小去除损失。数值正确，梯度却不对。请找出原因并修好。",
+            en=(
+                "`weighted_loss(model, x, y)` divides the mean squared error of `model(x)` by the mean absolute value of the "
+                "predictions. Its value is right, its gradient is not: one value leaves the graph. Find it, and fix it."
+            ),
+            zh=(
+                "`weighted_loss(model, x, y)` 用预测值的平均绝对值去除 `model(x)` 的均方误差。数值正确，梯度却不对：有一个值离开"
+                "了计算图。请找到它并修好。"
+            ),
         ),
         given=_WEIGHTED + "    size = predicted.abs().mean().item()\n    return (predicted - y).square().mean() / size\n",
         inputs="model = nn.Linear(3, 1)\nx, y = torch.randn(6, 3), torch.randn(6, 1)",
@@ -161,8 +179,15 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="The right value, half of the gradient", zh="数值正确，梯度只有一半"),
         task=T(
-            en="Write `square(x)`: it returns x², element by element, and the gradient that arrives at `x` is x instead of 2x. No error, no warning.",
-            zh="编写 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度是 x 而不是 2x。没有错误，也没有警告。",
+            en=(
+                "Write `square(x)` with the right value and a wrong gradient: it returns x², element by element, and the gradient"
+                " that arrives at `x` is half of what it should be: x instead of 2x, times what comes in. No error, no warning; "
+                "`x` itself stays as it is."
+            ),
+            zh=(
+                "编写数值正确、梯度错误的 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度只有应有的一半：是 x 而不是 2x，再乘以传入"
+                "的梯度。没有错误，也没有警告；`x` 本身不变。"
+            ),
         ),
         given="def square(x):\n    return x * x\n",
         inputs="x = torch.randn(5, requires_grad=True)",

@@ -74,8 +74,17 @@ EXERCISES = (
         kind="repair",
         title=T(en="A report that keeps the gradient", zh="不破坏梯度的报告"),
         task=T(
-            en="The reported numbers stay whole, and the loss, taken on the values themselves, carries its gradient.",
-            zh="报告的数字仍为整数，而损失基于原值计算并保留梯度。",
+            en=(
+                "`soften(x, target)` gets two float tensors of one shape; `x` was computed from weights. It returns the sum of "
+                "squared errors, for backward, and the values of `x`, cut to whole numbers, as a list for a report. But the "
+                "weights behind `x` never learn. Repair it: the report stays as it is, and the loss is taken from the values "
+                "before they are cut."
+            ),
+            zh=(
+                "`soften(x, target)` 得到两个同形状的浮点张量；`x` 由权重算出。它返回用于 backward 的误差平方和，以及 `x` 的值去"
+                "掉小数部分后的整数列表，供报告使用。但 `x` 背后的权重永远学不到东西。请修好它：报告不变，而损失取自去掉小数之前"
+                "的值。"
+            ),
         ),
         given=_SOFTEN,
         inputs="w = torch.randn(4, requires_grad=True)\nx = 5 * w\ntarget = torch.randn(4)",
@@ -120,8 +129,18 @@ EXERCISES = (
         kind="write",
         title=T(en="Clip in time", zh="及时裁剪"),
         task=T(
-            en="One step whose gradients have a joint norm of at most `limit`; return the norm before clipping, leave no gradient behind.",
-            zh="执行一步，其梯度的总范数不超过 `limit`；返回裁剪前的范数，不留下梯度。",
+            en=(
+                "Write `step(model, optimizer, loss, limit)`: one step of training whose gradients have a joint norm of at most "
+                "`limit`. `loss` is a 0-dim tensor, computed from the model, and no backward has been called on it. Each "
+                "parameter is written once. The function returns the norm before clipping, as a Python float, and leaves no "
+                "gradient behind (`None` or zeros). The parameters may come with a gradient from an earlier step, which must not "
+                "count."
+            ),
+            zh=(
+                "编写 `step(model, optimizer, loss, limit)`：执行一步训练，其梯度的总范数不超过 `limit`。`loss` 是由模型算出的零"
+                "维张量，还没有对它调用过 backward。每个参数只写入一次。函数以 Python 浮点数返回裁剪前的范数，并且不留下梯度（"
+                "`None` 或零）。参数可能带着之前一步的梯度，它不得计入。"
+            ),
         ),
         given=_STEP,
         inputs="""\
@@ -177,8 +196,15 @@ for p in model.parameters():
         kind="write",
         title=T(en="One row of a Jacobian", zh="雅可比矩阵的一行"),
         task=T(
-            en="The derivative of element `k` of `f(x)` with respect to `x`; nothing may be left in `x.grad`.",
-            zh="返回 `f(x)` 的第 `k` 个元素对 `x` 的导数；`x.grad` 中不得留下任何东西。",
+            en=(
+                "`f` turns a vector into a vector; `x` is a vector that requires grad. Complete `row(f, x, k)`: it returns the "
+                "derivative of element `k` of `f(x)` with respect to `x`, a vector of the length of `x`. What is in `x.grad` "
+                "before (also `None`) must be there afterwards."
+            ),
+            zh=(
+                "`f` 把向量变为向量；`x` 是需要梯度的向量。补全 `row(f, x, k)`：返回 `f(x)` 的第 `k` 个元素对 `x` 的导数，是与 "
+                "`x` 等长的向量。`x.grad` 之前是什么（包括 `None`），之后也必须是什么。"
+            ),
         ),
         given=_ROW,
         inputs="""\
@@ -227,8 +253,14 @@ k = int(torch.randint(3, ()))
         kind="predict",
         title=T(en="Who gets a gradient, and of which type?", zh="谁得到梯度，是什么类型？"),
         task=T(
-            en="Fill in what these expressions are after the program in the comment: a number, `None`, `True`, `False`, or a dtype.",
-            zh="填写注释中的程序运行之后这些表达式的值：数、`None`、`True`、`False` 或 dtype。",
+            en=(
+                "The program is in the comment. What are the expressions after it? Fill in a number, `None`, `True`, `False`, or "
+                "a dtype such as `torch.float32`, **before** you run the cell."
+            ),
+            zh=(
+                "程序在注释中。在运行单元格**之前**，填写程序结束后这些表达式的值：数、`None`、`True`、`False`，或 dtype，例如 "
+                "`torch.float32`。"
+            ),
         ),
         given=_filled(dict.fromkeys(_SEEN, '"?"')),
         inputs=_LISTING,  # its last line keeps torch from warning where the gradient of a result is read

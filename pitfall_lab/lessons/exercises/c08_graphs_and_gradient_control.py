@@ -70,8 +70,41 @@ EXERCISES = (
         kind="predict",
         title=T(en="What is in .grad?", zh=".grad 里是什么？"),
         task=T(
-            en="Fill in what `x.grad` holds at each of these moments, one after the other: a number, or `None`.",
-            zh="依次填写每个时刻 `x.grad` 的内容：一个数，或 `None`。",
+            en=(
+                "What is in `x.grad` at each of the moments that the comments name? Fill in a number or `None`, **before** you "
+                "run the cell.\n\n"
+                "```python\n"
+                "x, w, b = (torch.tensor(v, requires_grad=True) for v in (4.0, 2.0, 1.0))\n"
+                "optimizer = torch.optim.SGD([x, w, b], lr=0.01)\n\n"
+                "def loss():\n"
+                "    return (x * w + b - 14) ** 2\n\n"
+                "loss().backward()                        # after one backward\n"
+                "loss().backward()                        # after a second forward and backward\n"
+                "once = loss()\n"
+                "once.backward(retain_graph=True)\n"
+                "once.backward()                          # after two more backwards of one graph\n"
+                "optimizer.zero_grad()                    # after zero_grad()\n"
+                "loss().backward()\n"
+                "optimizer.zero_grad(set_to_none=False)   # after a backward and zero_grad(set_to_none=False)\n"
+                "```"
+            ),
+            zh=(
+                "在注释所写的每个时刻，`x.grad` 里是什么？在运行单元格**之前**，填写一个数或 `None`。\n\n"
+                "```python\n"
+                "x, w, b = (torch.tensor(v, requires_grad=True) for v in (4.0, 2.0, 1.0))\n"
+                "optimizer = torch.optim.SGD([x, w, b], lr=0.01)\n\n"
+                "def loss():\n"
+                "    return (x * w + b - 14) ** 2\n\n"
+                "loss().backward()                        # after one backward\n"
+                "loss().backward()                        # after a second forward and backward\n"
+                "once = loss()\n"
+                "once.backward(retain_graph=True)\n"
+                "once.backward()                          # after two more backwards of one graph\n"
+                "optimizer.zero_grad()                    # after zero_grad()\n"
+                "loss().backward()\n"
+                "optimizer.zero_grad(set_to_none=False)   # after a backward and zero_grad(set_to_none=False)\n"
+                "```"
+            ),
         ),
         given=_filled(dict.fromkeys(_SEEN, "?")),
         inputs=_LISTING,
@@ -99,8 +132,16 @@ EXERCISES = (
         kind="repair",
         title=T(en="A penalty on the slope", zh="对斜率的惩罚"),
         task=T(
-            en="`penalised` adds the squared slope of the loss to the loss. Repair it: value and gradients must be right.",
-            zh="`penalised` 把损失斜率的平方加到损失上。请修好它：数值和梯度都要正确。",
+            en=(
+                "`penalised(function, x)` returns `function(x)` plus the sum of the squared slopes of `function` at `x`, a usual "
+                "penalty; `function` returns a 0-dim tensor, and `x` is a leaf of any shape that requires grad. It stops with an "
+                "error. Repair it; the value must be right, and so must the gradient of `x` after a backward from it."
+            ),
+            zh=(
+                "`penalised(function, x)` 返回 `function(x)` 加上 `function` 在 `x` 处斜率的平方和，这是一种常见的惩罚；"
+                "`function` 返回零维张量，`x` 是任意形状、需要梯度的叶子。它以错误告终。请修好它：数值要正确，从它做 backward 之"
+                "后 `x` 的梯度也要正确。"
+            ),
         ),
         given=_PENALISED + "    slopes = torch.autograd.grad(loss, x)\n    return loss + (slopes ** 2).sum()\n",
         setup="def cubes(x):\n    return (x ** 3).sum()\n",
@@ -145,9 +186,17 @@ EXERCISES = (
         kind="write",
         title=T(en="Which inputs matter", zh="哪些输入重要"),
         task=T(
-            en="Write `sensitivity(model, batch)`: the gradient of `model(batch).sum()` with respect to `batch`, without a graph. Afterwards the "
-            "batch and all parameters, with their gradients and flags, are as before.",
-            zh="编写 `sensitivity(model, batch)`：返回 `model(batch).sum()` 对 `batch` 的梯度，不带计算图。之后 batch 与所有参数（连同其梯度和标志）都和之前一样。",
+            en=(
+                "In the middle of a training run, between backward and step, you want to see which inputs matter. Write "
+                "`sensitivity(model, batch)`: it returns the gradient of `model(batch).sum()` with respect to `batch`, a tensor "
+                "of the shape of `batch` and without a graph. Afterwards `batch` and all parameters, with their gradients and "
+                "flags, must be as before."
+            ),
+            zh=(
+                "在训练途中，backward 与 step 之间，你想看哪些输入重要。编写 `sensitivity(model, batch)`：返回 "
+                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch` 与所有参数，连同其梯度和标"
+                "志，都必须和之前一样。"
+            ),
         ),
         given=_SENSITIVITY + "    batch.requires_grad_(True)\n    model(batch).sum().backward()\n    return batch.grad\n",
         inputs=(
@@ -221,9 +270,17 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="A poor slope", zh="粗糙的斜率"),
         task=T(
-            en="`slope` differentiates the scalar `function` at the 0-dim tensor `x` from values of the function alone, and its results are poor. "
-            "There are two faults. Fix them; it returns a Python number with an error up to 3e-8, for either float dtype.",
-            zh="`slope` 只用函数值在零维张量 `x` 处对标量函数 `function` 求导，结果很粗糙。其中有两处错误，请修好；它返回 Python 数，误差不超过 3e-8，适用于两种浮点 dtype。",
+            en=(
+                "`slope(function, x)` is to return the derivative of `function` at the 0-dim tensor `x` as a Python number, *from"
+                " values of the function alone*: it is there to check autograd. Its results are poor. There are two faults; find "
+                "them, and fix them. An error up to 3e-8 is allowed, for an `x` of either float dtype, and no rule of pitfall_lab"
+                " may find a pitfall in it."
+            ),
+            zh=(
+                "`slope(function, x)` 应*只用函数值*返回 `function` 在零维张量 `x` 处的导数，是一个 Python 数：它是用来检查 "
+                "autograd 的。结果很粗糙。其中有两处错误，请找出并修好。`x` 可以是两种浮点 dtype，允许误差不超过 3e-8，并且 "
+                "pitfall_lab 的规则不得在其中发现陷阱。"
+            ),
         ),
         given=_SLOPE + "    h = 1e-9\n    return ((function(x + h) - function(x)) / h).item()\n",
         inputs="x = torch.rand(()) + 0.5",

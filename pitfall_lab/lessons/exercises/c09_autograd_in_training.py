@@ -76,8 +76,15 @@ EXERCISES = (
         kind="repair",
         title=T(en="The loop that never forgets", zh="从不忘记的循环"),
         task=T(
-            en="`train` returns wrong weights from the second round on. Repair it.",
-            zh="从第二轮起，`train` 返回的权重就错了。请修复。",
+            en=(
+                "`train(model, points, targets, rounds)` trains a module for so many rounds on all `points` at once and returns "
+                "it. It forgets something, and the weights are wrong from the second round on. Repair it; the optimizer and its "
+                "rate stay."
+            ),
+            zh=(
+                "`train(model, points, targets, rounds)` 用全部 `points` 把模块训练这么多轮并返回它。它忘了一件事，从第二轮起权重"
+                "就错了。请修好它；优化器和学习率保持不变。"
+            ),
         ),
         given=_LOOP,
         inputs="model = nn.Linear(3, 1)\npoints, targets = torch.randn(8, 3), torch.randn(8, 1)",
@@ -117,8 +124,17 @@ EXERCISES = (
         kind="write",
         title=T(en="Frozen for good", zh="彻底冻结"),
         task=T(
-            en="Complete `freeze` so that the module's parameters never change again and the others go on training.",
-            zh="补全 `freeze`，使该模块的参数不再改变，而其他参数继续训练。",
+            en=(
+                "`optimizer` holds the parameters of `module` and others. Complete `freeze(module, optimizer)` so that those of "
+                "`module` never change again and do not require grad, whatever gradients they hold and whatever the optimizer "
+                "remembers. The others go on training, with the same optimizer. The rounds that follow may never call "
+                "`zero_grad`."
+            ),
+            zh=(
+                "`optimizer` 持有 `module` 的参数以及其他参数。补全 `freeze(module, optimizer)`，使 `module` 的参数不再改变、也不"
+                "需要梯度，无论它们带着什么梯度、优化器记着什么。其他参数用同一个优化器继续训练。之后的各轮可能从不调用 "
+                "`zero_grad`。"
+            ),
         ),
         given=_FREEZE,
         inputs="""\
@@ -180,8 +196,15 @@ bias_before = body.bias.detach().clone()
         kind="make-it-fail",
         title=T(en="A zero gradient that moves a weight", zh="梯度为零却移动的权重"),
         task=T(
-            en="Write a counterexample to “a parameter whose gradient is zero cannot move”.",
-            zh="写一个反例，反驳“梯度为零的参数不会移动”。",
+            en=(
+                'Here is a claim: "A parameter whose gradient is zero cannot move." Write `counterexample()`, without arguments: '
+                "it makes a parameter and an optimizer of `torch.optim`, which takes a step while the gradient is all zeros and "
+                "changes the parameter by it. Return the parameter and a copy of its value before that last step."
+            ),
+            zh=(
+                "有人说：“梯度为零的参数不会移动。”编写无参数的 `counterexample()`：它创建一个参数和一个 `torch.optim` 的优化器；"
+                "优化器在梯度全为零时走一步，并由此改变参数。返回该参数，以及它在最后那一步之前的值的副本。"
+            ),
         ),
         given=_COUNTER,
         inputs="""\
@@ -251,8 +274,11 @@ finally:
         kind="predict",
         title=T(en="Line by line", zh="逐行"),
         task=T(
-            en="What is in `w.grad` and in `w` after each of these lines of the program in the comment? Fill in numbers or `None`.",
-            zh="注释中的程序执行到这些行之后，`w.grad` 和 `w` 是什么？填写数或 `None`。",
+            en=(
+                "The program is in the comment. What is in `w.grad` and in `w` after each of these lines? Fill in numbers or "
+                "`None`, **before** you run the cell."
+            ),
+            zh="程序在注释中。执行到这些行之后，`w.grad` 和 `w` 里是什么？在运行单元格**之前**，填写数或 `None`。",
         ),
         given=_filled(dict.fromkeys(_SEEN, '"?"')),
         inputs=_run(),

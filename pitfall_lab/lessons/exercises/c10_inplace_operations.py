@@ -69,8 +69,14 @@ EXERCISES = (
         kind="predict",
         title=T(en="Three endings", zh="三种结局"),
         task=T(
-            en='Each line is followed by `h.sum().backward()`; `x` is a leaf that requires grad. Write `"harmless"`, `"raises"` or `"wrong gradient"`.',
-            zh='每一行之后都会执行 `h.sum().backward()`；`x` 是需要梯度的叶子。请填写 `"harmless"`、`"raises"` 或 `"wrong gradient"`。',
+            en=(
+                'Each line is followed by `h.sum().backward()`; `x` is a leaf that requires grad. Write `"harmless"`, `"raises"` '
+                'or `"wrong gradient"` **before** you run the cell.'
+            ),
+            zh=(
+                '每一行之后都会执行 `h.sum().backward()`；`x` 是需要梯度的叶子。在运行单元格**之前**，填写 `"harmless"`、'
+                '`"raises"` 或 `"wrong gradient"`。'
+            ),
         ),
         given=_endings(dict.fromkeys(_LINES, "?")),
         setup=_ENDING,
@@ -101,9 +107,13 @@ EXERCISES = (
         kind="repair",
         title=T(en="An initialisation that raises", zh="会报错的初始化"),
         task=T(
-            en="`initialise` draws the weights and clears the first row. torch refuses. Repair it so that the *same* parameter is filled, "
-            "and can still be trained afterwards.",
-            zh="`initialise` 随机填充权重并清零第一行，torch 却拒绝执行。请修好它：填充的仍是*同一个*参数，之后仍可训练。",
+            en=(
+                "`initialise` draws the weights and clears the first row. torch refuses. Repair it so that the *same* parameter "
+                "is filled, with the numbers drawn as before, and can still be trained afterwards."
+            ),
+            zh=(
+                "`initialise` 随机填充权重并清零第一行，torch 却拒绝执行。请修好它：填充的仍是*同一个*参数，数值的取法不变，之后仍可训练。"
+            ),
         ),
         given="def initialise(weight):\n    weight.uniform_(0.5, 1.0)\n    weight[0].zero_()\n",
         inputs="weight = torch.full((3, 2), -1.0, requires_grad=True)",
@@ -146,9 +156,15 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="Harmless after a linear layer?", zh="线性层之后就无害？"),
         task=T(
-            en="Somebody believes: “A linear layer does not save its output, so writing into that output is always harmless.” Prove the opposite: "
-            "write into `h` **once** so that backward raises. You may use `h` for something first.",
-            zh="有人认为：“线性层不保存输出，所以写入它的输出总是无害的。”请证明相反：只写入 `h` **一次**，使 backward 报错。可以先用 `h` 做点别的。",
+            en=(
+                'A colleague believes: "A linear layer does not save its output, so writing into that output is always harmless."'
+                " Show that it is not so. `layer` is an `nn.Linear`. Write into `h` **once** so that backward raises. You may use"
+                " `h` for something first."
+            ),
+            zh=(
+                "同事认为：“线性层不保存输出，所以写入它的输出总是无害的。”请证明并非如此。`layer` 是 `nn.Linear`。只写入 `h` **"
+                "一次**，使 backward 报错。可以先用 `h` 做点别的。"
+            ),
         ),
         given="def counterexample(layer, x):\n    h = layer(x)\n    h.relu_()                     # harmless\n    return h.sum()\n",
         setup=_LAYER,
@@ -189,9 +205,14 @@ EXERCISES = (
         kind="write",
         title=T(en="A step of gradient descent, in place", zh="就地的一步梯度下降"),
         task=T(
-            en="Complete `descend`: take `rate` times the gradient off each parameter that has one, **in the parameter itself**, by one counted write, "
-            "and reset the gradient afterwards. Parameters without a gradient stay as they are.",
-            zh="补全 `descend`：对每个有梯度的参数，在**参数自身**中减去 `rate` 乘梯度，只写入一次且要被计数，然后重置梯度。没有梯度的参数保持不变。",
+            en=(
+                "Complete `descend`: take `rate` times the gradient off each parameter that has one, **in the parameter itself**,"
+                " by one counted write, and reset the gradient afterwards; it must still be trainable. Parameters without a gradient stay as they are."
+            ),
+            zh=(
+                "补全 `descend`：对每个有梯度的参数，在**参数自身**中减去 `rate` 乘梯度，只写入一次且要被计数，然后重置梯度；它"
+                "必须仍可训练。没有梯度的参数保持不变。"
+            ),
         ),
         given="def descend(parameters, rate):\n    for p in parameters:\n        p = p - rate * p.grad\n",
         inputs=(

@@ -58,8 +58,14 @@ EXERCISES = (
         kind="predict",
         title=T(en="Memory and graph", zh="内存与计算图"),
         task=T(
-            en="`w` is a leaf that requires grad, `h = w * 2`. For each expression write `(shares memory with its source, a gradient flows back)`.",
-            zh="`w` 是需要梯度的叶子，`h = w * 2`。请为每个表达式填写 `(是否与来源共享内存, 梯度能否流回)`。",
+            en=(
+                "`w` is a leaf that requires grad, `h = w * 2`. For each expression write two answers, each `True` or `False`, "
+                "**before** you run the cell: does it share memory with its source, and does a gradient flow back through it?"
+            ),
+            zh=(
+                "`w` 是需要梯度的叶子，`h = w * 2`。在运行单元格**之前**，为每个表达式写两个回答，各为 `True` 或 `False`：它是否"
+                "与来源共享内存，梯度能否经它流回？"
+            ),
         ),
         given=_answers(dict.fromkeys(_EXPRESSIONS, (None, None))),
         setup=_FACTS,
@@ -89,9 +95,17 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="An average that does not lag", zh="不会滞后的平均值"),
         task=T(
-            en="`follow` keeps a running average of a weight. At the end the average equals the weight. Find out why, and fix it; "
-            "the average must not take part in any graph.",
-            zh="`follow` 维护权重的滑动平均，但最后平均值等于权重本身。请找出原因并修好；平均值不应属于任何计算图。",
+            en=(
+                "`follow` keeps a slow copy of a network's weight, its running average, as target networks and averaged models "
+                "do. At the end the average equals the weight itself, step by step. Find out why, and fix it. `weight` is a "
+                "parameter, `step(weight)` updates it in place, `decay` is a number below 1. The average needs memory of its own,"
+                " and must not take part in any graph."
+            ),
+            zh=(
+                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本身。请找出"
+                "原因并修好。`weight` 是参数，`step(weight)` 就地更新它，`decay` 是小于 1 的数。平均值需要自己的内存，且不得属于"
+                "任何计算图。"
+            ),
         ),
         given=_FOLLOW + "    average = weight.detach()\n    for _ in range(steps):\n        step(weight)\n"
         "        average.lerp_(weight, 1 - decay)\n    return average\n",
@@ -139,9 +153,15 @@ EXERCISES = (
         kind="write",
         title=T(en="Only one side learns", zh="只有一方学习"),
         task=T(
-            en="`consistency(student, teacher)` is the mean of the squared difference. Only the student may learn from it. The teacher's output is used "
-            "elsewhere too: it keeps its graph and its values.",
-            zh="`consistency(student, teacher)` 是差的平方的均值，只允许学生从中学习。教师的输出还要用在别处：它的计算图和数值都要保留。",
+            en=(
+                "`consistency(student, teacher)` compares two outputs: the mean of the squared difference. Only the student may "
+                "learn from it. But the teacher's output is also used elsewhere, so it must keep its graph; and it must not be "
+                "changed."
+            ),
+            zh=(
+                "`consistency(student, teacher)` 比较两个输出：差的平方的均值。只允许学生从中学习。但教师的输出还要用在别处，所以"
+                "必须保留它的计算图，也不得改动它。"
+            ),
         ),
         given="def consistency(student, teacher):\n    return (student - teacher.clone()).square().mean()\n",
         inputs="a, b = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)\nstudent, teacher = a * 2, b * 3",
@@ -187,9 +207,15 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="Nothing to do with the gradient?", zh="与梯度再无关系？"),
         task=T(
-            en="`spoil` gets `h.detach()`, where `h = torch.exp(x)`; then `h.sum().backward()` runs. Write **once** into what `spoil` gets, so that "
-            "backward raises.",
-            zh="`spoil` 得到 `h.detach()`，其中 `h = torch.exp(x)`；随后执行 `h.sum().backward()`。请对 `spoil` 得到的张量写入**一次**，使 backward 报错。",
+            en=(
+                'A colleague believes: "`detach()` gives me a tensor that has nothing to do with the gradient any more. I may do '
+                'with it what I like." `spoil` gets `h.detach()`, where `h = torch.exp(x)`; afterwards `h.sum().backward()` runs.'
+                " Write **once** into what `spoil` gets, so that backward raises."
+            ),
+            zh=(
+                "同事认为：“`detach()` 给我的张量与梯度再无关系，我想怎么用都行。”`spoil` 得到 `h.detach()`，其中 `h = "
+                "torch.exp(x)`；随后执行 `h.sum().backward()`。请对 `spoil` 得到的张量写入**一次**，使 backward 报错。"
+            ),
         ),
         given="def spoil(kept):\n    kept = kept * 0               # harmless\n",
         inputs="x = torch.randn(3, requires_grad=True)",

@@ -85,7 +85,23 @@ EXERCISES = (
         key="12.1",
         kind="predict",
         title=T(en="Read the message", zh="读懂错误信息"),
-        task=T(en="Fill in what you can read from the message.", zh="填写你能从错误信息中读出的内容。"),
+        task=T(
+            en=(
+                "A model stopped with this message. Fill in what you can read from it.\n\n"
+                "> one of the variables needed for gradient computation has been modified by an inplace operation: "
+                "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
+                "`shape` is that of the tensor and `operation` what made it, `writes` is the number of writes between saving and "
+                'backward; `blame` is one of `"the line that calls exp"`, `"a line between exp and backward"`, `"the line that '
+                'calls backward"`.'
+            ),
+            zh=(
+                "模型因下面的信息而停止。填写你能从中读出的内容。\n\n"
+                "> one of the variables needed for gradient computation has been modified by an inplace operation: "
+                "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
+                "`shape` 是张量的形状，`operation` 是产生它的操作，`writes` 是保存与 backward 之间的写入次数；`blame` 是以下之一"
+                '：`"the line that calls exp"`、`"a line between exp and backward"`、`"the line that calls backward"`。'
+            ),
+        ),
         given='reading = {"shape": None, "operation": None, "writes": None, "blame": None}\n',
         inputs=_MESSAGE,
         properties=(
@@ -137,8 +153,17 @@ EXERCISES = (
         kind="repair",
         title=T(en="Attention that masks in place", zh="就地掩码的注意力"),
         task=T(
-            en="This attention block masks its scores in place. Repair it: the output must stay the same, and backward must run.",
-            zh="这个注意力模块就地掩码。请修好它：输出不变，且 backward 能运行。",
+            en=(
+                "This attention block masks its scores in place. `query` has shape (M, d), `key` and `value` (N, d), and `mask` "
+                "is a vector (N,) of zeros and ones, one for each key. Repair the block: the output must stay the same, and "
+                "backward must give the right gradients. `mask` stays as it is, and no rule of pitfall_lab may find a pitfall in "
+                "it any more."
+            ),
+            zh=(
+                "这个注意力模块就地掩码。`query` 的形状是 (M, d)，`key` 和 `value` 是 (N, d)，`mask` 是由 0 和 1 组成的向量 (N,)"
+                "，每个 key 对应一个。请修好它：输出不变，且 backward 给出正确的梯度。`mask` 保持不变，并且 pitfall_lab 的规则不"
+                "再发现陷阱。"
+            ),
         ),
         given=(
             "def attend(query, key, value, mask):\n    scores = torch.softmax(query @ key.t(), dim=1)\n"
@@ -184,9 +209,15 @@ EXERCISES = (
         kind="repair",
         title=T(en="Put it in order", zh="排好顺序"),
         task=T(
-            en="`losses` trains a generator `g` and a discriminator `d` on one batch. Reorder it so that both are updated exactly once, and the "
-            "generator's loss is computed with the updated discriminator.",
-            zh="`losses` 在一批数据上训练生成器 `g` 和判别器 `d`。请调整顺序：两者各更新一次，且生成器的损失由更新后的判别器算出。",
+            en=(
+                "`losses` trains a generator `g` and a discriminator `d` on one batch; `g_step` and `d_step` are their "
+                "optimizers, and all gradients are empty when it is called. It raises. Reorder it so that both networks are "
+                "updated **exactly once**, and the generator's loss is computed with the *updated* discriminator."
+            ),
+            zh=(
+                "`losses` 在一批数据上训练生成器 `g` 和判别器 `d`；`g_step` 和 `d_step` 是它们的优化器，调用时所有梯度都是空的。"
+                "它会报错。请调整顺序：两个网络各更新**恰好一次**，且生成器的损失由*更新后的*判别器算出。"
+            ),
         ),
         given=_BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    d_step.step()\n    g_loss.backward()\n    g_step.step()\n",
         setup=_LOGGED,
@@ -237,9 +268,14 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="Make it fail", zh="让它失败"),
         task=T(
-            en="Somebody believes: “Under `no_grad` I may edit whatever I like.” Complete `counterexample` with one in-place edit under `no_grad` "
-            "so that backward raises.",
-            zh="有人认为：“在 `no_grad` 下我想改什么都行。”请在 `counterexample` 中用 `no_grad` 下的一次就地修改使 backward 报错。",
+            en=(
+                'A colleague believes: "Under `no_grad` I may edit whatever I like." Complete `counterexample` with **one** '
+                "in-place edit under `no_grad` so that backward raises. The edit may change a single element."
+            ),
+            zh=(
+                "同事认为：“在 `no_grad` 下我想改什么都行。”请在 `counterexample` 中用 `no_grad` 下的**一次**就地修改使 backward "
+                "报错。可以只修改一个元素。"
+            ),
         ),
         given=(
             "def counterexample():\n    w = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n    squares = w ** 2\n    with torch.no_grad():\n"

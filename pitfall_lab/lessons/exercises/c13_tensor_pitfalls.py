@@ -46,8 +46,14 @@ EXERCISES = (
         kind="predict",
         title=T(en="Bytes that stay", zh="留下的字节"),
         task=T(
-            en="`table = torch.zeros(100, 50)`; then one of the expressions is kept, and `del table`. How many bytes stay alive?",
-            zh="`table = torch.zeros(100, 50)`；保留其中一个表达式的结果，然后 `del table`。还有多少字节存活？",
+            en=(
+                "`table = torch.zeros(100, 50)`; then one of the expressions is kept, and `del table`. How many bytes stay alive?"
+                " Write numbers, **before** you run anything."
+            ),
+            zh=(
+                "`table = torch.zeros(100, 50)`；保留其中一个表达式的结果，然后 `del table`。还有多少字节存活？在运行任何代码**之"
+                "前**写出数字。"
+            ),
         ),
         given=_held(None, None, None, None),
         inputs=_TABLE,
@@ -77,8 +83,15 @@ EXERCISES = (
         kind="repair",
         title=T(en="A log that does not grow", zh="不会增长的日志"),
         task=T(
-            en="`train` keeps its losses with everything that hangs on them. Repair it: the same numbers, the same training, no graph left behind.",
-            zh="`train` 连同整张图一起保存损失。请修好它：数值相同、训练相同，且不留下计算图。",
+            en=(
+                "`train` keeps its losses with everything that hangs on them. `batches` is a list of pairs (x, y). Repair it: the"
+                " same numbers, the same training, no graph left behind in what it returns, and nothing that a rule of "
+                "pitfall_lab finds."
+            ),
+            zh=(
+                "`train` 连同挂在上面的一切一起保存损失。`batches` 是 (x, y) 对的列表。请修好它：数值相同、训练相同，返回的内容中"
+                "不留下计算图，pitfall_lab 的规则也不再发现问题。"
+            ),
         ),
         given=_STEP + "        history.append(loss)\n        total = total + loss\n" + _MEAN,
         inputs=(
@@ -122,8 +135,14 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="Standardise rows", zh="逐行标准化"),
         task=T(
-            en="`standardise` is meant to bring each row to mean 0 and standard deviation 1, for tables of any shape, and to change nothing else.",
-            zh="`standardise` 应使任意形状表格的每一行均值为 0、标准差为 1，且不改动其他任何东西。",
+            en=(
+                "`standardise(table)` should bring each row of a table (rows, columns) to mean 0 and standard deviation 1, for "
+                "any shape, and leave `table` unchanged. Its author tried it on one square table. It does neither."
+            ),
+            zh=(
+                "`standardise(table)` 应使任意形状的表格（行, 列）的每一行均值为 0、标准差为 1，且保持 `table` 不变。作者只在一个"
+                "方阵上试过。这两点它都没做到。"
+            ),
         ),
         given="def standardise(table):\n    table -= table.mean(dim=1)\n    return table / table.std(dim=1)\n",
         setup=_STANDARD,
@@ -162,8 +181,14 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="A small tensor with a large memory", zh="占用大内存的小张量"),
         task=T(
-            en="“A tensor of two numbers holds eight bytes.” Return at most two elements of `block` that keep all of its memory alive.",
-            zh="“两个数的张量只占八个字节。”返回 `block` 的至多两个元素，却使其全部内存存活。",
+            en=(
+                '"A tensor of two numbers holds eight bytes." Complete `counterexample`: it returns one or two elements of '
+                "`block`, as a tensor, that keep all of the block's memory alive, and leaves `block` as it is."
+            ),
+            zh=(
+                "“两个数的张量只占八个字节。”补全 `counterexample`：以张量返回 `block` 的一个或两个元素，使该块的全部内存存活，并"
+                "保持 `block` 不变。"
+            ),
         ),
         given="def counterexample(block):\n    return block[:2].clone()\n",
         inputs="block = torch.randn(10000)",

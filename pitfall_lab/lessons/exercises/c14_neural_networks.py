@@ -89,7 +89,17 @@ EXERCISES = (
         key="14.1",
         kind="repair",
         title=T(en="Layers that count", zh="看得见的层"),
-        task=T(en="All parameters of `Deep` must be found, for any depth.", zh="无论深度如何，`Deep` 的所有参数都必须能被找到。"),
+        task=T(
+            en=(
+                "`Deep(depth, width)` is a stack of linear layers with tanh. Its optimizer gets no parameters. Repair it so that "
+                "all of them are found, and saved with the model, for any depth; what it computes for an input (N, width) stays "
+                "the same."
+            ),
+            zh=(
+                "`Deep(depth, width)` 是带 tanh 的线性层的堆叠。它的优化器得不到任何参数。请修好它：无论深度如何，所有参数都能被"
+                "找到、并随模型保存；对输入 (N, width) 的计算保持不变。"
+            ),
+        ),
         given=_DEEP,
         setup=_PLAIN,
         inputs="depth, width = int(torch.randint(2, 5, ())), int(torch.randint(2, 6, ()))\nx = torch.randn(4, width)",
@@ -160,8 +170,14 @@ EXERCISES = (
         kind="write",
         title=T(en="The loss of a column", zh="列向量的损失"),
         task=T(
-            en="The mean squared error over the pairs, whatever shape the targets come in: (N,) or (N, 1).",
-            zh="无论目标的形状是 (N,) 还是 (N, 1)，都返回逐对的均方误差。",
+            en=(
+                "`loss_of(model, points, targets)` should be the mean squared error over the N pairs, with a gradient for the "
+                "model. `points` has shape (N, features), the model returns (N, 1), and the targets come as (N,) or as (N, 1)."
+            ),
+            zh=(
+                "`loss_of(model, points, targets)` 应是 N 个对上的均方误差，并给模型带来梯度。`points` 的形状是 (N, 特征数)，模型"
+                "返回 (N, 1)，目标的形状是 (N,) 或 (N, 1)。"
+            ),
         ),
         given=_LOSS,
         inputs="""\
@@ -204,8 +220,15 @@ column = flat[:, None].clone()
         kind="make-it-fail",
         title=T(en="Silent zeros", zh="无声的零"),
         task=T(
-            en="The result changes with `x` and with `weight`, backward runs, and `weight.grad` is exactly zero for every `x` and `weight`.",
-            zh="结果随 `x` 和 `weight` 变化，backward 能运行，而对任何 `x` 和 `weight`，`weight.grad` 都恰好为零。",
+            en=(
+                "Write a module `Silent` whose `forward(x)` takes a tensor (N, 3), with a parameter `weight` of shape (3,). Its "
+                "result changes with `x` **and** with `weight`; backward from its sum raises nothing; and yet `weight.grad` is "
+                "exactly zero (not `None`), for every `x` and every `weight`."
+            ),
+            zh=(
+                "编写模块 `Silent`，其 `forward(x)` 接受张量 (N, 3)，并有形状为 (3,) 的参数 `weight`。结果随 `x` **和** `weight` "
+                "变化；从结果之和做 backward 不报错；而对任何 `x` 和 `weight`，`weight.grad` 都恰好为零（不是 `None`）。"
+            ),
         ),
         given=_SILENT,
         inputs=_SEVERAL,
@@ -259,8 +282,10 @@ column = flat[:, None].clone()
         kind="predict",
         title=T(en="How many parameters?", zh="有多少参数？"),
         task=T(
-            en="How many numbers does the optimizer get from `parameters()` of each module?",
-            zh="优化器从每个模块的 `parameters()` 得到多少个数？",
+            en=(
+                "How many numbers does the optimizer get from `parameters()` of each of these? Write them down **before** you run anything."
+            ),
+            zh="优化器从下列每一个的 `parameters()` 得到多少个数？在运行任何代码**之前**写下来。",
         ),
         given=_counts(dict.fromkeys(_COUNTS)),
         setup=_COUNT,

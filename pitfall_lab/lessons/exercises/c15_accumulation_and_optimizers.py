@@ -65,8 +65,17 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="Accumulate and lose nothing", zh="累积且不丢失"),
         task=T(
-            en="One step for every `every` pieces of equal size, equal to the large batch's; no piece may be lost, and each has a backward of its own. Three mistakes.",
-            zh="每 `every` 个等大的小批执行一步，效果等于大批量；不得丢失任何小批，且每个小批单独反向传播。共三个错误。",
+            en=(
+                "`train` should make one step for every `every` pieces, equal to the step of the large batch, and lose no piece, "
+                "in this epoch and in the next one (a second call). It has three mistakes. `pieces` is a list of pairs (x, y), "
+                "all of the same size; the optimizer is plain SGD. Each piece keeps a backward of its own, so that its graph is "
+                "freed."
+            ),
+            zh=(
+                "`train` 应每 `every` 个小批走一步，效果等于大批量的一步，并且不丢失任何小批，在这一轮和下一轮（第二次调用）都是"
+                "如此。它有三个错误。`pieces` 是 (x, y) 对的列表，大小都相同；优化器是普通 SGD。每个小批保留自己的 backward，以便"
+                "释放其计算图。"
+            ),
         ),
         given=_TRAIN,
         inputs="""\
@@ -137,8 +146,16 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
         kind="write",
         title=T(en="Nesterov by hand", zh="手写 Nesterov"),
         task=T(
-            en="SGD with Nesterov momentum, as torch does it, without torch.optim.",
-            zh="不用 torch.optim，实现 torch 的 Nesterov 动量 SGD。",
+            en=(
+                "Write `nesterov(w, grad_of, lr, mu, steps)`: SGD with Nesterov momentum as `torch.optim.SGD(..., momentum=mu, "
+                "nesterov=True)` does it, without anything from `torch.optim`. `w` is a tensor of shape (3,), `grad_of(w)` "
+                "returns the gradient at `w`; call it once in each step. Return the last `w`; leave the first one unchanged."
+            ),
+            zh=(
+                "编写 `nesterov(w, grad_of, lr, mu, steps)`：与 `torch.optim.SGD(..., momentum=mu, nesterov=True)` 相同的 "
+                "Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。`w` 是形状为 (3,) 的张量，`grad_of(w)` 返回 `w` 处的梯度；每"
+                "一步调用它一次。返回最后的 `w`；最初的那个保持不变。"
+            ),
         ),
         given=_NESTEROV,
         inputs="""\
@@ -220,8 +237,15 @@ finally:
         kind="repair",
         title=T(en="Resume where it stopped", zh="从断点继续"),
         task=T(
-            en="A model and an optimizer that go on exactly where the checkpoint was written.",
-            zh="返回的模型和优化器必须恰好从检查点处继续。",
+            en=(
+                'Complete `resume(make, saved)`. `make()` returns a new model and its optimizer (Adam); `saved` is `{"model": …, '
+                '"optimizer": …}`, two state dicts, and stays as it is. Return a new model and an optimizer for it that continue '
+                "exactly where the checkpoint was written."
+            ),
+            zh=(
+                '补全 `resume(make, saved)`。`make()` 返回新的模型及其优化器（Adam）；`saved` 是 `{"model": …, "optimizer": …}`，'
+                "即两个 state dict，它保持不变。返回新的模型及其优化器，恰好从写检查点的地方继续。"
+            ),
         ),
         given=_RESUME,
         setup="import copy\n",
@@ -284,9 +308,14 @@ steps(model, optimizer, 3)
         kind="predict",
         title=T(en="Which rates arrive?", zh="哪些学习率能到达？"),
         task=T(
-            en='Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"crawls"` (still more than 0.1 from the middle), '
-            '`"arrives"` (closer) or `"runs away"`.',
-            zh='在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。对每个学习率填写 `"crawls"`（离中心仍超过 0.1）、`"arrives"`（更近）或 `"runs away"`。',
+            en=(
+                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"crawls"` (still more than 0.1 from '
+                'the middle), `"arrives"` (closer), or `"runs away"`, **before** you run anything.'
+            ),
+            zh=(
+                '在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 `"crawls"`（'
+                '离中心仍超过 0.1）、`"arrives"`（更近）或 `"runs away"`。'
+            ),
         ),
         given=_fates(dict.fromkeys(_FATES, "?")),
         setup=_FATE,

@@ -77,8 +77,15 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="Three mistakes and a falling loss", zh="三个错误与下降的损失"),
         task=T(
-            en="`fit` holds three of this chapter's mistakes. The loss falls all the same. Repair them.",
-            zh="`fit` 中有本章的三个错误，但损失照样下降。请修复。",
+            en=(
+                "`fit` trains a classifier and makes three mistakes of training loops; the loss falls all the same. Repair them; "
+                "the optimizer and its rate stay. `points` has shape (N, 3), `labels` (N,) and int64; the model returns scores, "
+                "one for each class. The returned list holds one loss for each epoch, and keeps nothing else alive."
+            ),
+            zh=(
+                "`fit` 训练一个分类器，有三个训练循环中的错误，但损失照样下降。请修复；优化器和学习率保持不变。`points` 的形状是 "
+                "(N, 3)，`labels` 是 (N,)、int64；模型为每个类别返回一个得分。返回的列表每轮有一个损失，并且不让别的东西存活。"
+            ),
         ),
         given=_FIT,
         inputs="""\
@@ -134,8 +141,14 @@ points, labels = torch.randn(12, 3), torch.randint(3, (12,))
         kind="write",
         title=T(en="Evaluate without a trace", zh="不留痕迹的评估"),
         task=T(
-            en="The accuracy as a Python number: in evaluation mode, without a graph, the model left in the mode in which it came.",
-            zh="返回 Python 数值的准确率：评估模式，不建图，并且让模型保持原来的模式。",
+            en=(
+                "Write `evaluate(model, points, labels)` for points (N, 3) and labels (N,): the accuracy as a Python float, with "
+                "the model in evaluation mode, without a graph, and with the model left in the mode in which it came."
+            ),
+            zh=(
+                "为 points (N, 3) 和 labels (N,) 编写 `evaluate(model, points, labels)`：以 Python 浮点数返回准确率；模型处于评估"
+                "模式，不建图，之后让模型保持原来的模式。"
+            ),
         ),
         given=_EVALUATE,
         inputs="""\
@@ -188,8 +201,16 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         kind="repair",
         title=T(en="The mean of the words", zh="词向量的平均"),
         task=T(
-            en="The mean of the first `length` rows that `words` names; padding gets no gradient.",
-            zh="返回 `words` 前 `length` 个词所对应的行的平均；填充部分不得有梯度。",
+            en=(
+                "Complete `sentence_vector(table, words, length)`: `table` has shape (rows, width), `words` is an int64 vector, "
+                "`length` a number. The result is the mean of the first `length` rows that `words` names; the rest of `words` is "
+                "padding and must get no gradient. No rule of pitfall_lab may find a pitfall in it."
+            ),
+            zh=(
+                "补全 `sentence_vector(table, words, length)`：`table` 的形状是 (行数, 宽度)，`words` 是 int64 向量，`length` 是"
+                "一个数。结果是 `words` 前 `length` 个词所指的行的平均；`words` 的其余部分是填充，不得有梯度。pitfall_lab 的规则"
+                "不得在其中发现陷阱。"
+            ),
         ),
         given=_MEAN,
         inputs="""\
@@ -235,8 +256,17 @@ words = torch.cat([torch.randint(0, 5, (length,)), torch.randint(5, 10, (5 - len
         kind="find-and-fix",
         title=T(en="Stop at the best epoch", zh="停在最好的一轮"),
         task=T(
-            en="Train until `measure()` has not been lower than its best for `patience` epochs in a row; put the weights of the best epoch back and return its loss.",
-            zh="训练到 `measure()` 连续 `patience` 轮没有低于最好值为止；恢复最好那一轮的权重并返回它的损失。",
+            en=(
+                "Repair `fit_with_patience(model, step, measure, patience)`; it has three mistakes. `step()` trains the model for"
+                " one epoch; `measure()` returns its loss on held-out data. It should train until the loss has not been lower "
+                "than its best for `patience` epochs in a row, then put the weights of the best epoch back and return the best "
+                "loss."
+            ),
+            zh=(
+                "修复 `fit_with_patience(model, step, measure, patience)`；它有三个错误。`step()` 把模型训练一轮；`measure()` 返"
+                "回它在留出数据上的损失。它应训练到损失连续 `patience` 轮没有低于最好值为止，然后恢复最好那一轮的权重，并返回最好"
+                "的损失。"
+            ),
         ),
         given=_PATIENCE,
         setup="import copy\n",

@@ -86,8 +86,17 @@ EXERCISES = (
         kind="repair",
         title=T(en="A Function that forgets to watch", zh="忘了监视的 Function"),
         task=T(
-            en="Two mistakes: one that backward raises about, one that only shows when the input is changed later.",
-            zh="两个错误：一个会让 backward 报错，另一个只有在之后改动输入时才显现。",
+            en=(
+                "`Scale.apply(t, factor, power)` computes `factor * t**power`; `factor` and `power` are plain numbers. It has two"
+                " mistakes. Because of the first, backward raises. Because of the second, a write into `t` between forward and "
+                "backward gives a wrong gradient in silence; after your repair torch must refuse such a write, or it must do no "
+                "harm. `Scale` stays one Function, and so one node of the graph."
+            ),
+            zh=(
+                "`Scale.apply(t, factor, power)` 计算 `factor * t**power`；`factor` 和 `power` 是普通的数。它有两个错误。第一个使"
+                " backward 报错。由于第二个，在 forward 与 backward 之间写入 `t` 会无声地给出错误的梯度；修好之后，torch 必须拒绝"
+                "这样的写入，或者写入不造成危害。`Scale` 仍是一个 Function，即图中的一个节点。"
+            ),
         ),
         given=_SCALE,
         inputs="t = (torch.rand(4) + 0.5).requires_grad_()\nh = t * 1",
@@ -138,8 +147,11 @@ EXERCISES = (
         kind="write",
         title=T(en="Straight through", zh="直通估计"),
         task=T(
-            en="Round in forward; in backward let the gradient pass as if nothing had happened.",
-            zh="前向取整；反向让梯度原样通过。",
+            en=(
+                "Write `rounded(t)`: it rounds in forward, as `torch.round` does, and in backward it passes the gradient on "
+                'unchanged (the "straight-through estimator"). `t` itself stays as it is.'
+            ),
+            zh="编写 `rounded(t)`：前向像 `torch.round` 那样取整，反向让梯度原样通过（“直通估计”）。`t` 本身保持不变。",
         ),
         given=_ROUNDED,
         inputs="t = (5 * torch.randn(6)).requires_grad_()\nweights = torch.randn(6)",
@@ -183,8 +195,15 @@ EXERCISES = (
         kind="make-it-fail",
         title=T(en="Fool a weak test", zh="骗过薄弱的测试"),
         task=T(
-            en="`Fake` passes “the gradient at 1 is 3”, computes the cube, and its gradient is wrong at other points.",
-            zh="`Fake` 通过“在 1 处梯度为 3”的测试，计算立方，但在其他点梯度是错的。",
+            en=(
+                'Someone checks a derivative with one assertion: "the gradient of the sum at 1 is 3". Write a Function `Fake` '
+                "that passes this test, computes the cube in forward, and has a clearly wrong derivative (by more than 5 %) for "
+                "other inputs. It is tried on many numbers between -4 and 4."
+            ),
+            zh=(
+                "有人只用一个断言检查导数：“和在 1 处的梯度是 3”。编写 Function `Fake`：它通过这个测试，前向计算立方，而对其他输"
+                "入导数明显错误（超过 5 %）。它会在 -4 到 4 之间的许多数上试用。"
+            ),
         ),
         given=_FAKE,
         inputs="t = torch.cat([torch.linspace(-4, 4, 33), torch.randn(9) * 20]).requires_grad_()\none = torch.ones(2, requires_grad=True)",
@@ -228,7 +247,8 @@ EXERCISES = (
         kind="predict",
         title=T(en="Which slope at the kink?", zh="拐点处的斜率是多少？"),
         task=T(
-            en="What does backward give exactly at `x = 0`, for each of these?", zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？"
+            en="What does backward give exactly at `x = 0`, for each of these? Write numbers, **before** you run anything.",
+            zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？在运行任何代码**之前**写出数字。",
         ),
         given=_slopes(dict.fromkeys(_SLOPES)),
         setup=_SLOPE,

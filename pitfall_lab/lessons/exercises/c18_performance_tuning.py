@@ -62,8 +62,15 @@ EXERCISES = (
         kind="repair",
         title=T(en="In place where it is free", zh="在不付代价处就地写入"),
         task=T(
-            en="As little new memory as possible, and the right gradient. One of the two writes is allowed.",
-            zh="尽量少用新内存，并得到正确的梯度。两次写入中有一次是允许的。",
+            en=(
+                "`activate(x, bias)` computes `2 · sigmoid(x) + bias`, and it raises in backward. Give it the right gradient with"
+                " as little new memory as possible, at most two new tensors of the size of `x`: one of its two writes may stay in"
+                " place. `x` and `bias` have the same shape and require grad; leave both unchanged."
+            ),
+            zh=(
+                "`activate(x, bias)` 计算 `2 · sigmoid(x) + bias`，并在 backward 时报错。请用尽量少的新内存得到正确的梯度，至多新"
+                "建两个与 `x` 一样大的张量：两次写入中有一次可以就地进行。`x` 和 `bias` 形状相同、需要梯度；两者都保持不变。"
+            ),
         ),
         given=_ACTIVATE,
         inputs="x, bias = torch.randn(50, requires_grad=True), torch.randn(50, requires_grad=True)",
@@ -104,8 +111,15 @@ EXERCISES = (
         kind="write",
         title=T(en="Inference", zh="推理"),
         task=T(
-            en="The class numbers of all rows: nothing recorded, evaluation mode, the model left as it came.",
-            zh="返回所有行的类别编号：不记录，评估模式，模型保持原样。",
+            en=(
+                "Write `predict(model, batches)`: `batches` is a list of tensors (N, features). Return the class numbers of all "
+                "rows as one list. Nothing may be recorded; the model computes in evaluation mode and is left in the mode in "
+                "which it came."
+            ),
+            zh=(
+                "编写 `predict(model, batches)`：`batches` 是张量 (N, 特征数) 的列表。以一个列表返回所有行的类别编号。不得记录任"
+                "何东西；模型在评估模式下计算，之后保持原来的模式。"
+            ),
         ),
         given=_PREDICT,
         inputs="""\
@@ -163,8 +177,15 @@ for layer in model:
         kind="write",
         title=T(en="Scale the loss", zh="缩放损失"),
         task=T(
-            en="The gradient of a float16 weight with the loss multiplied by `scale`; in float32, divided again.",
-            zh="把损失乘以 `scale` 后求 float16 权重的梯度；以 float32 返回，并除回来。",
+            en=(
+                "Complete `scaled_gradient(w, loss_of, scale)`: `w` is a float16 leaf, `loss_of(w)` returns a loss. Return the "
+                "gradient of `w`, computed with the loss multiplied by `scale`, converted to float32 and *then* divided again. "
+                "Nothing may be left in `w.grad`."
+            ),
+            zh=(
+                "补全 `scaled_gradient(w, loss_of, scale)`：`w` 是 float16 叶子，`loss_of(w)` 返回损失。返回 `w` 的梯度：用乘以 "
+                "`scale` 的损失计算，转换为 float32，*然后*再除回来。`w.grad` 中不得留下任何东西。"
+            ),
         ),
         given=_SCALED,
         inputs="""\
@@ -220,8 +241,10 @@ loss_of = lambda w: (w * tiny * tiny * 2).sum()
         kind="predict",
         title=T(en="What float16 makes of it", zh="float16 会把它变成什么"),
         task=T(
-            en='For each number write `"zero"`, `"infinity"`, `"exact"` or `"rounded"`.',
-            zh='对每个数填写 `"zero"`、`"infinity"`、`"exact"` 或 `"rounded"`。',
+            en=(
+                'Each number is converted to float16. Write `"zero"`, `"infinity"`, `"exact"` or `"rounded"`, **before** you run anything.'
+            ),
+            zh='每个数都转换为 float16。在运行任何代码**之前**，填写 `"zero"`、`"infinity"`、`"exact"` 或 `"rounded"`。',
         ),
         given=_numbers(dict.fromkeys(_NUMBERS, "?")),
         setup=_NUMBER,

@@ -37,8 +37,14 @@ EXERCISES = (
         kind="predict",
         title=T(en="Pieces", zh="分块"),
         task=T(
-            en="How large are the pieces for each number of samples and devices? Lists of sizes, only of the devices that get something.",
-            zh="对每组样本数与设备数，各块有多大？只列出分到数据的设备。",
+            en=(
+                "`nn.DataParallel` divides a batch into pieces as `chunk` does. How large are the pieces for each number of "
+                "samples and devices? Write lists of sizes, **before** you run anything; leave out devices that get nothing."
+            ),
+            zh=(
+                "`nn.DataParallel` 像 `chunk` 那样把批次分成块。对每组样本数与设备数，各块有多大？在运行任何代码**之前**写出大小"
+                "的列表；没有分到数据的设备不列出。"
+            ),
         ),
         given=_pieces(*[None] * 4),
         properties=tuple(
@@ -68,9 +74,16 @@ EXERCISES = (
         kind="repair",
         title=T(en="A checkpoint for every model", zh="每种模型都能用的检查点"),
         task=T(
-            en="`load` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare and of wrapped models, and refuse "
-            "what belongs to another model. The checkpoint itself stays as it is.",
-            zh="`load` 把检查点载入裸模型。请修好它：对裸模型和包装模型的检查点都有效，并拒绝属于其他模型的检查点。检查点本身保持不变。",
+            en=(
+                "`load(model, saved)` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare "
+                "models and of those wrapped by `nn.DataParallel`, whose names begin with `module.`, and refuse what belongs to "
+                "another model with a `RuntimeError`, as `load_state_dict` does. The checkpoint itself stays as it is."
+            ),
+            zh=(
+                "`load(model, saved)` 把检查点载入裸模型。请修好它：对裸模型和由 `nn.DataParallel` 包装的模型（其名字以 `module.`"
+                " 开头）的检查点都有效，并像 `load_state_dict` 那样以 `RuntimeError` 拒绝属于其他模型的检查点。检查点本身保持不变"
+                "。"
+            ),
         ),
         given="def load(model, saved):\n    model.load_state_dict(saved, strict=False)\n",
         setup=_NET,
@@ -111,9 +124,15 @@ EXERCISES = (
         kind="write",
         title=T(en="Average gradients", zh="平均梯度"),
         task=T(
-            en="`replicas` are copies of one model, each with the gradients of the mean loss over its own piece; `sizes` says how many samples "
-            "each piece had. Afterwards every copy has the gradient of the mean over all samples, in memory of its own.",
-            zh="`replicas` 是同一模型的副本，各自有本块平均损失的梯度；`sizes` 是各块的样本数。之后每个副本都应有全部样本平均损失的梯度，且各占自己的内存。",
+            en=(
+                "Write `average(replicas, sizes)`: `replicas` is a list of copies of one model, each with the gradients of the "
+                "*mean* loss over its own piece; `sizes` is a list with the number of samples of each piece. Afterwards every "
+                "copy has the gradient of the mean over all samples, in memory of its own; the weights stay as they are."
+            ),
+            zh=(
+                "编写 `average(replicas, sizes)`：`replicas` 是同一模型的副本的列表，各自带有本块*平均*损失的梯度；`sizes` 是各块"
+                "样本数的列表。之后每个副本都有全部样本平均损失的梯度，且各占自己的内存；权重保持不变。"
+            ),
         ),
         given="def average(replicas, sizes):\n    for together in zip(*(net.parameters() for net in replicas)):\n        pass\n",
         inputs="sizes = [4, 4]\n" + _COPIES,
@@ -166,8 +185,17 @@ EXERCISES = (
         kind="find-and-fix",
         title=T(en="Equal shares", zh="相等的份额"),
         task=T(
-            en="All shares are equally long and as short as possible, no sample is left out, and what is missing is filled with samples that are repeated.",
-            zh="所有份额等长且尽可能短，不遗漏任何样本，缺少的用重复的样本补足。",
+            en=(
+                "`shard(samples, rank, world)` returns the samples of one process; `samples` is a tensor (N,), N at least 1. With"
+                " `chunk` some processes get fewer samples than others, or none, and the last one raises. Repair it, as "
+                "distributed samplers do: all shares are equally long and as short as possible, no sample is left out, and what "
+                "is missing is filled with samples that are repeated."
+            ),
+            zh=(
+                "`shard(samples, rank, world)` 返回一个进程的样本；`samples` 是张量 (N,)，N 至少为 1。用 `chunk` 时，有的进程样本"
+                "较少甚至没有，最后一个会报错。请像分布式采样器那样修好它：所有份额等长且尽可能短，不遗漏任何样本，缺少的用重复的"
+                "样本补足。"
+            ),
         ),
         given=_SHARD,
         inputs="samples = torch.randperm(10) + 1.0\nworld = 4",
