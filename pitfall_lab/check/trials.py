@@ -31,23 +31,39 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
 
     A program with a loop may be long, and is recorded once, with values; most of its rounds are not recorded.
     Values are needed to describe the effect of a finding; where a rule needs them to decide; where a gradient
-    became NaN; and where memory may have been written without a change of version. Most programs are correct and need none.
+    became NaN or infinite; and where memory may have been written without a change of version. Most programs are correct and need none.
     """
     if not shop.every_round and has_loop(subject.source):
         return large_harm(shop, subject, _with_what_led_to_it(shop, subject, shop.trace(subject, whole=False)))
     trace = shop.trace(subject, value_limit=NO_NUMBERS, whole=False)
-    if not shop.needs_values:
+    if not shop.needs_values and not shop.spoiled:
         return trace
+    if shop.spoiled:
+        return _with_what_led_to_it(shop, subject, trace)
     numbers = shop.trace(subject, whole=False)
     return large_harm(shop, subject, numbers) if numbers.stopped is None else _longer(trace, numbers)
 
 
 def _with_what_led_to_it(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """If a program raised, or a gradient was not finite, where rounds were not recorded: a trace that has the rounds before it in full."""
-    if shop.again is None:
+    """If a program raised where rounds were not recorded, or made numbers that are not finite: a trace that shows what led to it."""
+    if shop.again is None and not shop.spoiled:
         return trace
-    again = shop.trace(subject, whole=False, inside=shop.again)
+    closely = shop.spoiled
+    try:
+        again = shop.trace(subject, whole=False, inside=shop.again, closely=closely)
+        if closely and shop.again is not None:
+            again = shop.trace(subject, whole=False, inside=shop.again, closely=True)
+    except Unchecked as problem:
+        if not closely:
+            raise
+        return replace(trace, notes=(*trace.notes, _not_looked_at(problem)))
     return again if again.outcome.kind == trace.outcome.kind else trace
+
+
+def _not_looked_at(problem: Unchecked) -> Note:
+    en = f"The program computed NaN or infinite numbers; where they come from is not known: {problem.said.en}"
+    zh = f"程序算出了 NaN 或无穷大的数，但不知道它们从何而来：{problem.said.zh}"
+    return Note("unseen", en, zh)
 
 
 def has_loop(source: str) -> bool:
@@ -94,6 +110,8 @@ class Progress:
 
 class Runs(Protocol):
     """The part of :class:`Workshop` that trials use."""
+
+    spoiled: bool
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
         """Run a program on torch and the shadow, and return the trace."""
@@ -211,6 +229,8 @@ class Trial:
             trace = self.shop.trace(repaired, whole=False) if same else None
         except Unchecked:
             return ""
+        if trace is not None and self.trace.beside.unfinite and self.shop.spoiled:
+            return ""  # where a number comes from that is not finite was seen in a closer recording, which this one is not
         return trace.outcome.kind if trace is not None and is_better(finding, self.trace, self.findings, trace) else ""
 
     def _witness(self, *, meant: bool) -> dict[str, Any] | None:

@@ -32,6 +32,7 @@ from pitfall_lab.trace import Trace
 
 if TYPE_CHECKING:
     from pitfall_lab.observe.rounds import Sampling
+    from pitfall_lab.verify.finite_watch import Finite
 
 Job = dict[str, Any]
 POLL = 0.002
@@ -300,8 +301,10 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         return json.dumps(witness(program, job["name"], namespace, meant=job["kind"] == "meant"), allow_nan=False)
     from pitfall_lab.observe.rounds import Sampling
     from pitfall_lab.verify import trace_program
+    from pitfall_lab.verify.finite_watch import Finite
 
-    sampling = None if job["every_round"] else Sampling(job["inside"] and tuple(job["inside"]))
+    sampling = None if job["every_round"] else Sampling(job["inside"] and tuple(job["inside"]), closely=job["closely"])
+    finite = Finite(job["closely"])
     trace = trace_program(
         job["source"],
         name=job["name"],
@@ -312,19 +315,20 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
         tree=tree,
         limit=job["steps"],
         sampling=sampling,
-        gradients=job["value_limit"] < 0,
-        leaving=lambda trace: _deliver(job, _result_text(trace, job, sampling)),
+        finite=finite,
+        leaving=lambda trace: _deliver(job, _result_text(trace, job, sampling, finite)),
     )
-    return _result_text(trace, job, sampling)
+    return _result_text(trace, job, sampling, finite)
 
 
-def _result_text(trace: Trace, job: Job, sampling: Sampling | None) -> str:
+def _result_text(trace: Trace, job: Job, sampling: Sampling | None, finite: Finite) -> str:
     """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace."""
     gc.disable()  # the program has ended, and so will this process
-    seen, trace = look_at(trace, job)
     again = None
     if sampling is not None:
-        again = sampling.again if trace.outcome.kind == "finished" else sampling.last
+        finite.spoiled = finite.spoiled or sampling.again is not None
+        again = sampling.again if trace.outcome.kind == "finished" or job["closely"] else sampling.last
+    seen, trace = look_at(trace, job, spoiled=finite.spoiled)
     return json.dumps({**seen, "again": again}) + "\n" + trace.to_json()
 
 
@@ -338,17 +342,17 @@ PACKING = ("saved_tensors", "save_on_cpu")
 """Words in programs that replace saved tensors."""
 
 
-def look_at(trace: Trace, job: Job) -> tuple[dict[str, bool], Trace]:
+def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str, bool], Trace]:
     """The facts that the checker needs of a trace, and the trace itself: whole when a rule finds something, else without its events.
 
     Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
     short training run. ``needs_values``: the trace was made without values, and they are needed: for a finding, for a rule that requested
-    some, or because a mistake that only values show is possible.
+    some, or because a mistake that only values show is possible. ``spoiled``: it saw numbers that are not finite.
     """
     text = own_text(job)
-    opened, spoiled = is_opened(trace, text), any(note.kind == "limit" and note.step is not None for note in trace.notes)
+    opened = is_opened(trace, text)
     needs_values = opened or spoiled or trace.outcome.kind != "finished" or any(word in text for word in PACKING)
-    seen = {"large": is_large(trace), "opened": opened, "needs_values": needs_values}
+    seen = {"large": is_large(trace), "opened": opened, "needs_values": needs_values, "spoiled": spoiled}
     if not job["whole"] and trace.outcome.kind == "finished":
         from pitfall_lab.rules import found_in
         from pitfall_lab.rules.kit.story import Story

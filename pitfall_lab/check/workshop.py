@@ -80,7 +80,7 @@ class Workshop:
     ``was_large``: whether the last traced run had tensors whose values were not modelled; ``was_opened``: whether it could write memory
     without a change of version; ``needs_values``: whether a run with values is needed to find or describe mistakes; ``again``: the calls
     (from, to) that another run should record in full, because the program ended with an error there, or a gradient became infinite or
-    NaN, in rounds that were not recorded.
+    NaN, in rounds that were not recorded; ``spoiled``: whether the last traced run saw numbers that are not finite.
     """
 
     timeout: float = TIMEOUT
@@ -91,6 +91,7 @@ class Workshop:
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
     needs_values: bool = field(default=False, init=False)
+    spoiled: bool = field(default=False, init=False)
     again: tuple[int, int] | None = field(default=None, init=False)
     _worker: processes.Popen[str] | None = field(default=None, init=False)
     _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
@@ -115,17 +116,24 @@ class Workshop:
             self._folder.cleanup()
 
     def trace(
-        self, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True, inside: tuple[int, int] | None = None
+        self,
+        subject: Subject,
+        *,
+        value_limit: int = VALUE_LIMIT,
+        whole: bool = True,
+        inside: tuple[int, int] | None = None,
+        closely: bool = False,
     ) -> Trace:
         """Run ``subject`` on both engines. Raises :class:`Unchecked`.
 
-        From the call ``inside[0]`` on up to ``inside[1]``, every round of a loop is recorded.
+        From the call ``inside[0]`` on up to ``inside[1]``, every round of a loop is recorded. With ``closely``, it is
+        noted where each number that is not finite comes from.
         A trace in which no rule finds anything is returned without its events, unless ``whole``: that saves much of the time.
         """
-        head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole, inside=inside).partition("\n")
+        head, _, trace = self._run("trace", subject, value_limit=value_limit, whole=whole, inside=inside, closely=closely).partition("\n")
         seen = json.loads(head)
         self.was_large, self.was_opened, self.needs_values = seen["large"], seen["opened"], seen["needs_values"]
-        self.again = seen["again"]
+        self.again, self.spoiled = seen["again"], seen["spoiled"]
         return Trace.from_json(trace)
 
     def warm(self) -> None:
@@ -151,7 +159,14 @@ class Workshop:
         return self.printed
 
     def _run(
-        self, kind: str, subject: Subject, *, value_limit: int = VALUE_LIMIT, whole: bool = True, inside: tuple[int, int] | None = None
+        self,
+        kind: str,
+        subject: Subject,
+        *,
+        value_limit: int = VALUE_LIMIT,
+        whole: bool = True,
+        inside: tuple[int, int] | None = None,
+        closely: bool = False,
     ) -> str:
         assert self._folder is not None
         self._jobs += 1
@@ -175,6 +190,7 @@ class Workshop:
             "steps": self.steps,
             "every_round": self.every_round,
             "inside": inside,
+            "closely": closely,
         }
         ending = self._request(job) if hasattr(os, "fork") else _run_once(job)
         if kind in ("trace", "run"):

@@ -152,6 +152,9 @@ class Lab:
 class Turn:
     """Some runs that are stopped together; between them, others have theirs."""
 
+    spoiled = False
+    """No recording here looks closely for numbers that are not finite."""
+
     def __init__(self, bench: Bench) -> None:
         self._bench, self._over = bench, threading.Event()
 

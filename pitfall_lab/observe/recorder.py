@@ -235,12 +235,15 @@ class Recorder(TorchFunctionMode):
         run, lane = site.run, self._lane
         if skipped:
             try:
-                return run(func, args, kwargs)
+                result = run(func, args, kwargs)
             except BaseException as error:
                 self._failed_between(error, func, args, kwargs, caller)
                 caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
                 BaseException.with_traceback(error, clean_traceback(error.__traceback__))
                 raise
+            if self._rounds.closely:  # type: ignore[union-attr]
+                self._looked(result)
+            return result
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
             # Most calls (of plain tensors, which no other class handles) take this path, with as few Python calls of ours as possible.
             ahead, place = None, None
@@ -416,6 +419,13 @@ class Recorder(TorchFunctionMode):
             return rounds.repeats(func, args, kwargs, caller)
         with unseen():  # another mode would see how the shapes are read
             return rounds.repeats(func, args, kwargs, caller)
+
+    def _looked(self, result: Any) -> None:
+        """Test what a call has returned that is not recorded."""
+        try:
+            self._rounds.look((result,))  # type: ignore[union-attr]
+        except Exception as error:
+            self.stop(error)
 
     def _return(self) -> None:
         """Resume recording after rounds that were not recorded."""

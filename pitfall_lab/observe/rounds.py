@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.spans import SourceMap
 
 FIRST = 5
@@ -27,10 +28,14 @@ VARIANTS = 8
 """How often the same call may come with other shapes before they are no longer counted as new."""
 LAST = 4
 """The number of rounds that are recorded in full before an error."""
+GLANCE = 61
+"""The operands of one in so many calls of rounds that are not recorded are tested for NaN."""
 MANY = 4
 """The number of tensors of a list that are compared."""
 
 _is_grad_enabled = torch.is_grad_enabled
+_BACKWARD = {torch.Tensor.backward, torch.autograd.backward}
+_FLOATS = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _TORCH = str(torch.__path__[0])
 _WRAPPERS = _TORCH + "/utils/_contextlib.py"
@@ -66,11 +71,13 @@ Calls = tuple[int, int]
 class Sampling:
     """Which calls a recording leaves out; none of those between the calls ``whole``.
 
-    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite in a
-    round that was left out; None if there was none. ``last`` are those of the last rounds, None if nothing was left out.
+    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite, or
+    the first NaN, in a round that was left out; None if there was none. With ``closely`` each result there is tested, else only some.
+    ``last`` are those of the last rounds, None if nothing was left out.
     """
 
     whole: Calls | None = None
+    closely: bool = False
     again: Calls | None = None
     last: Calls | None = None
 
@@ -138,7 +145,25 @@ class Rounds:
                 self._return()
                 return False
         self.unseen += 1
+        if self._sampling.again is None and (func in _BACKWARD or self.unseen % GLANCE == 0):
+            self.look(args, infinite=func in _BACKWARD)
         return True
+
+    @property
+    def closely(self) -> bool:
+        """Whether the result of each call that is not recorded is to be tested by :meth:`look`."""
+        return self._sampling.closely and self._sampling.again is None
+
+    def look(self, values: Iterable[Any], *, infinite: bool = False) -> None:
+        """Test tensors of a round that is not recorded for NaN (and infinity): another run should record the calls around the first one."""
+        if self._sampling.again is not None:
+            return
+        with unseen():
+            found = any(_is_nan(value, infinite=infinite) for value in values)
+        if found:
+            self._sampling.again = self._around_now()
+            if self.left is not None:
+                self.left.sample = 0  # the next round is recorded
 
     def notes(self, kind: str, frame: FrameType) -> bool:
         """Note the use of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`); return whether it made recording resume."""
@@ -264,6 +289,18 @@ class Rounds:
 
 
 _OWN, _MODULE, _LIBRARY, _OTHER = range(4)
+
+
+def _is_nan(value: Any, *, infinite: bool) -> bool:
+    """Whether a tensor, or one of the first in a list, has a NaN (or an infinity)."""
+    if type(value) in (list, tuple):
+        return any(_is_nan(each, infinite=infinite) for each in value[:MANY] if type(each) in _TENSORS)
+    if type(value) not in _TENSORS or value.dtype not in _FLOATS or not value.numel() or value.layout is not torch.strided:
+        return False
+    if value.device.type == "meta":
+        return False
+    total = value.detach().sum().item()
+    return not math.isfinite(total) if infinite else math.isnan(total)
 
 
 def _line(code: CodeType, at: int) -> int:

@@ -13,11 +13,12 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.syntax import torch_name
-from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.axes import dimension
+from pitfall_lab.rules.signals.unfinite import is_handled, of_results, source_of, why
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, whole
 from pitfall_lab.rules.signals.value_origins import argument as given
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, T, Unfinite
 
 SOFTMAX = {"softmax", "log_softmax"}
 QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
@@ -37,6 +38,11 @@ class Made:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding: after the first step with NaN every number is NaN."""
+    seen = next(iter(of_results(story)), None)
+    if seen is not None:
+        if not is_handled(story, seen) and story.span(seen.step) is not None:
+            yield _seen_closely(story, seen)
+        return
     for backward in story.backwards():
         start = backward.operands[0].label if backward.operands else None
         values = story.held(start, backward.step)
@@ -175,6 +181,44 @@ def _finding(story: Story, made: Made) -> Finding:
     )  # fmt: skip
 
 
+def _seen_closely(story: Story, found: Unfinite) -> Finding:
+    """The finding for what a closer recording has seen; its line is that of the first number that is not finite."""
+    first = source_of(story, found) or found
+    span, event = story.span(first.step), story.event(first.step)
+    here, then = at_line(story, span), at_line(story, story.span(found.step))
+    what = snippet(story, span)
+    made = T(en="NaN, which is no number,", zh="NaN（不是数）") if first.kind == "nan" else T(en="infinity", zh="无穷大")
+    message = T(en=f"{capital(here.en)} makes {made.en} in `{what}`", zh=f"{here.zh}的 `{what}` 得到{made.zh}")
+    if first is not found:
+        message = T(en=f"{message.en}, which becomes NaN on {then.en}", zh=f"{message.zh}，它在{then.zh}变成 NaN")
+    there = story.span(found.backward)
+    if found.backward is not None:
+        end = at_line(story, there)
+        message = T(
+            en=f"{message.en}, and the loss that {end.en} starts from is {_word(found).en}.",
+            zh=f"{message.zh}，而{end.zh}的反向传播从一个{_word(found).zh}的损失开始。",
+        )
+    else:
+        message = T(en=f"{message.en}; {found.spread} later results are NaN.", zh=f"{message.zh}；之后有 {found.spread} 个结果是 NaN。")
+    text = T(
+        en=f"{why(story, first).en} Whatever is computed with NaN is NaN, so it spreads through all that follows, and raises nothing.",
+        zh=f"{why(story, first).zh}凡是与 NaN 一起计算的结果都是 NaN，于是它传到之后的一切，而且不会报错。",
+    )
+    related = [] if first is found else [story.related("used", found.step, T(en="it becomes NaN here", zh="它在这里变成 NaN"))]
+    if found.backward is not None:
+        said = T(en=f"the loss is {_word(found).en} here", zh=f"这里的损失是{_word(found).zh}")
+        related.append(story.related("backward", found.backward, said))
+    backward = story.event(found.backward)
+    fixes = _fixes(story, Made(event, backward, text)) if event is not None and backward is not None else ()
+    return RULE.finding(
+        span, first.step, message, text, related=related, fixes=fixes, facts=[Fact("made", event.op if event else "", story.by(first.step))]
+    )
+
+
+def _word(found: Unfinite) -> T:
+    return T(en="NaN", zh="NaN") if found.kind == "nan" else T(en="infinite", zh="无穷大")
+
+
 def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
     """For masked scores: give a row without any the share of 0, by putting a finite number there and clearing it afterwards."""
     program = story.program
@@ -221,7 +265,7 @@ RULE = Rule(
     code="PL808",
     name="nan-in-the-loss",
     severity="warning",
-    title=T(en="An operation without an answer makes the loss NaN", zh="一个没有答案的运算使损失变成 NaN"),
+    title=T(en="An operation without an answer makes NaN of all that follows", zh="一个没有答案的运算使之后的结果都变成 NaN"),
     what=T(
         en='A program divides nothing by nothing somewhere, and from there on every result is NaN, "not a number". It often happens to a '
         "row that is masked out completely, to the mean of an empty selection, or to a standard deviation of a single number. Leave such a "

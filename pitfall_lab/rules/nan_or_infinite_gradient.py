@@ -13,7 +13,8 @@ from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import MODULES, operand
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, flat, gradient_of, numbers, snippet
-from pitfall_lab.trace import Event, T
+from pitfall_lab.rules.signals.unfinite import is_handled, of_gradients
+from pitfall_lab.trace import Event, T, Unfinite
 
 SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh", "Exp", "Std",
             "LinalgVectorNorm")  # fmt: skip
@@ -34,6 +35,11 @@ class Origin:
     """The node whose operation used the result: the ``where`` or the product that hides it."""
 
     @property
+    def steep(self) -> bool:
+        """Whether it is an operation that has an infinite slope, or none, at some inputs."""
+        return str(self.node.get("name")).startswith(tuple(f"{name}Backward" for name in SINGULAR))
+
+    @property
     def hidden(self) -> bool:
         """Whether the result was unused where the outgoing gradient is not finite: the incoming gradient is 0 there."""
         came = dict(flat(self.came))
@@ -44,6 +50,11 @@ class Origin:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each operation that made the gradient of a leaf NaN or infinite."""
     if "GradScaler" in story.program.text or _cared_for(story):
+        return
+    if story.trace.beside.unfinite:
+        seen = of_gradients(story)
+        if seen and not is_handled(story, seen[0]) and (shown := _shown(story, seen[0])) is not None:
+            yield _finding(shown, {"output": seen[0].tensor, "gradient": seen[0].numbers})
         return
     for backward in story.backwards():
         if backward.error is None and (reached := _spoiled(story, backward)) and (origin := _origin(story, backward)):
@@ -85,7 +96,7 @@ def _origin(story: Story, backward: Event) -> Origin | None:
     records = dict(ran)
     for label, node in ran:
         came = node.get("gradient")
-        if came is None or _broken(came) or not str(node.get("name")).startswith(tuple(f"{name}Backward" for name in SINGULAR)):
+        if came is None or _broken(came) or not Origin(story, backward, node, None, None, None).steep:
             continue
         made = story.event(node.get("born"))
         operands = [o.label for o in made.operands if o.label] if made else []
@@ -97,6 +108,15 @@ def _origin(story: Story, backward: Event) -> Origin | None:
                 consumer = next((other for _, other in ran if label in (other.get("next") or ())), None)
                 return Origin(story, backward, node, came, left, consumer)
     return None
+
+
+def _shown(story: Story, found: Unfinite) -> Origin | None:
+    """The operation, as a closer recording has seen it; it may be one that has a finite slope everywhere."""
+    node, backward = story.record("nodes", found.node), story.event(found.step)
+    if node is None or backward is None or story.span(node.get("born")) is None:
+        return None
+    consumer = next((other for _, other in _ran(story, backward) if found.node in (other.get("next") or ())), None)
+    return Origin(story, backward, node, [0 if found.hidden else None], [found.kind], consumer)
 
 
 def _has_nan(story: Story, label: str, step: int | None) -> bool:
@@ -114,17 +134,21 @@ def _finding(origin: Origin, reached: Record) -> Finding:
     shown = numbers(reached.get("gradient"))
     here, later = at_line(story, span), at_line(story, back)
     hidden = origin.hidden and origin.consumer is not None
-    related = [story.related("made", step, T(
-        en=f"`{code}` has no finite slope at some element", zh=f"`{code}` 在某个元素处没有有限的斜率",
-    ))]  # fmt: skip
+    slope = T(en=f"`{code}` has no finite slope at some element", zh=f"`{code}` 在某个元素处没有有限的斜率")
+    if not origin.steep:
+        slope = T(en=f"the backward of `{code}` makes it of a finite gradient", zh=f"`{code}` 的反向传播从有限的梯度得到它")
+    related = [story.related("made", step, slope)]
     if hidden and origin.consumer:
         used = origin.consumer.get("born")
         related.append(story.related("used", used, T(en="the element's result is thrown away here", zh="该元素的结果在这里被丢弃")))
     related.append(story.related("backward", origin.backward.step, T(
         en=f"its gradient is computed all the same: {gradient.en} is {shown}", zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
     )))  # fmt: skip
+    message, explanation = _message(here, gradient, code, shown, hidden=hidden), _explanation(code, later, hidden=hidden)
+    if not origin.steep:
+        message, explanation = _of_a_product(here, gradient, code, shown, later)
     return RULE.finding(
-        span, step, _message(here, gradient, code, shown, hidden=hidden), _explanation(code, later, hidden=hidden),
+        span, step, message, explanation,
         related=related, fixes=_fixes(origin),
         facts=[Fact("leaf", leaf, story.by(step)), Fact("node", origin.node.get("name"), story.by(step))],
     )  # fmt: skip
@@ -141,6 +165,22 @@ def _message(here: T, gradient: T, code: str, shown: str, *, hidden: bool) -> T:
         en=f"{gradient.en} is {shown}: `{code}` on {here.en} has no finite slope at one of its inputs.",
         zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 在某个输入处没有有限的斜率。",
     )
+
+
+def _of_a_product(here: T, gradient: T, code: str, shown: str, later: T) -> tuple[T, T]:
+    """The texts for an operation whose slope is finite wherever its operands are."""
+    message = T(
+        en=f"{gradient.en} is {shown}: the backward of `{code}` on {here.en} makes it of a finite gradient.",
+        zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 的反向传播从有限的梯度得到它。",
+    )
+    explanation = T(
+        en=f"On {later.en} this operation multiplies the gradient that reaches it by its slope. Either one of its operands is NaN or "
+        "infinite at that element (0 times infinity is NaN, so masking the result afterwards does not help), or the product is larger "
+        "than the dtype can hold. One step of an optimizer with such a gradient makes weights NaN.",
+        zh=f"在{later.zh}，这个运算用自己的斜率去乘到达它的梯度。要么它的某个操作数在该元素处是 NaN 或无穷大（0 乘无穷大是 NaN，事后遮住"
+        "结果没有用），要么乘积超出了 dtype 的范围。优化器用这样的梯度走一步，权重就会变成 NaN。",
+    )
+    return message, explanation
 
 
 def _explanation(code: str, later: T, *, hidden: bool) -> T:

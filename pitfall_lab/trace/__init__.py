@@ -33,6 +33,7 @@ from pitfall_lab.trace.model import (
     StaleRead,
     Stray,
     Trace,
+    Unfinite,
 )
 from pitfall_lab.trace.replay import State, apply, empty_state, replay, states
 from pitfall_lab.trace.words import LANGUAGES, Language, T
@@ -74,6 +75,7 @@ __all__ = [
     "T",
     "Trace",
     "TraceError",
+    "Unfinite",
     "apply",
     "empty_state",
     "replay",

@@ -399,6 +399,37 @@ class DataPass:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinite:
+    """The call at ``step`` made NaN or infinity (``kind``) of finite numbers; read from torch by a recording that looks for it.
+
+    In forward, ``tensor`` is the result, ``at`` the index of its first such element, ``given`` are the elements of the operands that it
+    was made of, as (label, value), if it is made of one of each. ``why``: ``made`` without an operand, ``put`` in as a number,
+    ``no-score`` (a softmax of nothing but ``-inf``), ``nothing`` or a ``single`` number to average, ``no-target``; else empty. ``source``
+    is the step of the call that had made the infinity which it is made of. ``spread`` counts the later results that are NaN because of it;
+    ``backward`` is the first backward whose root it reached.
+
+    In backward (``step`` is that of the backward call), ``node`` made it, ``came`` is the element ``at`` of the gradient that the node
+    received, if it has that shape, and ``hidden`` says that this was 0 at all such elements. ``tensor`` is a leaf that it reached, and
+    ``numbers`` are some of this leaf's gradient. ``noticed``: the program itself tested the number (``isnan`` and the like).
+    """
+
+    step: int
+    kind: Literal["nan", "inf"]
+    tensor: str | None = None
+    node: str | None = None
+    why: str = ""
+    at: tuple[int, ...] = ()
+    given: tuple[tuple[str | None, Any], ...] = ()
+    source: int | None = None
+    spread: int = 0
+    noticed: bool = False
+    backward: int | None = None
+    came: Any = None
+    hidden: bool = False
+    numbers: Any = None
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind."""
 
@@ -407,6 +438,7 @@ class Beside:
     strays: tuple[Stray, ...] = ()
     passes: tuple[DataPass, ...] = ()
     savings: tuple[Saving, ...] = ()
+    unfinite: tuple[Unfinite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 from pitfall_lab.observe import data_loading, scheduler_functions, stray_attributes
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Beside, DataPass, Loading, Saving, Scheduler, SchedulerStep, Span, Stray
+from pitfall_lab.trace import Beside, DataPass, Loading, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
 from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
@@ -147,15 +147,15 @@ class BesideCalls:
         for plain in (*(each for *_, each in self._loaded), *(each for _, each in self._saved)):
             plain.name(self._label)
 
-    def finished(self, tensors: Iterable[Any], step: int) -> Beside:
-        """Return all that was collected, at the end of the program; ``tensors`` are those still alive."""
+    def finished(self, tensors: Iterable[Any], step: int, unfinite: tuple[Unfinite, ...] = ()) -> Beside:
+        """Return all that was collected, at the end of the program; ``tensors`` are those still alive, ``unfinite`` is put in as it is."""
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()
         schedulers = tuple(each.finished() for each in self._schedules)
         loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain in self._loaded)
         saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
-        return Beside(schedulers, loaded, strays, tuple(self._passes), saved)
+        return Beside(schedulers, loaded, strays, tuple(self._passes), saved, unfinite)
 
 
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:

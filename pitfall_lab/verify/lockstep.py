@@ -37,6 +37,7 @@ from pitfall_lab.verify.comparison import Comparison
 from pitfall_lab.verify.description import Description, quiet_grad_fn
 from pitfall_lab.verify.fastpath.call_keys import MODE
 from pitfall_lab.verify.fastpath.lane import DEEP, FastLane
+from pitfall_lab.verify.finite_watch import NAN, Finite, FiniteWatch, NoWatch, state_of
 from pitfall_lab.verify.forecasts import Forecasts
 from pitfall_lab.verify.mirroring import Mirroring
 from pitfall_lab.verify.opaque_regions import Passing
@@ -70,7 +71,7 @@ class Lockstep:
     last_failure: tuple[str, str, Failure] | None = None
     """The type name, the message and the Failure of the last error that a call raised."""
 
-    def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, *, looks_at_gradients: bool = False) -> None:
+    def __init__(self, sources: SourceMap, value_limit: int = 4096, limit: int | None = None, finite: Finite | None = None) -> None:
         self.lines = LineWatch(sources, self.line_done)
         engine = Engine(value_limit=value_limit, release=release.RUNNING)
         self._world = world = World(sources, self.lines, value_limit, engine, OtherThreads(sources))
@@ -92,13 +93,14 @@ class Lockstep:
         world.writer.notes += release.notes()
         self._optimizers = Optimizers(self.label)
         self._beside = BesideCalls(sources, self._optimizers, self.label)
-        self._looks_at_gradients = looks_at_gradients
+        self._finite = finite
+        self._finite_watch = (FiniteWatch if finite is not None and finite.closely else NoWatch)(world)
         self._inside: list[Listening] = []
         self._parents: list[int] = []
         self._is_paused = False
         self._pending: list[Effect] = []
         # The lane identifies a node by its sequence number.
-        has_lane = private.has_sequence and private.next_sequence is not None
+        has_lane = private.has_sequence and private.next_sequence is not None and type(self._finite_watch) is NoWatch
         self.lane: FastLane | None = FastLane(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
@@ -160,6 +162,7 @@ class Lockstep:
             self._writer.drop(step)
             return Verdict.OPEN
         call.memory["reason"] = reason
+        self._finite_watch.before(call)
         if call.name in BACKWARD:
             applied: Applied | None = call.memory.get("applied")
             if applied is not None and applied.waiting is not None:
@@ -238,8 +241,10 @@ class Lockstep:
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
         forecasts = self._forecast(call, step, applied)
         self._put(call, effects, "agreed" if ok else "observed", reason, results=tuple(results), writes=writes, forecasts=forecasts)
-        if self._looks_at_gradients and call.name in BACKWARD:
-            self._look_at_gradients(step)
+        self._finite_watch.after(call, result, step)
+        if self._finite is not None and call.name in BACKWARD and not self._finite.spoiled:
+            roots = argument_values.tensors(call.args[:1])
+            self._finite.spoiled = any(map(state_of, roots)) or not self._are_gradients_finite()
         if applied is not None and (applied.ran or applied.passed):
             self._outcomes.nodes_ran(step, call.span, applied)
             harms = self._outcomes.harms(step, applied)
@@ -269,6 +274,7 @@ class Lockstep:
 
     def failed(self, call: Call, error: BaseException) -> None:
         """Compare the error that torch (or a hook of the learner's) raised with the one that the shadow predicted, and write the event."""
+        self._finite_watch.failed(call)
         step, effects = self._resume(call, failed=True, by_engine=tensor_facts.is_of_engine(error))
         if self.lane is not None:
             self.lane.kinds.epoch += 1
@@ -314,6 +320,7 @@ class Lockstep:
     def cut_short(self, call: Call, _error: BaseException) -> None:
         """Write the event of a call that checkpointing recomputed and that torch ended early."""
         _, effects = self._resume(call, failed=True)
+        self._finite_watch.failed(call)
         call.memory["reason"] = "torch stopped the recomputation here, because all saved tensors have been recomputed"
         self._count(call, agrees=False)
         self._put(call, effects, "observed", call.memory["reason"])
@@ -414,7 +421,10 @@ class Lockstep:
             self._versions.at_the_end()
         optimizers = self._optimizers.made()
         with unseen():
-            beside = self._beside.finished(self._living(), len(self._writer.events))
+            living = self._living()
+            if self._finite is not None and not self._finite.spoiled:
+                self._finite.spoiled = any(state_of(real) == NAN for real in living if tensor_facts.is_tensor(real))
+            beside = self._beside.finished(living, len(self._writer.events), self._finite_watch.finished())
         return self._writer.finish(
             self._world.sources.sources, failure, tensor_facts.environment(), self._extent.reach(),
             steps=self._optimizers.steps, optimizers=optimizers, beside=beside,
@@ -482,14 +492,9 @@ class Lockstep:
         applied: Applied | None = call.memory.get("applied")
         return self._engine.applied() if applied is None else applied
 
-    def _look_at_gradients(self, step: int) -> None:
-        """Add one note, at the first backward after which a gradient is NaN or infinite."""
+    def _are_gradients_finite(self) -> bool:
         leaves = (record() for record in self._records.by_mark.values() if record.shadow is not None and record.shadow.flag)
-        if not tensor_facts.are_finite(grad for real in leaves if real is not None and (grad := tensor_facts.grad_of(real)) is not None):
-            self._looks_at_gradients = False
-            en = "A gradient became NaN or infinite here; only a recording with values can show where it comes from."
-            zh = "这里有梯度变成了 NaN 或无穷大；只有带数值的记录才能说明它从何而来。"
-            self._writer.notes.append(Note("limit", en, zh, step))
+        return tensor_facts.are_finite(grad for real in leaves if real is not None and (grad := tensor_facts.grad_of(real)) is not None)
 
     def _put(self, call: Call, effects: list[Effect], by: By, reason: str, **ending: Any) -> None:
         """Write the call's event; ``ending`` is what only calls that returned, or only calls that failed, have."""

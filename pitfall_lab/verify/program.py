@@ -28,6 +28,7 @@ from pitfall_lab.observe.rounds import Rounds, Sampling
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace
+from pitfall_lab.verify.finite_watch import Finite
 from pitfall_lab.verify.lockstep import Lockstep
 
 #: Larger tensors are modelled without values, so that the cost of a trace does not grow with their size.
@@ -42,19 +43,20 @@ class Session:
     ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text``
     its source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled
     at all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
-    ``limit`` is the number of events after which the recording ends. With ``gradients``, torch's gradients are checked after each
-    backward, and the first one that is NaN or infinite adds a note. With ``sampling``, rounds of loops that repeat what was recorded are
-    not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and ``begins`` are for a text that is made of several cells,
-    see :class:`~pitfall_lab.observe.spans.SourceMap`.
+    ``limit`` is the number of events after which the recording ends. With ``finite``, numbers that are not finite are looked for
+    (:mod:`~pitfall_lab.verify.finite_watch`). With ``sampling``, rounds of loops that repeat what was recorded are not recorded
+    (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and ``begins`` are for a text that is made of several cells, see
+    :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
         self, filename: str | tuple[str, ...], name: str, text: str, value_limit: int = VALUE_LIMIT, *, values: bool = True,
-        limit: int | None = None, gradients: bool = False, parts: tuple[Part, ...] = (), places: Sequence[tuple[str, int, int, int]] = (),
+        limit: int | None = None, finite: Finite | None = None,
+        parts: tuple[Part, ...] = (), places: Sequence[tuple[str, int, int, int]] = (),
         begins: int = 1, sampling: Sampling | None = None,
     ) -> None:  # fmt: skip
         self.sources = SourceMap(filename, name, text, parts, places, begins=begins)
-        self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, looks_at_gradients=gradients)
+        self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, finite)
         self._rounds = Rounds(self.sources, self._lockstep.living_nodes, sampling or Sampling())
         self._recorder = Recorder(self._lockstep, self.sources, self._rounds if sampling is not None else None)
         self._steps = StepWatch(self._stepping, self.sources, self._recorder)
@@ -194,7 +196,7 @@ def trace_program(
     values: bool = True,
     tree: ast.Module | None = None,
     limit: int | None = None,
-    gradients: bool = False,
+    finite: Finite | None = None,
     sampling: Sampling | None = None,
     leaving: Callable[[Trace], None] | None = None,
 ) -> Trace:
@@ -202,7 +204,7 @@ def trace_program(
 
     The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its
     name. Its exceptions are not raised here but become the trace's outcome; only KeyboardInterrupt is raised. ``values=False`` records
-    without values; for ``limit``, ``gradients`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of
+    without values; for ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of
     ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
@@ -217,7 +219,7 @@ def trace_program(
     try:
         if argv:
             sys.argv = [name, *argv]
-        session = Session(filename, name, source, value_limit, values=values, limit=limit, gradients=gradients, sampling=sampling)
+        session = Session(filename, name, source, value_limit, values=values, limit=limit, finite=finite, sampling=sampling)
         with contextlib.nullcontext() if leaving is None else _before_leaving(session, leaving):
             return _run(code, scope, session)
     finally:

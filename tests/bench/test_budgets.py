@@ -15,6 +15,7 @@ import torch
 from pitfall_lab.observe import regions
 from pitfall_lab.verify import Session
 from pitfall_lab.verify.fastpath.plans import forget_plans
+from pitfall_lab.verify.finite_watch import Finite
 from tests.bench import overhead
 
 TEXT = Path(__file__).read_text(encoding="utf-8")
@@ -69,7 +70,7 @@ def test_nearly_every_call_of_a_training_script_takes_the_fast_lane(monkeypatch:
     """What the budget of a check rests on: it records without numbers first, and each call of the full lane costs ten others."""
     script = Path(overhead.__file__).with_name("training.py")
     text = script.read_text(encoding="utf-8")
-    session = Session(str(script), script.name, text, values=False, gradients=True)
+    session = Session(str(script), script.name, text, values=False, finite=Finite())
     forget_plans()
     monkeypatch.setattr(regions, "frames_compiled", lambda: 0)
     with contextlib.redirect_stdout(io.StringIO()), session:

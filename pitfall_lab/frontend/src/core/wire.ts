@@ -241,6 +241,7 @@ export interface Beside {
   strays: Stray[];
   passes: DataPass[];
   savings: Saving[];
+  unfinite: Unfinite[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -696,6 +697,24 @@ export interface Saving {
   module: string;
   span: Span | null;
   plain: [string, string][];
+}
+
+/** The call at `step` made NaN or infinity (`kind`) of finite numbers; read from torch by a recording that looks for it. */
+export interface Unfinite {
+  step: number;
+  kind: "nan" | "inf";
+  tensor: string | null;
+  node: string | null;
+  why: string;
+  at: number[];
+  given: ([string | null, unknown])[];
+  source: number | null;
+  spread: number;
+  noticed: boolean;
+  backward: number | null;
+  came: unknown;
+  hidden: boolean;
+  numbers: unknown;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */

@@ -1,0 +1,75 @@
+"""What a closer recording has found about NaN and infinity (:class:`~pitfall_lab.trace.Unfinite`), and how rules tell it."""
+
+from __future__ import annotations
+
+import re
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import number
+from pitfall_lab.trace import T, Unfinite
+
+LARGEST = {"float16": "65,504", "bfloat16": "3.4e38", "float32": "3.4e38", "float64": "1.8e308"}
+TESTS = re.compile(r"\b(?:math|np|numpy|cmath)\s*\.\s*(?:isnan|isfinite|isinf|nan_to_num)\b|\bGradScaler\b")
+ON_PURPOSE = ("put", "made")
+"""Numbers that the program itself has written down."""
+
+WHY = {
+    "no-score": T(
+        en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
+        zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
+    ),
+    "nothing": T(en="It is given no number at all: a mean of nothing is 0 / 0.", zh="它没有得到任何数：空的平均值是 0 / 0。"),
+    "single": T(
+        en="It is given a single number, and divides by one less than their count.", zh="它只得到一个数，而除数是个数减一。",
+    ),
+    "no-target": T(
+        en="Every target is the number that is left out: the mean of no loss is 0 / 0.",
+        zh="所有目标都是被忽略的那个数：空的平均值是 0 / 0。",
+    ),
+    "made": T(en="It is in the data that the program makes there.", zh="它就在程序在那里创建的数据中。"),
+    "put": T(en="It is put in there as a number.", zh="它是在那里作为数值填入的。"),
+}  # fmt: skip
+
+
+def is_handled(story: Story, found: Unfinite) -> bool:
+    """Whether the program itself looks for such numbers and goes on to its end."""
+    return story.trace.outcome.kind == "finished" and (found.noticed or TESTS.search(story.program.text) is not None)
+
+
+def of_gradients(story: Story) -> list[Unfinite]:
+    """Those that a node of a backward made."""
+    return [found for found in story.trace.beside.unfinite if found.node is not None]
+
+
+def of_results(story: Story) -> list[Unfinite]:
+    """Those that a call made and that a loss or many later results got, the first first; none after the first wrong gradient."""
+    before = min((found.step for found in of_gradients(story)), default=None)
+    every = [found for found in story.trace.beside.unfinite if found.node is None]
+    sources = {found.source for found in every}
+    chosen = [found for found in every if found.backward is not None or found.step not in sources]
+    return [found for found in chosen if before is None or found.step < before]
+
+
+def source_of(story: Story, found: Unfinite) -> Unfinite | None:
+    """The call that had made the infinity, unless the program put it there on purpose."""
+    made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
+    return next((other for other in made if other.why not in ON_PURPOSE), None)
+
+
+def why(story: Story, found: Unfinite) -> T:
+    """In a sentence or two, of what the number was made."""
+    if found.why in WHY:
+        return WHY[found.why]
+    sentence = T(en="", zh="")
+    if found.given:
+        at = f"[{', '.join(map(str, found.at))}]"
+        values = [number(value) for _, value in found.given]
+        there_en, there_zh = (f"At {at} it", f"在 {at} 处它") if found.at else ("It", "它")
+        sentence = T(en=f"{there_en} is given {' and '.join(values)}.", zh=f"{there_zh}得到 {' 和 '.join(values)}。")
+    dtype = str((story.tensor(found.tensor) or {}).get("dtype"))
+    if found.kind == "inf" and dtype in LARGEST:
+        en = f" The result is outside the range of {dtype}, whose largest number is {LARGEST[dtype]}."
+        return T(en=(sentence.en + en).strip(), zh=f"{sentence.zh}结果超出了 {dtype} 的范围（最大 {LARGEST[dtype]}）。")
+    return sentence if found.given else T(
+        en="It has no answer for one of the numbers that it is given.", zh="对于它得到的某个数，它没有答案。",
+    )  # fmt: skip

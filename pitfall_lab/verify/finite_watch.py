@@ -1,0 +1,339 @@
+"""Finds the operation that makes the first NaN or infinity, in forward and in backward, from torch's own numbers.
+
+It is used in a recording that is made only after another one has shown such a number: every result of every call is read, whatever its
+size. Nothing is kept but the labels of tensors, a few numbers, and where they came from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe.argument_values import tensors
+from pitfall_lab.observe.gradient_hooks import Posts, may_listen
+from pitfall_lab.observe.recorder import BACKWARD, Call
+from pitfall_lab.trace import CELL_LIMIT, Unfinite
+from pitfall_lab.trace.text import plain
+from pitfall_lab.verify.json_values import cells
+from pitfall_lab.verify.shared_state import World
+
+FINITE, INFINITE, NAN = range(3)
+_WORDS: tuple[Any, ...] = ("finite", "inf", "nan")
+MOST = 12
+"""The number of operations that are told in one recording."""
+SPREAD = 10
+"""From how many later results on a NaN that reaches no backward is told."""
+TESTS = frozenset({"isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile"})
+MEANS = frozenset({"mean", "std", "var", "median"})
+LOSSES = frozenset({"cross_entropy", "nll_loss"})
+
+
+@dataclass(slots=True)
+class Finite:
+    """How closely a recording looks for numbers that are not finite, and whether it saw some (``spoiled``)."""
+
+    closely: bool = False
+    spoiled: bool = False
+
+
+@dataclass(slots=True)
+class _Birth:
+    step: int
+    kind: int
+    tensor: str | None
+    why: str = ""
+    at: tuple[int, ...] = ()
+    given: tuple[tuple[str | None, Any], ...] = ()
+    source: _Birth | None = None
+    spread: int = 0
+    noticed: bool = False
+    backward: int | None = None
+
+    def told(self) -> Unfinite:
+        source = None if self.source is None else self.source.step
+        return Unfinite(
+            self.step, _WORDS[self.kind], self.tensor, None, self.why, self.at, self.given, source, self.spread, self.noticed, self.backward
+        )
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The first node of a backward that made such a gradient of finite ones."""
+
+    node: str | None
+    kind: int
+    at: tuple[int, ...]
+    came: Any
+    hidden: bool
+
+
+@dataclass(slots=True)
+class _Running:
+    """A backward that runs: its hooks, and what they saw."""
+
+    posts: Posts
+    seen: _Seen | None = None
+
+
+@dataclass(slots=True)
+class NoWatch:
+    """In the place of a :class:`FiniteWatch` where none is wanted: does nothing."""
+
+    world: World
+
+    def before(self, call: Call) -> None:
+        """Do nothing."""
+
+    def after(self, call: Call, result: Any, step: int) -> None:
+        """Do nothing."""
+
+    def failed(self, call: Call) -> None:
+        """Do nothing."""
+
+    def finished(self) -> tuple[Unfinite, ...]:
+        """Return nothing."""
+        return ()
+
+
+@dataclass(slots=True)
+class FiniteWatch(NoWatch):
+    """Is called before and after each recorded call; :meth:`finished` returns what was found."""
+
+    _births: dict[tuple[Any, str, int], _Birth] = field(default_factory=dict)
+    _origins: dict[str, _Birth | None] = field(default_factory=dict)
+    """Where the NaN or the infinity of a tensor came from, by label."""
+    _gradients: list[Unfinite] = field(default_factory=list)
+    _told: set[Any] = field(default_factory=set)
+    _noticed: bool = False
+    """Whether the program has tested a gradient, or what it computed from one, for NaN."""
+
+    def before(self, call: Call) -> None:
+        """Read the call's operands before torch runs it."""
+        operands = [(real, state_of(real)) for real in tensors((call.args, call.kwargs))]
+        call.memory["finite"] = operands
+        if call.name in BACKWARD:
+            self._begin(call, operands)
+        elif _short(call.name) in TESTS:
+            for real, state in operands:
+                self._is_tested(real, state)
+
+    def _is_tested(self, real: torch.Tensor, state: int) -> None:
+        origin = self._origins.get(self._label(real) or "") if state else None
+        if origin is not None:
+            origin.noticed = True
+            if origin.source is not None:
+                origin.source.noticed = True
+        elif state:
+            self._noticed = True
+
+    def _label(self, real: Any) -> str | None:
+        record = self.world.records.find(real)
+        return None if record is None else record.label
+
+    def after(self, call: Call, result: Any, step: int) -> None:
+        """Read the call's results after torch has run it; ``step`` is its step in the trace."""
+        operands: list[tuple[torch.Tensor, int]] = call.memory.pop("finite", [])
+        if call.name in BACKWARD:
+            self._ends(call, result, step)
+            return
+        results = list(tensors(result))
+        if operands and not any(real is operands[0][0] for real in results) and _writes(call.name):
+            results.append(operands[0][0])
+        worst = max((state for _, state in operands), default=FINITE)
+        for real in results:
+            state, label = state_of(real), self._label(real)
+            if state and label is not None:
+                self._origins[label] = self._born(call, operands, real, state, step) if state > worst else self._handed_on(operands, state)
+
+    def _handed_on(self, operands: list[tuple[torch.Tensor, int]], state: int) -> _Birth | None:
+        found = (self._origins.get(self._label(real) or "") for real, has in operands if has >= state)
+        origin = next((birth for birth in found if birth is not None), None)
+        if origin is not None and state == NAN:
+            origin.spread += 1
+        return origin
+
+    def _born(self, call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int, step: int) -> _Birth | None:
+        key = (call.span, call.name, state)
+        known = self._births.get(key)
+        if known is not None or _short(call.name).startswith(("empty", "new_empty", "__get__")):
+            return known
+        at = first_bad(real, state)
+        birth = _Birth(step, state, self._label(real), _why(call, operands, real, state), at, self._given(operands, real, at))
+        if state == NAN:
+            found = (self._origins.get(self._label(each) or "") for each, has in operands if has == INFINITE)
+            birth.source = next((source for source in found if source is not None), None)
+        self._births[key] = birth
+        return birth
+
+    def _given(
+        self, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, at: tuple[int, ...]
+    ) -> tuple[tuple[str | None, Any], ...]:
+        """The operands' elements that the element ``at`` of the result was made of, if each of its elements is made of one of each."""
+        shape, given = tuple(real.shape), []
+        for operand, _ in operands:
+            if operand is real or not fits(tuple(operand.shape), shape) or operand.is_complex():
+                return ()
+            place = [0 if size == 1 else i for size, i in zip(reversed(operand.shape), reversed(at), strict=False)]
+            given.append((self._label(operand), plain(operand.detach()[tuple(reversed(place))].item())))
+        return tuple(given)
+
+    # ------------------------------------------------------------------ backward
+
+    def _begin(self, call: Call, operands: list[tuple[torch.Tensor, int]]) -> None:
+        """A backward begins: note where a root's NaN came from; otherwise look at each node while it runs."""
+        running = call.memory["nodes"] = _Running(Posts(lambda key, given, outgoing: self._came(running, key, given, outgoing)))
+        roots = list(tensors(call.args[:1]))
+        for real, state in operands:
+            origin = self._origins.get(self._label(real) or "") if state and any(real is root for root in roots) else None
+            if origin is not None and origin.backward is None:
+                origin.backward = call.memory["step"]
+        if not may_listen() or any(state and any(real is root for root in roots) for real, state in operands):
+            return
+        stack, done = [tensor_facts.node_of(root) for root in roots], set()
+        while stack:
+            node = stack.pop()
+            if node is None or (key := tensor_facts.node_key(node)) in done:
+                continue
+            done.add(key)
+            if tensor_facts.leaf_of(node) is None:
+                running.posts.after(node, key)
+            stack += [child for child, _ in tensor_facts.next_nodes(node)]
+
+    def _came(self, running: _Running, key: Any, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
+        """Torch has run a node: it was ``given`` these gradients and returns the others."""
+        with contextlib.suppress(Exception):  # it would be raised in the learner's backward
+            if running.seen is not None or any(state_of(real) for real in tensors(given)):
+                return
+            bad = next((real for real in tensors(outgoing) if state_of(real)), None)
+            if bad is not None:
+                records = self.world.records
+                running.seen = _seen(records.node_label(records.nodes.get(key)), given, bad)
+
+    def _ends(self, call: Call, result: Any, step: int) -> None:
+        running: _Running = call.memory.pop("nodes")
+        running.posts.leave()
+        seen = running.seen
+        if seen is None or seen.node is None or (call.span, call.name) in self._told or len(self._gradients) >= MOST:
+            return
+        reached = next(self._reached(call, result), None)
+        if reached is not None:
+            self._told.add((call.span, call.name))
+            leaf, numbers = reached
+            self._gradients.append(
+                Unfinite(
+                    step, _WORDS[seen.kind], leaf, seen.node, at=seen.at, backward=step, came=seen.came, hidden=seen.hidden,
+                    numbers=numbers,
+                )
+            )  # fmt: skip
+
+    def _reached(self, call: Call, result: Any) -> Iterator[tuple[str | None, Any]]:
+        """The leaves (for ``autograd.grad``: the inputs) whose gradient is not finite, each with the numbers of that gradient."""
+        if call.name == "torch.autograd.grad":
+            inputs = tensors(call.args[1:2] or call.kwargs.get("inputs"))
+            pairs = [(self._label(real), gradient) for real, gradient in zip(inputs, result, strict=False)]
+        else:
+            leaves = [record for record in self.world.records.by_mark.values() if record.shadow is not None and record.shadow.flag]
+            living = ((record, record()) for record in leaves)
+            pairs = [(record.label, tensor_facts.grad_of(real)) for record, real in living if real is not None]
+        for label, gradient in pairs:
+            if gradient is not None and state_of(gradient):
+                yield label, _shown(gradient)
+
+    def failed(self, call: Call) -> None:
+        """A call has raised."""
+        call.memory.pop("finite", None)
+        running = call.memory.pop("nodes", None)
+        if running is not None:
+            running.posts.leave()
+
+    def finished(self) -> tuple[Unfinite, ...]:
+        """Return what was found: each operation that spoiled a backward, its source, and each whose NaN spread far."""
+        chosen = [birth for birth in self._births.values() if birth.backward is not None or (birth.kind == NAN and birth.spread >= SPREAD)]
+        sources = [birth.source for birth in chosen if birth.source is not None]
+        every = {id(birth): birth for birth in [*chosen, *sources]}
+        told = sorted((birth.told() for birth in every.values()), key=lambda each: each.step)[:MOST]
+        return (*told, *(replace(each, noticed=self._noticed) for each in self._gradients))
+
+
+def state_of(real: Any) -> int:
+    """Whether a tensor has a NaN, or an infinity, or neither; tensors that cannot be read count as finite."""
+    try:
+        if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
+            return FINITE
+        if tensor_facts.is_opaque(real):
+            return FINITE
+        largest = real.detach().abs().amax().item()
+    except Exception:  # a dtype without these operations
+        return FINITE
+    return NAN if math.isnan(largest) else INFINITE if math.isinf(largest) else FINITE
+
+
+def first_bad(real: torch.Tensor, state: int) -> tuple[int, ...]:
+    """The index of the first element that is NaN (or infinite)."""
+    bad = (torch.isnan(real.detach()) if state == NAN else torch.isinf(real.detach())).reshape(-1)
+    place, index = int(bad.to(torch.uint8).argmax().item()), []
+    for size in reversed(real.shape):
+        place, i = divmod(place, size)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+def fits(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """Whether a shape broadcasts to that of a result."""
+    pairs = zip(reversed(operand), reversed(result), strict=False)
+    return len(operand) <= len(result) and all(one in (1, other) for one, other in pairs)
+
+
+def _short(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def _writes(name: str) -> bool:
+    short = _short(name)
+    return short == "__setitem__" or (short.endswith("_") and not short.endswith("__"))
+
+
+def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int) -> str:
+    """What kind of case it is, where the call's name and its operands show it; else empty."""
+    short = _short(call.name)
+    plainly = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, float)]
+    if not operands:
+        return "made"
+    if any(not math.isfinite(value) for value in plainly):
+        return "put"
+    first = operands[0][0]
+    if state == NAN and short in ("softmax", "log_softmax") and operands[0][1] == INFINITE:
+        return "no-score"
+    if state == NAN and short in MEANS and (not first.numel() or first.numel() == real.numel()):
+        return "nothing" if not first.numel() else "single"
+    if state == NAN and short in LOSSES:
+        ignored = call.kwargs.get("ignore_index", -100)
+        target = call.args[1] if len(call.args) > 1 else call.kwargs.get("target")
+        if isinstance(target, torch.Tensor) and not target.is_floating_point() and bool((target == ignored).all().item()):
+            return "no-target"
+    return ""
+
+
+def _seen(node: str | None, given: tuple[Any, ...], bad: torch.Tensor) -> _Seen:
+    state = state_of(bad)
+    at = first_bad(bad, state)
+    same = next((real for real in tensors(given) if real.shape == bad.shape), None)
+    if same is None:
+        return _Seen(node, state, at, None, hidden=False)
+    broken = ~torch.isfinite(bad.detach())
+    hidden = not bool(same.detach()[broken].any().item())
+    return _Seen(node, state, at, plain(same.detach()[at].item()), hidden)
+
+
+def _shown(gradient: torch.Tensor) -> Any:
+    flat = gradient.detach().reshape(-1)
+    bad = torch.nonzero(~torch.isfinite(flat))[:CELL_LIMIT, 0].tolist()
+    if flat.numel() <= CELL_LIMIT:
+        return cells(flat.double().cpu().numpy())
+    return {"count": flat.numel(), "shown": [[k, plain(flat[k].item())] for k in bad]}
