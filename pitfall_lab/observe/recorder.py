@@ -38,6 +38,10 @@ STORES = (".__setitem__", ".__set__")
 OPTIMIZERS = str(Path(torch.optim.__path__[0])) + os.sep
 """The folder of torch's optimizers, whose calls are always the same while the recording pauses between rounds."""
 GRAD = "torch.Tensor.grad.__get__"
+ROOM = 200
+"""How many more calls may be nested while the end of a recording is noted: the program may have used up what Python allows."""
+OURS = 10
+"""How many more calls than without a recorder are nested where torch calls a function of the program back, as backward does."""
 BACKWARD = frozenset({"torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad"})
 
 
@@ -453,7 +457,12 @@ class Recorder(TorchFunctionMode):
     def _end(self, cause: Cause, reason: T, span: Span | None = None) -> None:
         if not self._stopped:
             self._stopped = self._is_aside = True
-            self._listener.stopped(cause, reason, span)
+            limit = sys.getrecursionlimit()
+            sys.setrecursionlimit(limit + ROOM)
+            try:
+                self._listener.stopped(cause, reason, span)
+            finally:
+                sys.setrecursionlimit(limit)
 
     def _miss(self, func: Any, caller: FrameType) -> None:
         """Count a call that is not recorded because the recording has ended."""
@@ -557,10 +566,14 @@ class Recorder(TorchFunctionMode):
         outer = self._backward_frame, self._handed_on
         self._backward_frame, self._handed_on = call.frame, func is not torch.Tensor.backward
         self._look_aside()
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + OURS)
         try:
             with self:
                 return run(private_copy(func) if call.composite else func, args, kwargs)
         finally:
+            if sys.getrecursionlimit() == limit + OURS:  # else the program has set another
+                sys.setrecursionlimit(limit)
             self._backward_frame, self._handed_on = outer
             self._look_aside()
 
@@ -748,6 +761,12 @@ def reason_of(error: Exception) -> T:
     if isinstance(error, Enough):
         return error.why
     said = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    if "RecursionError" in said:  # ctypes raises an error of its own with these words
+        limit = sys.getrecursionlimit()
+        return T(
+            en=f"the program's calls are nested almost as deep as Python allows ({limit:,} calls)",
+            zh=f"程序的调用嵌套深度已接近 Python 的上限（{limit} 层）",
+        )
     return T(en=f"pitfall_lab failed ({said})", zh=f"pitfall_lab 内部出错（{said}）")
 
 

@@ -62,8 +62,11 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
     node, text = _running(frame.f_code, lasti, sources)
     words = Expressions(frame, node, text)
     beyond = [each for each, _ in frames[own[-1] + 1 :]]
-    if beyond:
-        origin: Origin = "torch" if any(map(_is_torchs, beyond)) else "library"
+    if isinstance(error, RecursionError):  # the frame in which the limit was reached says nothing
+        origin: Origin = "program"
+        op, arguments = "", _tensors_of(frame)
+    elif beyond:
+        origin = "torch" if any(map(_is_torchs, beyond)) else "library"
         op, arguments = _of_frames(beyond)
     elif _raises(frame.f_code, lasti):
         origin, op, arguments = "program", "", _tensors_of(frame)

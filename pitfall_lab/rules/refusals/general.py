@@ -59,6 +59,17 @@ def own(refused: Refused) -> Finding:
         en=f"{words['en']['Line']}: `{failure.type}` was raised by {by_en}, not by torch{quote_en}.",
         zh=f"{words['zh']['Line']}：`{failure.type}` 是{by_zh}抛出的，不是 torch{quote_zh}。",
     )
+    if failure.type == RecursionError.__name__:
+        message = T(
+            en=(
+                f"{words['en']['Line']}: calls are nested deeper here than Python allows (`{failure.type}`), "
+                "mostly because a function calls itself, directly or through others, without an end."
+            ),
+            zh=(
+                f"{words['zh']['Line']}：这里调用的嵌套深度超过了 Python 允许的上限（`{failure.type}`），"
+                "多半因为某个函数直接或间接地不断调用自己。"
+            ),
+        )
     shown = [g for g in refused.tensors if g.text or g.name][:MOST_SHOWN]
     listed = {
         language: "; ".join(f"`{g.text or g.name}`: {g.dtype}, {shape_text(g.shape, language)}" for g in shown) for language in ("en", "zh")
