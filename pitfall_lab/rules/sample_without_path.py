@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.flow import Flow
+from pitfall_lab.rules.kit.flow import SUMS, Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -25,12 +25,16 @@ FURTHER = 150
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """``event`` drew ``sample`` from numbers computed with ``parameters``; ``backward`` reaches these, and goes through ``layer``."""
+    """``event`` drew ``sample`` from numbers computed with ``parameters``; ``backward`` reaches these, and goes through ``layer``.
+
+    ``weighed``: the sample also met those numbers outside the layer, as in its log-probability.
+    """
 
     event: Event
     sample: str
     parameters: set[str]
     layer: Event
+    weighed: bool
     backward: Event | None = None
 
 
@@ -82,8 +86,8 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
     if not given or not results:
         return None
     own = {leaf for label in given for leaf in flow.leaves(label, draw.step)} & held
-    use = _goes_into_layer(story, results[-1], given, after[-1].step) if own else None
-    return Sampled(draw, results[-1], own, use) if use is not None else None
+    use, weighed = _goes_into_layer(story, results[-1], given, after[-1].step) if own else (None, False)
+    return Sampled(draw, results[-1], own, use, weighed) if use is not None else None
 
 
 def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
@@ -93,8 +97,30 @@ def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -
         start = backward.operands[0].label
         if node in set(story.behind((story.tensor(start, backward.step) or {}).get("grad_fn"))):
             reached = found.parameters & flow.leaves(start, backward.step)
-            return replace(found, backward=backward) if reached else None
+            apart = not found.weighed or _is_a_term_alone(story, flow, found, backward)
+            return replace(found, backward=backward) if reached and apart else None
     return None
+
+
+def _is_a_term_alone(story: Story, flow: Flow, found: Sampled, backward: Event) -> bool:
+    """Whether the layer's result is only added to the rest of the loss, and the next update holds none of the layer's parameters.
+
+    A policy gradient multiplies the log-probability with what a critic says, and an update of both also trains the critic.
+    """
+    update = next((each for each in story.trace.optimizer_steps if each.step > backward.step), None)
+    begun = found.layer.results[0]
+    if update is None or not found.parameters & set(update.holds) or flow.leaves(begun, found.layer.step) & set(update.holds):
+        return False
+    pending, seen = [begun], {begun}
+    while pending and len(seen) < FURTHER:
+        here = pending.pop()
+        for use in (each for each in story.uses(here) if each.step < backward.step and each.error is None):
+            others = [o.label for o in use.operands if o.label is not None and o.label not in seen]
+            if use.name.strip("_") not in SUMS and any(found.parameters & flow.leaves(each, use.step) for each in others):
+                return False
+            pending += [label for label in use.results if label not in seen]
+            seen.update(use.results)
+    return True
 
 
 def _is_flat(story: Story, draw: Event) -> bool:
@@ -108,13 +134,14 @@ def _is_computed(story: Story, label: str, step: int) -> bool:
     return bool(record.get("requires_grad")) and not record.get("is_leaf")
 
 
-def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> Event | None:
-    """The layer that is given the sample; ``None`` if the sample meets what it was drawn from before that.
+def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> tuple[Event | None, bool]:
+    """The layer that is given the sample, and whether the sample also meets what it was drawn from.
 
-    A log-probability of the sample, as policy gradients use it, and a straight-through estimate combine the two.
+    A log-probability of the sample, as policy gradients use it, and a straight-through estimate combine the two; what they return is not
+    followed.
     """
     known = _elementwise(story, given, step)
-    pending, reached, layer = [sample], {sample}, None
+    pending, reached, layer, weighed = [sample], {sample}, None, False
     while pending and len(reached) < FURTHER:
         here = pending.pop(0)
         for use in story.uses(here):
@@ -122,14 +149,14 @@ def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> E
             if use.step <= step or use.error is not None:
                 continue
             if others & known:
-                return None
-            if use.name in LAYERS:
+                weighed = True
+            elif use.name in LAYERS:
                 trains = use.results and (story.tensor(use.results[0], use.step) or {}).get("requires_grad")
                 layer = layer or (use if trains else None)
             else:
                 pending += [result for result in use.results if result not in reached]
                 reached.update(use.results)
-    return layer
+    return layer, weighed
 
 
 def _elementwise(story: Story, given: set[str], step: int) -> set[str]:

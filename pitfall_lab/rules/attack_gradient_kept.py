@@ -1,0 +1,201 @@
+"""PL658: a backward that was run for the gradient of an input also filled the parameters' gradients, and the next update uses them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Flow
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.training import Moment, lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital
+from pitfall_lab.trace import Event, OptimizerStep, T
+
+ROUNDS = 2
+LIMIT = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``update`` used the gradient that ``first`` left in ``parameter``; the call ``read`` used the gradient that it left in ``given``.
+
+    ``last`` is the backward of the loss that was computed from what ``read`` returned.
+    """
+
+    update: OptimizerStep
+    parameter: str
+    first: Event
+    last: Event
+    given: str
+    read: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each backward whose input gradient made the input of the next loss, in several rounds."""
+    held = {label for update in story.trace.optimizer_steps for label in update.holds}
+    inputs = {label: moments for label, moments in lives(story).items() if label not in held} if held else {}
+    if not inputs:
+        return
+    flow, told = Flow(story), set()
+    filled = {moment.step: label for label, moments in inputs.items() for moment in moments if moment.kind == "added"}
+    for label in (each for each in lives(story) if each in held):
+        rounds = list(_rounds(story, flow, label, filled))
+        place = story.span(rounds[0].first.step) if rounds else None
+        if len(rounds) >= ROUNDS and place not in told:
+            told.add(place)
+            yield _finding(story, rounds[0])
+
+
+def _rounds(story: Story, flow: Flow, label: str, filled: dict[int, str]) -> Iterator[Kept]:
+    """The updates of the parameter ``label`` that used such a gradient beside that of the loss; ``filled`` has inputs by backward."""
+    added: list[Moment] = []
+    for moment in lives(story)[label]:
+        if moment.kind == "added":
+            added.append(moment)
+        elif moment.kind == "used":
+            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
+            for first in (each for each in added[:-1] if each.step in filled and update is not None):
+                read = _read(story, flow, filled[first.step], first.event, added[-1].event)
+                if update is not None and read is not None:
+                    yield Kept(update, label, first.event, added[-1].event, filled[first.step], read)
+                    break
+            added = []
+        else:
+            added = []
+
+
+def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:
+    """The call that used the gradient of ``given``, if the loss of ``last`` was computed from its result, and no longer from ``given``."""
+    start = last.operands[0].label if last.operands else None
+    grad = next((moment.grad for moment in lives(story)[given] if moment.step == first.step), None)
+    if start is None or grad is None or given in flow.leaves(start, last.step) or last.step - first.step > LIMIT:
+        return None
+    used, reader = {grad}, None
+    for event in story.events[first.step + 1 : last.step]:
+        if event.kind == "call" and any(operand.label in used for operand in event.operands):
+            reader = reader or event
+            used.update((*event.results, *event.writes))
+    return reader if start in used else None
+
+
+def _finding(story: Story, found: Kept) -> Finding:
+    here, last = at_line(story, story.span(found.first.step)), at_line(story, found.update.span)
+    own, read = at_line(story, story.span(found.last.step)), at_line(story, story.span(found.read.step))
+    name, given = called(story, found.parameter, None, found.update.step), called(story, found.given, None, found.first.step)
+    return RULE.finding(
+        story.span(found.first.step), found.first.step,
+        T(
+            en=f"{capital(here.en)} fills the gradient of {given.en}, which {read.en} uses, and also that of {name.en}: {last.en} steps "
+            f"with the gradients of two losses, this one and that of {own.en}.",
+            zh=f"{here.zh}填写了{read.zh}使用的 {given.zh} 的梯度，也填写了 {name.zh} 的梯度：{last.zh}用两个损失的梯度来更新，"
+            f"即这个损失和{own.zh}的损失。",
+        ),
+        T(
+            en=f"`backward()` adds to the `.grad` of every leaf that the loss was computed from, and nothing clears the parameters' "
+            f"gradients before {own.en} adds its own. If only the gradient of {given.en} was wanted, take it with "
+            "`torch.autograd.grad`, or name it in `backward(inputs=…)`, or clear the gradients afterwards. If the update "
+            "is meant to use both losses, nothing is wrong.",
+            zh=f"`backward()` 会加到算出这个损失的每个叶子的 `.grad` 上，而在{own.zh}加上自己的梯度之前，没有清零参数的梯度。"
+            f"如果只需要 {given.zh} 的梯度，请使用 `torch.autograd.grad`，或者在 `backward(inputs=…)` 中指定它，或者在之后清零梯度。"
+            "如果更新本来就要使用两个损失，那就没有错。",
+        ),
+        related=[
+            story.related("read", found.read.step, T(en="uses the gradient of the input", zh="使用输入的梯度")),
+            story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("parameter", found.parameter, story.by(found.first.step)), Fact("input", found.given, story.by(found.first.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
+    """Name the input in ``backward``: ``loss.backward(inputs=[x])``."""
+    program, name = story.program, story.name(found.given)
+    call = program.at(story.span(found.first.step))
+    if name is None or not isinstance(call, ast.Call) or any(word.arg in (None, "inputs") for word in call.keywords):
+        return ()
+    return unique(program.text, [_with_input(program, call, name)])
+
+
+def _with_input(program: Program, call: ast.Call, name: str) -> Fix:
+    before = [program.segment(each) for each in (*call.args, *(word.value for word in call.keywords))]
+    named = [*before[: len(call.args)], *(f"{word.arg}={program.segment(word.value)}" for word in call.keywords), f"inputs=[{name}]"]
+    text = f"{program.segment(call.func)}({', '.join(named)})"
+    title = T(en=f"Fill the gradient of the input alone: `{text}`", zh=f"只填写输入的梯度：`{text}`")
+    return Fix(title, program.replace((call, text)), meaning="later")
+
+
+RULE = Rule(
+    code="PL658",
+    name="attack-gradient-kept",
+    severity="info",
+    title=T(
+        en="A backward for the gradient of an input is left in the parameters' gradients", zh="为输入求梯度的反向传播留在了参数的梯度里"
+    ),
+    what=T(
+        en="A program runs `backward()` to learn how an input changes the loss, as an adversarial attack or a saliency map does, changes "
+        "the input by that gradient, and then trains on it. The first backward also filled the gradients of the parameters, so the update "
+        "uses two losses. It is a note only: some programs mean to train on both.",
+        zh="程序用 `backward()` 求输入怎样影响损失（例如对抗攻击或显著图），按这个梯度改变输入，然后用它训练。"
+        "第一次反向传播也填写了参数的梯度，所以更新使用了两个损失。这只是一条提示：有的程序本来就要用两者训练。",
+    ),
+    why=T(
+        en="`backward()` has no list of leaves unless it is given one: every leaf that requires a gradient gets its part added to "
+        "`.grad`. `zero_grad()` before the attack does not help, only after it. `torch.autograd.grad(loss, x)` returns the gradient and "
+        "adds to no `.grad`; `backward(inputs=[x])` adds to that of `x` alone.",
+        zh="如果不指定叶子，`backward()` 会加到每个需要梯度的叶子的 `.grad` 上。在攻击之前调用 `zero_grad()` 没有用，之后调用才有用。"
+        "`torch.autograd.grad(loss, x)` 返回梯度，不加到任何 `.grad`；`backward(inputs=[x])` 只加到 `x` 的 `.grad`。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+model = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+data, labels = torch.randn(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
+for _ in range(3):
+    opt.zero_grad()
+    x = data.clone().requires_grad_()
+    attack = F.cross_entropy(model(x), labels)
+    attack.backward()  # PL658
+    moved = (x + 0.1 * x.grad.sign()).detach()  # read
+    loss = F.cross_entropy(model(moved), labels)
+    loss.backward()
+    opt.step()  # step
+print(model.weight)
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+model = torch.nn.Linear(2, 2)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+data, labels = torch.randn(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
+for _ in range(3):
+    opt.zero_grad()
+    x = data.clone().requires_grad_()
+    attack = F.cross_entropy(model(x), labels)
+    attack.backward(inputs=[x])
+    moved = (x + 0.1 * x.grad.sign()).detach()
+    loss = F.cross_entropy(model(moved), labels)
+    loss.backward()
+    opt.step()
+print(model.weight)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    opt.zero_grad()\n    x =",
+            "    opt.zero_grad(set_to_none=False)\n    x =",
+            T(
+                en="Clearing before the attack does not clear what the attack adds.",
+                zh="在攻击之前清零，清不掉攻击加上的梯度。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad.html",),
+)
