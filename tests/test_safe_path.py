@@ -126,7 +126,7 @@ def test_grading_runs_nothing_that_was_planted(tmp_path: Path, here: Path) -> No
     nbformat.write(book, student / "answers.ipynb")
     found = done(student, SCRIPT, "grade", str(tmp_path / "class"), "--trust", "--jobs", "1")
     assert ran(student) == []
-    assert "1 submissions: 1 graded" in found.stdout, found.stderr
+    assert "1 submission: 1 graded" in found.stdout, found.stderr
     assert done(here, *processes.ours("pitfall_lab.classroom.nbgrader")).returncode == 0
     assert ran(here) == []
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from pitfall_lab import processes
 from pitfall_lab.check.command import count, mebibytes, seconds
+from pitfall_lab.classroom import account, fence, ledger, lms, roster, submissions
 from pitfall_lab.classroom import assignment as assignments
-from pitfall_lab.classroom import fence, ledger, lms, roster, submissions
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import Outcome, RoomError, sit
-from pitfall_lab.classroom.register import Row, State, refuse_strangers, versions
+from pitfall_lab.classroom.register import Row, State, refuse_strangers, remembered, versions
+from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 
 SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
@@ -37,13 +38,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)")
     parser.add_argument("--chapters", metavar="N,M", help="without an assignment.toml: grade all exercises of these chapters")
     parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
-    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages")
+    parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), help="the language of the pages (default: en)")
     parser.add_argument("--roster", metavar="FILE", type=Path, help=f"the class list (default: DIR/{roster.NAME}, where there is one)")
     parser.add_argument(
         "--lms", action="append", choices=sorted(lms.SYSTEMS), default=[], help="also write the marks as this system imports them"
     )
     parser.add_argument("--column", metavar="NAME", help="what the marks' column is called there (default: the assignment's name)")
-    parser.add_argument("--only", action="append", metavar="STUDENT", default=[], help="grade this submission again and keep all others")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="STUDENT",
+        default=[],
+        help="grade this student again and keep all others",
+    )
     parser.add_argument(
         "--resume", action="store_true", help="continue where an earlier run stopped; what has changed since is graded again"
     )
@@ -69,14 +76,18 @@ def run(args: argparse.Namespace) -> int:
     if grades.is_dir():
         raise Refusal(f"{grades} is a folder; name a file with -o.")
     fenced = _fenced(trust=args.trust) if args.dask is None else not args.trust
-    found = _found(args, where, grades)
-    refuse_strangers(grades, assignment)
+    options = _as_before(args, grades, where, remembered(grades, assignment) if args.resume or args.only else {})
     people, overrides = _teachers(args, where.parent, assignment)
+    found, directory, skipped = _found(where, grades, people)
+    only = _only(args.only, found, directory)
+    refuse_strangers(grades, assignment)
     state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
     try:
-        rows = _graded(args, assignment, found, state, fenced=fenced, hidden=(str(folder.resolve()), str(where.resolve())))
+        if options:
+            state.remember(options)
+        rows = _graded(args, assignment, found, state, only=only, fenced=fenced, hidden=(str(folder.resolve()), str(where.resolve())))
     except KeyboardInterrupt:
         print(f"\nStopped. What was graded is in {state.path}; --resume continues from there.", file=sys.stderr)
         raise
@@ -84,25 +95,69 @@ def run(args: argparse.Namespace) -> int:
         raise Refusal(str(problem)) from None
     finally:
         state.close()
-    entries = ledger.settled(assignment, rows, people, overrides)
+    entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
-    _tell(grades, [entry.row for entry in entries], fenced=fenced)
-    for system in dict.fromkeys(args.lms):
-        print(f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, args.column)}.")
+    _write_others(args, grades, assignment, entries)
+    account.tell(grades, entries, found, skipped, fenced=fenced)
+    account.warn(assignment, overrides)
+    return 0
+
+
+def _found(where: Path, grades: Path, people: list[roster.Person] | None) -> tuple[list[submissions.Submission], Directory, list[str]]:
+    """What was handed in, one submission for each person; whose each is; and the names of what is no submission."""
+    found, skipped = submissions.found(where, grades.stem)
+    if not found:
+        raise Refusal(f"There is nothing to grade in {where}.")
+    directory = Directory(people or (), (submission.student for submission in found))
+    return submissions.merged(found, directory), directory, skipped
+
+
+def _only(words: Sequence[str], found: Sequence[submissions.Submission], directory: Directory) -> set[str]:
+    """The submissions that ``--only`` names. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    persons = {submission.student: directory.person(submission.student) for submission in found}
+    parts = {part: submission.student for submission in found for part in submission.parts}
+    only = set()
+    for word in words:
+        meant = ledger.named(parts.get(word, word), persons, directory)
+        if not meant and directory.known(word):
+            raise Refusal(f"{roster.shown(word)} is in the roster and handed in nothing.")
+        if not meant:
+            raise Refusal(f"There is no submission of {roster.shown(word)}, and the roster has no such id, login or name.")
+        if len(meant) > 1:
+            raise Refusal(f"{roster.shown(word)} fits {len(meant)} students: write the id.")
+        only.add(meant[0])
+    return only
+
+
+def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """Take over what an earlier run read and wrote besides the table, where this one continues it; return what to remember.
+
+    A state file among submissions may be a student's, and is not believed.
+    """
+    home = grades.parent
+    if home.resolve() == where.resolve():
+        before = {}
+    columns = {system: column for system, column in before.get("lms", {}).items() if system in lms.SYSTEMS}
+    args.lms = columns | {system: args.column or columns.get(system) for system in args.lms or list(columns)}
+    for name in ("report", "roster"):
+        if getattr(args, name) is None and before.get(name):
+            setattr(args, name, home / before[name])
+    args.language = args.language or before.get("language") or "en"
+    paths = {name: os.path.relpath(path, home) for name in ("report", "roster") if (path := getattr(args, name))}
+    return {"lms": args.lms, "language": args.language, **paths} if args.lms or paths else {}
+
+
+def _write_others(args: argparse.Namespace, grades: Path, assignment: Assignment, entries: Sequence[ledger.Entry]) -> None:
+    """The tables for other systems, and the pages."""
+    for system, column in args.lms.items():
+        print(f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, column)}.")
+    for system in lms.SYSTEMS:
+        if system not in args.lms and (old := lms.place(grades, system)).exists():
+            print(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")
     if args.report:
         from pitfall_lab.classroom.report import write_reports
 
         print(f"The class is on {write_reports(args.report, assignment, entries, args.language)}.")
-    return 0
-
-
-def _found(args: argparse.Namespace, where: Path, grades: Path) -> list[submissions.Submission]:
-    found = submissions.found(where, grades.stem)
-    if not found:
-        raise Refusal(f"There is nothing to grade in {where}.")
-    if strangers := sorted(set(args.only) - {submission.student for submission in found}):
-        raise Refusal(f"There is no submission of {roster.shown(strangers[0])} in {where}.")
-    return found
 
 
 def _teachers(args: argparse.Namespace, home: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
@@ -153,6 +208,7 @@ def _graded(
     found: Sequence[submissions.Submission],
     state: State,
     *,
+    only: set[str],
     fenced: bool,
     hidden: tuple[str, ...],
 ) -> list[Row]:
@@ -161,10 +217,10 @@ def _graded(
     for submission in found:
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
-        if known is not None and sheet.student not in args.only:
+        if known is not None and sheet.student not in only:
             rows.append(known)
         elif sheet.problem is not None:
-            rows.append(Row(sheet.student, sheet.digest, problem=sheet.problem, received=sheet.received, versions=versions()))
+            rows.append(Row(sheet.student, sheet.digest, (), sheet.notes, (), sheet.problem, sheet.received, versions()))
             state.keep(rows[-1])
         else:
             sheets.append(sheet)
@@ -227,12 +283,3 @@ def _bar(total: int) -> Iterator[Any]:
 
     with tqdm(total=total, unit="submission", file=sys.stderr) as bar:
         yield bar.update
-
-
-def _tell(grades: Path, rows: Sequence[Row], *, fenced: bool) -> None:
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row.verdict] = counts.get(row.verdict, 0) + 1
-    said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items(), key=lambda pair: -pair[1]))
-    kept = "" if fenced else " Nothing kept the submissions from your files."
-    print(f"{len(rows)} submissions: {said}. The table is in {grades}.{kept}")

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import Row, plain, write_whole
-from pitfall_lab.classroom.roster import Person, matched, number_in, shown, table
+from pitfall_lab.classroom.roster import Person, number_in, shown, table
+from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
 
 NAME = "overrides.csv"
-_TWO = T(en="another submission is this person's, too: keep one of them", zh="另有提交属于同一人：请只保留一份")
+_STRANGER = T(en="not in the roster", zh="不在名单中")
 DAY = 86_400
 
 
@@ -37,7 +38,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One student's line: the graded exercises, the student, and the resulting points."""
+    """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them."""
 
     row: Row
     person: Person
@@ -47,6 +48,12 @@ class Entry:
     deducted: float = 0.0
     notes: tuple[T, ...] = ()
     listed: bool = field(default=True)
+    own: bool = False
+
+    @property
+    def has_mark(self) -> bool:
+        """Whether there is something to pass on: a submission, or a mark of the teacher's for someone who handed in nothing."""
+        return self.own or not self.row.absent
 
     def remarks(self, language: Language = "en") -> list[str]:
         """Everything there is to say about it besides numbers."""
@@ -69,25 +76,58 @@ def read_overrides(path: Path, assignment: Assignment) -> list[Override]:
 
 
 def settled(
-    assignment: Assignment, rows: Iterable[Row], people: Sequence[Person] | None = None, overrides: Sequence[Override] = ()
+    assignment: Assignment,
+    rows: Iterable[Row],
+    people: Sequence[Person] | None = None,
+    overrides: Sequence[Override] = (),
+    directory: Directory | None = None,
 ) -> list[Entry]:
-    """A line for each submission, and for each person without one. Raises :class:`~pitfall_lab.cli.Refusal` for marks of a stranger."""
+    """A line for each submission, and for each person without one. Raises :class:`~pitfall_lab.cli.Refusal` for marks of a stranger.
+
+    ``directory`` says whose each submission is (default: by their names alone); no two rows are one person's.
+    """
     rows = list(rows)
-    persons = matched((row.student for row in rows), people or ())
-    fitting = [person.student for person in persons.values()]
-    there = set(fitting)
+    directory = directory or Directory(people or (), (row.student for row in rows))
+    persons = {row.student: person for row in rows if (person := directory.person(row.student))}
+    there = {person.student for person in persons.values()}
     rows += [Row(person.student, "", absent=True) for person in people or () if person.student not in there]
     persons |= {person.student: person for person in people or () if person.student not in there}
-    known = {name for row in rows for name in (row.student, persons.get(row.student, Person("")).student)}
-    if strangers := [each.student for each in overrides if each.student not in known]:
-        raise Refusal(f"{NAME} has a mark for {shown(strangers[0])}, but there is neither a submission nor a line in the roster.")
+    own = _meant(overrides, {row.student: persons.get(row.student) for row in rows}, directory)
     entries = []
     for row in rows:
-        person = persons.get(row.student, Person(row.student))
-        own = [each for each in overrides if each.student in (row.student, person.student)]
-        entry = _entry(assignment, row, person, own, listed=people is None or row.student in persons)
-        entries.append(replace(entry, notes=(*entry.notes, _TWO)) if fitting.count(person.student) > 1 else entry)
-    return sorted(entries, key=lambda entry: (entry.person.section, entry.row.student))
+        entry = _entry(assignment, row, persons.get(row.student, Person(row.student)), own.get(row.student, []))
+        stranger = people is not None and row.student not in persons
+        notes = (directory.doubt(row.student) or _STRANGER, *entry.notes) if stranger else entry.notes
+        entries.append(replace(entry, notes=notes, listed=not stranger))
+    return sorted(entries, key=lambda entry: (entry.person.section, (entry.person.name or entry.row.student).casefold(), entry.row.student))
+
+
+def _meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
+    """The teacher's marks of each row. Raises :class:`~pitfall_lab.cli.Refusal` where a mark is nobody's, or could be several people's."""
+    found: dict[str, list[Override]] = {}
+    for each in overrides:
+        meant = named(each.student, persons, directory)
+        if not meant:
+            raise Refusal(f"{NAME} has a mark for {shown(each.student)}, which is no submission and no id, login or name in the roster.")
+        if len(meant) > 1:
+            raise Refusal(f"{NAME} has a mark for {shown(each.student)}, which fits {len(meant)} students: write the id.")
+        of = found.setdefault(meant[0], [])
+        if each.key in {other.key for other in of}:
+            raise Refusal(f"{NAME}: {shown(each.student)} has two marks for {each.key or 'the sum'}.")
+        of.append(each)
+    return found
+
+
+def named(word: str, persons: dict[str, Person | None], directory: Directory) -> list[str]:
+    """The rows that a teacher means with a word: what the submission is called, or an id, login, address or name in the class list.
+
+    ``persons`` has the person of each row, None where the row is nobody's in the class list.
+    """
+    if word in persons:
+        return [word]
+    person = directory.person(word)
+    meant = directory.known(word) or ({person.student} if person else set())
+    return [row for row, person in persons.items() if person and person.student in meant]
 
 
 def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry], *, roster: bool = False) -> None:
@@ -119,9 +159,9 @@ def _moment(seconds: float) -> str:
         return ""
 
 
-def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override], *, listed: bool) -> Entry:
+def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override]) -> Entry:
     points = {outcome.key: round(outcome.credit * assignment.worth(outcome.key), 2) for outcome in row.outcomes}
-    notes = [] if listed else [T(en="not in the roster", zh="不在名单中")]
+    notes = []
     for each in own:
         if each.key:
             was, points[each.key] = points.get(each.key, 0.0), each.points
@@ -145,7 +185,7 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
             en = f"{each.points:g} points in all by the teacher instead of {total:g} ({each.note})"
             notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
             total = each.points
-    return Entry(row, person, points, total, late, deducted, tuple(notes), listed)
+    return Entry(row, person, points, total, late, deducted, tuple(notes), own=bool(own))
 
 
 def _lateness(assignment: Assignment, row: Row, person: Person, points: float) -> tuple[int, float]:

@@ -7,7 +7,8 @@
 - Blackboard Learn, “Upload grades”: ``Username`` identifies the student; a column ``Name [Total Pts: 4 Score] |number`` is an existing one,
   without the number it is new; every cell of a comma-delimited file is quoted.
 
-None of them has a place for versions of packages: these are in ``grades.csv``. Who did not hand in has an empty cell.
+None of them has a place for versions of packages: these are in ``grades.csv``. Who did not hand in has an empty
+cell, but for a mark that the teacher gave. Each person has one line: whose a submission is, is settled before.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from typing import Literal
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import Entry
 from pitfall_lab.classroom.register import plain, write_whole
+from pitfall_lab.classroom.roster import NAME as ROSTER
+from pitfall_lab.classroom.roster import shown
 from pitfall_lab.cli import Refusal
 
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
+_STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
+"""The column by which a system knows a student."""
 Table = list[list[str]]
 
 
@@ -32,10 +37,7 @@ def _moodle(column: str, _most: float, entries: Sequence[Entry]) -> Table:
     head = ["ID number", "Username", "Email address", "Full name", column, f"{column} (feedback)"]
     return [
         head,
-        *(
-            [_known(e, "ident"), _known(e, "login"), _known(e, "email"), _known(e, "name"), _mark(e), "; ".join(e.remarks())]
-            for e in entries
-        ),
+        *([_known(e, "ident"), _known(e, "login"), _known(e, "email"), _known(e, "name"), _mark(e), _feedback(e)] for e in entries),
     ]
 
 
@@ -53,7 +55,7 @@ def _blackboard(column: str, most: float, entries: Sequence[Entry]) -> Table:
     head = ["Last Name", "First Name", "Username", "Student ID", f"{title} |{number.strip()}" if number else title]
     rows = []
     for entry in entries:
-        first, _, last = _known(entry, "name").rpartition(" ")
+        last, first = _last_and_first(_known(entry, "name"))
         rows.append([last, first, _known(entry, "login") or entry.person.student, _known(entry, "ident"), _mark(entry)])
     return [head, *rows]
 
@@ -70,17 +72,39 @@ def _known(entry: Entry, what: str) -> str:
 
 
 def _mark(entry: Entry) -> str:
-    return "" if entry.row.absent else f"{entry.total:g}"
+    return f"{entry.total:g}" if entry.has_mark else ""
+
+
+def _feedback(entry: Entry) -> str:
+    return "; ".join(entry.remarks()) if entry.has_mark else ""
+
+
+def _last_and_first(name: str) -> tuple[str, str]:
+    """The two parts of a name: “Müller, Max” says which is which, elsewhere the last word is the last name."""
+    if "," in name:
+        last, _, first = name.partition(",")
+    else:
+        first, _, last = name.rpartition(" ")
+    return last.strip(), first.strip()
+
+
+def place(grades: Path, system: str) -> Path:
+    """Where the table for a system is."""
+    return grades.with_suffix(f".{system}.csv")
 
 
 def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[Entry], column: str | None = None) -> Path:
     """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
-    path = grades.with_suffix(f".{system}.csv")
+    path = place(grades, system)
     most = sum(assignment.worth(key) for key in assignment.keys)
     listed = [entry for entry in entries if entry.listed]
     text = io.StringIO()
     quoting: Literal[0, 1] = csv.QUOTE_ALL if system == "blackboard" else csv.QUOTE_MINIMAL
     lines = SYSTEMS[system](" ".join((column or assignment.name).split()), most, listed)
+    at = _STUDENT[system]
+    known = [line[at] for line in lines if line[at]]
+    if twice := next((word for word in known if known.count(word) > 1), None):
+        raise Refusal(f"{path} would have two lines for {shown(twice)}; give each person of {ROSTER} an id and a login of their own.")
     csv.writer(text, quoting=quoting).writerows([[plain(cell) for cell in line] for line in lines])
     write_whole(path, text.getvalue())
     return path

@@ -108,9 +108,14 @@ def _credit(key: str, folder: Path, _saved: tuple[int, ...]) -> tuple[float, tup
 
 @cache
 def _judge() -> processes.Popen[str]:
-    """The process that judges: one for all the tests of a notebook."""
+    """The process that judges: one for all the tests of a notebook.
+
+    In a session of its own: the interrupt with which a kernel is ended is not meant for it. It ends with its input.
+    """
     command = processes.ours("pitfall_lab.classroom.nbgrader")
-    return processes.start(command, stdin=processes.PIPE, stdout=processes.PIPE, variables={**os.environ, "PYTHONWARNINGS": "ignore"})
+    return processes.start(
+        command, stdin=processes.PIPE, stdout=processes.PIPE, start_new_session=True, variables={**os.environ, "PYTHONWARNINGS": "ignore"}
+    )
 
 
 def main() -> None:

@@ -121,10 +121,10 @@ class State:
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
-        self.path = grades.with_suffix(".state.jsonl")
+        self.path = _place(grades)
         self.known: dict[tuple[str, str], Row] = {}
         self.aside: Path | None = None
-        head = {_KEY: VERSION, "assignment": assignment.ident, "exercises": list(assignment.keys)}
+        head = _head(assignment)
         try:
             if self.path.exists():
                 whole = self._read(head)
@@ -151,6 +151,10 @@ class State:
         """Append a row to the state file and write it to the disk."""
         self._write(row.to_json())
 
+    def remember(self, options: dict[str, Any]) -> None:
+        """Keep what is written besides the table, for the run that continues this one (:func:`remembered`)."""
+        self._write(json.dumps({"options": options}))
+
     def _write(self, line: str) -> None:
         self._file.write(line.encode() + b"\n")
         self._file.flush()
@@ -173,6 +177,24 @@ def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
         with contextlib.suppress(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             rows.append(Row.from_values(json.loads(line)))
     return head if isinstance(head, dict) else {}, rows
+
+
+def _place(grades: Path) -> Path:
+    return grades.with_suffix(".state.jsonl")
+
+
+def _head(assignment: Assignment) -> dict[str, Any]:
+    return {_KEY: VERSION, "assignment": assignment.ident, "exercises": list(assignment.keys)}
+
+
+def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
+    """What an earlier run of the assignment was to write besides the table; nothing where there is none."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
+        first, *lines = _place(grades).read_bytes().split(b"\n")
+        if json.loads(first) == _head(assignment):
+            options = json.loads([line for line in lines if line.startswith(b'{"options"')][-1])["options"]
+            return options if isinstance(options, dict) else {}
+    return {}
 
 
 def _free(path: Path, word: str) -> Path:

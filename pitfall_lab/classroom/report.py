@@ -35,6 +35,8 @@ pre { background: var(--box); padding: .6em 1em; overflow-x: auto; white-space: 
 tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre-wrap; font-size: 13px; }
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 """
+_POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+_PAGE_NAME = re.compile(r".+-[0-9a-f]{8}\.html")
 _WORDS: dict[str, T] = {
     "class": T(en="The class", zh="全班"), "student": T(en="Student", zh="学生"), "points": T(en="Points", zh="得分"),
     "verdict": T(en="Verdict", zh="结论"), "remarks": T(en="Remarks", zh="备注"), "exercise": T(en="Exercise", zh="练习"),
@@ -53,11 +55,17 @@ _WORDS: dict[str, T] = {
     ),
     "alike_note": T(
         en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Left out: answers that the "
-        "course knows, that four or more have, or that add fewer than twelve tokens to what was given; beyond 400 different answers to "
-        "an exercise the others are not compared. Alike is not copied: short exercises have few solutions. Read both before you judge.",
-        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案、"
+        "course knows, that four or more have (they are listed below), or that add fewer than twelve tokens to what was given; beyond 400 "
+        "different answers to an exercise the others are not compared. Alike is not copied: short exercises have few solutions. Read both "
+        "before you judge.",
+        zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案（列于下方）、"
         "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。"
         "相似不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
+    ),
+    "common": T(en="Answers that four or more have", zh="四人以上相同的答案"),
+    "common_note": T(
+        en="Equal but for names, space and comments. Most often it is the obvious answer; with an unusual one, it may be a group.",
+        zh="除命名、空白和注释外完全相同。多数情况下这是显而易见的答案；若答案不寻常，也可能是一组人。",
     ),
     "none_alike": T(en="No two answers are alike in this sense.", zh="没有这种意义上的相似答案。"),
     "beliefs": T(en="Misconceptions, by item", zh="各题目中的误解"), "belief": T(en="Misconception", zh="误解"),
@@ -77,16 +85,28 @@ def write_reports(folder: Path, assignment: Assignment, entries: Sequence[Entry]
     index = folder / "index.html"
     rows = [entry.row for entry in entries if not entry.row.absent]
     try:
-        (folder / "students").mkdir(parents=True, exist_ok=True)
-        for entry in entries:
-            if not entry.row.absent:
-                _write(folder / "students" / page_name(entry.row.student), student_page(assignment, entry, language))
-        _write(folder / "alike.html", alike_page(assignment, rows, language))
+        students = folder / "students"
+        students.mkdir(parents=True, exist_ok=True)
+        pages = {page_name(entry.row.student): entry for entry in entries if not entry.row.absent}
+        _remove_others(students, pages)
+        for name, entry in pages.items():
+            _write(students / name, student_page(assignment, entry, language))
+        _write(folder / "alike.html", alike_page(assignment, entries, language))
         _write(index, class_page(assignment, entries, language))
         analysis.write(folder / "analysis.csv", assignment, rows)
     except OSError as problem:
         raise Refusal(f"The reports cannot be written into {folder}: {problem.strerror}.") from None
     return index
+
+
+def _remove_others(folder: Path, pages: Iterable[str]) -> None:
+    """Remove pages that an earlier run wrote of submissions that are there no more; other files stay."""
+    for path in folder.glob("*.html"):
+        if path.name not in pages and _PAGE_NAME.fullmatch(path.name) and not path.is_symlink():
+            with path.open(encoding="utf-8", errors="replace") as file:
+                ours = _POLICY in file.read(1000)
+            if ours:
+                path.unlink()
 
 
 def page_name(student: str) -> str:
@@ -143,11 +163,13 @@ def _hints(key: str, language: Language) -> str:
     return f"<details><summary>{_say('hints', language)}</summary><ol>{said}</ol></details>" if said else ""
 
 
-def alike_page(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
+def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
     """The page of answers that are alike, side by side; what differs is marked by a line's colour and by a sign."""
     parts = [f"<p class=quiet>{_say('alike_note', language)}</p>"]
+    rows = [entry.row for entry in entries if not entry.row.absent]
+    called = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
     for pair in similar.pairs(rows, assignment.keys):
-        names = [escape(", ".join(students)) for students in (pair.one, pair.other)]
+        names = [escape(", ".join(called[student] for student in students)) for students in (pair.one, pair.other)]
         head = "".join(f"<th scope=col>{name}</th>" for name in names)
         cells = "".join(
             f"<tr class={'same' if same else 'differs'}>{_side(mine, same)}{_side(theirs, same)}</tr>"
@@ -156,6 +178,13 @@ def alike_page(assignment: Assignment, rows: Sequence[Row], language: Language) 
         parts.append(f"<h2>{escape(pair.key)} · {100 * pair.ratio:.0f} %</h2><table><tr>{head}</tr>{cells}</table>")
     if len(parts) == 1:
         parts.append(f"<p>{_say('none_alike', language)}</p>")
+    common = [
+        f"<h3>{escape(key)} · {len(students)}</h3><p>{escape(', '.join(called[student] for student in students))}</p>"
+        f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(source)}</pre></details>"
+        for key, students, source in similar.common(rows, assignment.keys)
+    ]
+    if common:
+        parts += [f"<h2>{_say('common', language)}</h2><p class=quiet>{_say('common_note', language)}</p>", *common]
     return page(f"{_WORDS['alike'].say(language)} · {assignment.name}", "".join(parts), language)
 
 
@@ -229,7 +258,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
     for entry in entries:
         row = entry.row
         credit = {outcome.key: outcome for outcome in row.outcomes}
-        cells = "".join(_credit(credit.get(key), language) for key in assignment.keys)
+        cells = "".join(_credit(credit.get(key), entry.points.get(key), language) for key in assignment.keys)
         shown = escape(entry.person.name or row.student)
         name = shown if row.absent else f'<a href="students/{page_name(row.student)}">{shown}</a>'
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
@@ -240,11 +269,13 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
     return f"<div class=wide><table><tr>{first}{heads}{last}</tr>{''.join(lines)}</table></div>"
 
 
-def _credit(outcome: Outcome | None, language: Language) -> str:
+def _credit(outcome: Outcome | None, points: float | None, language: Language) -> str:
+    """A cell with the points as they are in the table; the colour is the share that the answer earned."""
+    shown = "" if points is None else f"{points:g}"
     if outcome is None:
-        return "<td></td>"
+        return f"<td class=n>{shown}</td>"
     title = escape(SAYS[outcome.status].say(language))
-    return f'<td class=n style="background:rgba(var(--good),{outcome.credit * 0.5:.2f})" title="{title}">{outcome.credit:.2g}</td>'
+    return f'<td class=n style="background:rgba(var(--good),{outcome.credit * 0.5:.2f})" title="{title}">{shown}</td>'
 
 
 def _shaded(count: int, total: int) -> str:
@@ -266,6 +297,6 @@ def page(title: str, body: str, language: Language) -> str:
     """A whole page: its title and what is below it, which is HTML already."""
     return (
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"{_POLICY}"
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
     )

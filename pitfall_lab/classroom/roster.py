@@ -1,15 +1,10 @@
-"""The class list, ``roster.csv``: who is in the course, under which name a submission comes, who has more time.
-
-Learning management systems name what they hand out after the student, an id, or both (``Ada Lovelace_123_assignsubmission_file_``,
-``lovelaceada_77_912_week-3.ipynb``): a name with a person's own between its underscores is that person's, when it is one person's only.
-"""
+"""The class list, ``roster.csv``: who is in the course, under which name a submission comes, who has more time."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,15 +35,20 @@ def read(path: Path) -> list[Person]:
     """The people in a class list. Raises :class:`~pitfall_lab.cli.Refusal` with the line that cannot be used."""
     people: dict[str, Person] = {}
     idents: set[str] = set()
+    logins: set[str] = set()
     for number, cells in table(path, COLUMNS, ("student", "id")):
         student = cells["student"] or cells["id"]
         if not student:
             raise Refusal(f"{path}, line {number}: there is neither a student nor an id.")
-        if student in people or (cells["id"] and cells["id"] in idents):
-            raise Refusal(f"{path}, line {number}: {shown(cells['id'] or student)} is there twice.")
+        for word in dict.fromkeys((cells["id"], student)):
+            if word and (word in people or word in idents):
+                raise Refusal(f"{path}, line {number}: {shown(word)} is there twice.")
+        if cells["login"] and cells["login"].casefold() in logins:
+            raise Refusal(f"{path}, line {number}: the login {shown(cells['login'])} is there twice.")
         extra = number_in(path, number, "extra_days", cells["extra_days"])
         received = _moment(path, number, cells["received"])
         idents.add(cells["id"])
+        logins.add(cells["login"].casefold())
         known = {name: cells[name] for name in ("name", "section", "email", "login")}
         people[student] = Person(student, cells["id"], **known, extra_days=extra, received=received)
     return list(people.values())
@@ -109,28 +109,3 @@ def _moment(path: Path, line: int, text: str) -> float | None:
 def shown(text: str) -> str:
     """Return text from a file for quoting in a sentence: at most 60 characters, without control characters."""
     return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
-
-
-def _folded(text: str) -> str:
-    """A name for comparing: some systems write an accented letter as two signs."""
-    return unicodedata.normalize("NFC", text).casefold()
-
-
-def matched(students: Iterable[str], people: Iterable[Person]) -> dict[str, Person]:
-    """The person of each submission. A name that fits several people, or none, is left out."""
-    people = list(people)
-    whole = {person.student: person for person in people}
-    parts: dict[str, set[str]] = {}
-    for person in people:
-        for word in {person.student, person.ident, person.login, person.name} - {""}:
-            parts.setdefault(_folded(word), set()).add(person.student)
-    found = {}
-    for student in students:
-        if student in whole:
-            found[student] = whole[student]
-            continue
-        said = {_folded(student), *_folded(student).split("_")}
-        meant = set().union(*(parts.get(word, set()) for word in said))
-        if len(meant) == 1:
-            found[student] = whole[meant.pop()]
-    return found

@@ -2,8 +2,8 @@
 
 The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an answer, with names
 replaced by the order in which they appear: new names, space and comments change nothing. Exercises are short and most
-right answers are alike by necessity, so an answer is left out that is among those which the course knows, or that several have, or that
-adds little to what was given.
+right answers are alike by necessity, so an answer is left out that is among those which the course knows, or that adds little to what was
+given; one that several have is listed apart, with their names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
     return sorted(found, key=lambda pair: -pair.ratio)[:SHOWN]
 
 
-def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
+def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
+    """The different answers that the course does not know and that add enough, each with the student and source of who gave it."""
     answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         for outcome in row.outcomes:
@@ -51,7 +52,11 @@ def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
                 answers.setdefault(tokens(outcome.source), []).append((row.student, outcome.source))
     given = tokens(exercise.given)
     known = {given, *(tokens(right) for right in exercise.right), *(tokens(wrong) for wrong in exercise.wrong)}
-    rare = [(words, of) for words, of in answers.items() if words not in known and len(of) < COMMON and _adds(words, given) >= NEW]
+    return [(words, of) for words, of in answers.items() if words not in known and _adds(words, given) >= NEW]
+
+
+def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
+    rare = [(words, of) for words, of in _answers(exercise, rows) if len(of) < COMMON]
     for _, of in rare:
         if len(of) > 1:
             yield Pair(exercise.key, 1.0, (of[0][0],), tuple(student for student, _ in of[1:]), (of[0][1], of[1][1]))
@@ -60,6 +65,17 @@ def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
         if matcher.real_quick_ratio() >= ALIKE and matcher.quick_ratio() >= ALIKE and (ratio := matcher.ratio()) >= ALIKE:
             names = tuple(tuple(student for student, _ in of) for of in (first, second))
             yield Pair(exercise.key, ratio, names[0], names[1], (first[0][1], second[0][1]))
+
+
+def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[str, ...], str]]:
+    """The answers that :data:`COMMON` or more have: exercise, students, and what the first of them wrote; the fewest first."""
+    found = [
+        (key, tuple(student for student, _ in of), of[0][1])
+        for key in keys
+        for _, of in _answers(exercises()[key], rows)
+        if len(of) >= COMMON
+    ]
+    return sorted(found, key=lambda each: len(each[1]))[:SHOWN]
 
 
 def tokens(source: str) -> tuple[str, ...]:

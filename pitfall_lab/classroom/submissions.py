@@ -13,11 +13,14 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from pitfall_lab.classroom import archives
+from pitfall_lab.classroom.archives import Unreadable
+from pitfall_lab.classroom.whose import Directory, form, in_order
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
@@ -41,18 +44,20 @@ _OURS = re.compile(r"readme(\.(md|txt|rst|html))?", re.IGNORECASE)
 """Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
 MOST_WRAPPED = 500
 """Cells of a notebook with something around the exercise that are read as IPython would: each takes a quarter of a millisecond."""
-_HIDDEN = re.compile(r"\.(?!_).*\.ipynb", re.DOTALL)
-"""A notebook is a submission even where its name begins with a full stop; what systems leave behind (``._ada.ipynb``) is none."""
+_LEFT_BEHIND = re.compile(r"\..*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECASE | re.DOTALL)
+"""What systems leave behind in folders, and hidden files: they are no submissions, and it is said that they are there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one student handed in: a file, or a folder with notebooks in it."""
+    """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called)."""
 
     student: str
     files: tuple[Path, ...]
     problem: T | None = None
     is_folder: bool = False
+    parts: tuple[str, ...] = ()
+    notes: tuple[T, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,34 +77,75 @@ class Sheet:
     received: float | None = None
 
 
-class _Unreadable(Exception):
-    """The file is not a notebook that can be read; ``sentence`` says why."""
-
-    def __init__(self, en: str, zh: str) -> None:
-        super().__init__(en)
-        self.sentence = T(en=en, zh=zh)
-
-
-def found(folder: Path, grades: str = "grades") -> list[Submission]:
-    """The submissions in ``folder``, by name: each file is one, and each folder is one. Links are never followed.
+def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
+    """The submissions in ``folder``, by name, and the names that are none. Each file and each folder is one; links are never followed.
 
     ``grades`` is how the tables begin that are made beside them.
     """
     ours = re.compile(rf"{_OURS.pattern}|{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
-    out = []
-    for entry in sorted(folder.iterdir(), key=lambda path: path.name):
-        if (entry.name.startswith(".") and not _HIDDEN.fullmatch(entry.name)) or (entry.is_file() and ours.fullmatch(entry.name)):
+    out: list[Submission] = []
+    entries = sorted(folder.iterdir(), key=lambda path: path.name)
+    skipped = [entry for entry in entries if _LEFT_BEHIND.fullmatch(entry.name)] + _receipts(entries)
+    for entry in entries:
+        if entry in skipped or (entry.is_file() and ours.fullmatch(entry.name)):
             continue
         if entry.is_symlink():
             out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
         elif entry.is_dir():
             files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
-            none = T(en="there is no notebook in the folder", zh="文件夹中没有笔记本")
-            many = T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
-            out.append(Submission(_name(entry), files, none if not files else many if len(files) > MOST_FILES else None, is_folder=True))
+            out.append(Submission(_name(entry), files, _unusable(entry, files), is_folder=True))
         else:
             out.append(Submission(_name(entry), (entry,)))
-    return _with_unique_names(out)
+    return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not ours.fullmatch(entry.name)]
+
+
+def _receipts(entries: Sequence[Path]) -> list[Path]:
+    """The texts that Blackboard adds to attempts; one that is all there is of an attempt stays, since that student handed in something."""
+    forms = [(entry, said) for entry in entries if (said := form(entry.name))]
+    files = {said.who for _, said in forms if not said.note}
+    return [entry for entry, said in forms if said.note and said.who in files]
+
+
+def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
+    """Why a folder is no submission, or None."""
+    if not files:
+        return T(en="there is no notebook in the folder", zh="文件夹中没有笔记本")
+    if len(files) > MOST_FILES:
+        return T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
+    return _of_several([str(file.relative_to(folder)) for file in files])
+
+
+def _of_several(paths: Iterable[str]) -> T | None:
+    """A sentence where names are of a system's form for several people: a download of a class is no submission."""
+    if len({said.who for path in paths for part in re.split(r"[\\/]", path) if (said := form(part))}) < 2:
+        return None
+    en = "it holds files of several people: put each of them beside the other submissions"
+    return T(en=en, zh="其中有多人的文件：请将它们逐一放到其他提交旁边")
+
+
+def merged(submissions: Iterable[Submission], directory: Directory) -> list[Submission]:
+    """One submission for each person: several files of one are read together, oldest first."""
+    groups: dict[tuple[bool, Hashable], list[Submission]] = {}
+    for each in submissions:
+        person = directory.person(each.student)
+        key = person.student if person else directory.one_person(each.student)
+        groups.setdefault((person is not None, key), []).append(each)
+    return [_one(of, key[1] if key[0] else None) for key, of in groups.items()]
+
+
+def _one(of: list[Submission], student: Hashable) -> Submission:
+    """Several submissions of one person (``student`` in the class list, or None) as one."""
+    if len(of) == 1:
+        return of[0]
+    of = [of[n] for n in in_order([(each.student, 0.0) for each in of])]
+    names = tuple(each.student for each in of)
+    usable = [each for each in of if each.problem is None]
+    said = ", ".join(names)
+    notes = [T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}")]
+    notes += [_left_out(each.student, each.problem) for each in of if each.problem]
+    files = tuple(file for each in usable for file in each.files)
+    problem = None if usable else of[-1].problem
+    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, tuple(notes))
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
@@ -119,7 +165,7 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
 
 def _name(entry: Path) -> str:
     """A student's name: what the file or folder is called, without signs that no terminal and no table should have to show."""
-    name = entry.name.removesuffix(".ipynb") if not entry.is_dir() else entry.name
+    name = entry.name.removesuffix(".ipynb").removesuffix(".zip") if not entry.is_dir() else entry.name
     return _printable(name)
 
 
@@ -133,12 +179,21 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
     except OSError:
         return
     for entry in entries:
-        if entry.name.startswith(".") or entry.is_symlink():
+        if _LEFT_BEHIND.fullmatch(entry.name) or entry.is_symlink():
             continue
         if entry.is_dir() and depth:
             yield from _below(Path(entry.path), depth - 1)
-        elif entry.is_file() and entry.name.endswith(".ipynb"):
+        elif entry.is_file() and entry.name.lower().endswith((".ipynb", ".zip")):
             yield Path(entry.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """A file that should be a notebook: what it is called, its bytes, when it was written."""
+
+    name: str
+    raw: bytes
+    written: float
 
 
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
@@ -146,43 +201,78 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     keys = list(keys)
     if submission.problem is not None:
         return Sheet(submission.student, problem=submission.problem)
-    cells: dict[str, list[str]] = {}
-    notes: list[T] = []
-    digest = hashlib.sha256()
-    unreadable: list[T] = []
-    received: float | None = None
+    cells: dict[str, list[tuple[str, str]]] = {}
+    notes = list(submission.notes)
+    unreadable: list[tuple[str, T]] = []
+    files = _files(submission, unreadable)
+    digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
+    received = max((file.written for file in files), default=None)
+    total, readable = 0, 0
+    for file in files:
+        try:
+            for book in _books(file):
+                total += len(book.raw)
+                _allow(total)
+                for key, source in _cells(_notebook(book.raw, notes)):
+                    cells.setdefault(key, []).append((source, book.name))
+                readable += 1
+        except Unreadable as reason:
+            unreadable.append((file.name, reason.sentence))
+    if not readable:
+        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=unreadable[0][1], received=received)
+    notes += [_left_out(name, why) for name, why in unreadable]
+    taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
+    notes += [note for key in taken if (note := _which(key, cells[key], taken[key]))]
+    answers = {key: source for key, (source, _) in taken.items()}
+    return Sheet(submission.student, answers, tuple(dict.fromkeys(notes)), digest, _beliefs(submission), received=received)
+
+
+def _left_out(name: str, why: T) -> T:
+    return T(en=f"{name} was left out: {why.en}", zh=f"{name} 未计入：{why.zh}")
+
+
+def _files(submission: Submission, unreadable: list[tuple[str, T]]) -> list[_Book]:
+    """The files of a submission that can be read at all, oldest first."""
+    files = []
     total = 0
     for path in submission.files:
         try:
             raw, written = _bytes(path)
-            received = max(received or written, written)
-            digest.update(hashlib.sha256(raw).digest())
             total += len(raw)
             _allow(total)
-            for key, source in _cells(_notebook(raw, notes)):
-                cells.setdefault(key, []).append(source)
-        except _Unreadable as reason:
-            unreadable.append(reason.sentence)
-    if len(unreadable) == len(submission.files):
-        return Sheet(submission.student, digest=digest.hexdigest(), problem=unreadable[0], received=received)
-    notes += [T(en=f"one of the notebooks was left out: {why.en}", zh=f"有一个笔记本未计入：{why.zh}") for why in unreadable]
-    for key in keys:
-        if len(set(cells.get(key, ()))) > 1:
-            count = len(cells[key])
-            notes.append(
-                T(
-                    en=f"exercise {key} is there {count} times; the last one that is filled in counts",
-                    zh=f"练习 {key} 出现了 {count} 次；以最后一个已作答的为准",
-                )
-            )
-    taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
-    return Sheet(submission.student, taken, tuple(dict.fromkeys(notes)), digest.hexdigest(), _beliefs(submission), received=received)
+            files.append(_Book(_printable(path.name), raw, written))
+        except Unreadable as reason:
+            unreadable.append((_printable(path.name), reason.sentence))
+    return [files[n] for n in in_order([(file.name, file.written) for file in files])]
 
 
-def _last_filled(key: str, sources: list[str]) -> str:
-    """The last cell in which something was done; the last one of all where nothing was: an emptied or untouched copy is no answer."""
+def _books(file: _Book) -> list[_Book]:
+    """The notebooks of a file, oldest first: itself, or those in a zip."""
+    archives.refuse_others(file.raw)
+    if not archives.is_zip(file.raw):
+        return [file]
+    inside = archives.unpacked(file.raw, most=MOST_FILES, largest=LARGEST)
+    if several := _of_several(name for name, _, _ in inside):
+        raise Unreadable(several.en, several.zh)
+    order = in_order([(name, written) for name, _, written in inside])
+    return [_Book(f"{file.name}/{_printable(inside[n][0])}", inside[n][1], inside[n][2]) for n in order]
+
+
+def _which(key: str, found: Sequence[tuple[str, str]], taken: tuple[str, str]) -> T | None:
+    """What to say where there are several answers to an exercise: which one counts."""
+    if len({source for source, _ in found}) < 2:
+        return None
+    if len(files := {name for _, name in found}) > 1:
+        en = f"exercise {key} is in {len(files)} files; the one in “{taken[1]}” counts"
+        return T(en=en, zh=f"练习 {key} 出现在 {len(files)} 个文件中；以“{taken[1]}”中的为准")
+    en = f"exercise {key} is there {len(found)} times; the last one that is filled in counts"
+    return T(en=en, zh=f"练习 {key} 出现了 {len(found)} 次；以最后一个已作答的为准")
+
+
+def _last_filled(key: str, found: list[tuple[str, str]]) -> tuple[str, str]:
+    """The last cell (and its file) in which something was done; where nothing was, the last of all: an untouched copy is no answer."""
     given = exercises()[key].given
-    return next((source for source in reversed(sources) if _is_filled(source) and not same(source, given)), sources[-1])
+    return next((each for each in reversed(found) if _is_filled(each[0]) and not same(each[0], given)), found[-1])
 
 
 def _is_filled(source: str) -> bool:
@@ -215,33 +305,33 @@ def _bytes(path: Path) -> tuple[bytes, float]:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:
-        raise _Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
+        raise Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise _Unreadable("it is not an ordinary file", "这不是普通文件")
+            raise Unreadable("it is not an ordinary file", "这不是普通文件")
         raw = file.read(LARGEST + 1)
     if len(raw) > LARGEST:
-        raise _Unreadable(f"the file is larger than {LARGEST >> 20} MiB", f"文件大于 {LARGEST >> 20} MiB")
+        raise Unreadable(f"the file is larger than {LARGEST >> 20} MiB", f"文件大于 {LARGEST >> 20} MiB")
     return raw, status.st_mtime
 
 
 def _allow(total: int) -> None:
     """Raise when the notebooks of one student have so many bytes together."""
     if total > 2 * LARGEST:
-        raise _Unreadable(f"together they are larger than {LARGEST >> 19} MiB", f"合计大于 {LARGEST >> 19} MiB")
+        raise Unreadable(f"together they are larger than {LARGEST >> 19} MiB", f"合计大于 {LARGEST >> 19} MiB")
 
 
 def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     """Return the list of a notebook's cells as the file has them; raise if the file cannot be read as a notebook."""
     if not raw.strip():
-        raise _Unreadable("the file is empty", "文件是空的")
+        raise Unreadable("the file is empty", "文件是空的")
     encoding = json.detect_encoding(raw)
     try:
         text = raw.decode(encoding)
     except UnicodeDecodeError as problem:
         en, zh = f"it is not text in UTF-8 (byte {problem.start})", f"它不是 UTF-8 文本（第 {problem.start} 字节）"
-        raise _Unreadable(en, zh) from None
+        raise Unreadable(en, zh) from None
     if encoding not in {"utf-8", "utf-8-sig"}:
         name = encoding.upper()
         notes.append(
@@ -251,18 +341,18 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
             )
         )
     if text.count("{") + text.count("[") > MOST_PARTS:
-        raise _Unreadable(f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个")
+        raise Unreadable(f"it has more than {MOST_PARTS} lists and objects", f"其中的列表和对象超过 {MOST_PARTS} 个")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError, MemoryError):
-        raise _Unreadable("it is not a notebook: it is no JSON", "它不是笔记本：不是 JSON") from None
+        raise Unreadable("it is not a notebook: it is no JSON", "它不是笔记本：不是 JSON") from None
     cells = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(cells, list):
         if isinstance(document, dict) and "worksheets" in document:
-            raise _Unreadable(
+            raise Unreadable(
                 "it is a notebook of an old format; open and save it in JupyterLab", "它是旧格式的笔记本；请在 JupyterLab 中打开并保存"
             )
-        raise _Unreadable("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
+        raise Unreadable("it is not a notebook: it has no list of cells", "它不是笔记本：没有单元格列表")
     return cells
 
 

@@ -390,9 +390,7 @@ def _names() -> Iterator[Case]:
         ("＝1+1", "＝1+1.ipynb", "a wide equals sign"),
         ("e\u0301", "e\u0301.ipynb", "a letter and its accent"),
         ("\u00e9", "\u00e9.ipynb", "the same letter as one sign"),
-        (".hidden", ".hidden.ipynb", "a name that is hidden"),
         ("README", "README.ipynb", "a name like a note of the teacher's"),
-        ("..", "...ipynb", "a name of dots"),
         ("%s{0}$HOME`id`", "%s{0}$HOME`id`.ipynb", "a name with what shells and formats expand"),
     ):
         yield Case(row, what, "empty", write=as_file(name))

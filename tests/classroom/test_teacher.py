@@ -91,19 +91,6 @@ def test_a_class_list_in_another_encoding_gets_one_sentence(tmp_path: Path) -> N
         roster.read(tmp_path / "roster.csv")
 
 
-def test_names_of_files_from_other_systems_find_their_person(tmp_path: Path) -> None:
-    names = ["Ada Lovelace_123_assignsubmission_file_", "quiz_adal_attempt_2026", "BOB", "lovelace_78_3_week", "ada_bob", "x_79", "xbob"]
-    found = {name: person.student for name, person in roster.matched(names, people(tmp_path)).items()}
-    assert found == {names[0]: "ada", names[1]: "ada", names[2]: "bob", names[3]: "bob", names[5]: "79"}
-
-
-def test_an_accent_is_the_same_however_a_system_writes_it_and_two_submissions_of_one_person_are_named(tmp_path: Path) -> None:
-    listed = people(tmp_path, "student,id,name\njo,1,Jos\u00e9\n")
-    entries = ledger.settled(ASSIGNMENT, [Row("Jose\u0301_7_file", "1", outcomes()), Row("jo", "2", outcomes())], listed)
-    assert [entry.person.student for entry in entries] == ["jo", "jo"]
-    assert all("another submission is this person's" in entry.remarks()[0] for entry in entries)
-
-
 @pytest.mark.parametrize("seconds", [-1e18, 1e12, 1e18, 1e300])
 def test_a_file_may_come_from_any_time(tmp_path: Path, seconds: float) -> None:
     ledger.write_grades(tmp_path / "g.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, [Row("ada", "1", outcomes(), received=seconds)]))
@@ -304,6 +291,25 @@ def test_answers_that_are_alike_but_for_names_are_found_and_common_ones_are_not(
     assert similar.pairs([answer(f"s{n}", UNUSUAL) for n in range(similar.COMMON)], KEYS) == []
 
 
+def test_an_answer_that_four_have_is_listed_with_their_names() -> None:
+    ring = [answer(f"100{n}", UNUSUAL.replace("a ", f"a{n} ").replace("(a)", f"(a{n})").replace("a.", f"a{n}.")) for n in range(4)]
+    ((key, students, source),) = similar.common([*ring, answer("x", "def attend(q, k, v):\n    return None")], KEYS)
+    assert (key, students, source) == ("12.2", ("1000", "1001", "1002", "1003"), ring[0].outcomes[0].source)
+    entries = ledger.settled(ASSIGNMENT, ring, [roster.Person("1000", name="Ada Lovelace")])
+    page = report.alike_page(ASSIGNMENT, entries, "en")
+    assert "<p>1001, 1002, 1003, Ada Lovelace</p>" in page
+
+
+def test_the_class_page_has_the_points_of_the_table_and_names_in_order(rows: list[Row], tmp_path: Path) -> None:
+    worth = replace(ASSIGNMENT, points={"12.3": 2.5}, due=None)
+    listed = people(tmp_path, "student,name\nada,Zoe\nbob,Ann\n")
+    entries = ledger.settled(worth, rows, listed, [ledger.Override("ada", "12.1", 0.25, "x")])
+    assert [entry.person.name for entry in entries] == ["Ann", "Zoe"]
+    page = report.class_page(worth, entries, "en")
+    line = page[page.index(">Zoe</a>") :]
+    assert re.findall(r'title="[^"]+">([^<]*)</td>', line)[:4] == ["0.25", "1", "2.5", "1"]
+
+
 def test_two_hundred_different_answers_are_compared_in_bounded_time() -> None:
     blank = known(exercises()["12.2"], "x = 1")
     texts = [UNUSUAL + "".join(f"x{n} = {n * m % 97} + q.sum({m})\n" for m in range(n % 13)) for n in range(200)]
@@ -363,6 +369,10 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
     capsys.readouterr()
     assert main([*words, "--only", "eve"]) == 2
     assert "no submission of “eve”" in capsys.readouterr().err
+    assert main([*words, "--only", "carol chen"]) == 2
+    assert "“carol chen” is in the roster and handed in nothing" in capsys.readouterr().err
+    assert main([*words, "--only", "78", "--only", "Ada Lovelace"]) == 0, "an id and a name are as good as the submission's name"
+    assert judged == [2, 1, 0, 2]
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

@@ -1,0 +1,80 @@
+"""Archives that are handed in. A zip is read in memory and within limits: nothing is unpacked onto the disk, no name in it is a path."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from datetime import datetime
+
+from pitfall_lab.trace import T
+
+MOST_MEMBERS = 2000
+_SKIPPED = ("__MACOSX", ".")
+_OTHERS = {b"Rar!": "RAR", b"7z\xbc\xaf'": "7z", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zX": "xz"}
+
+
+class Unreadable(Exception):
+    """The file cannot be read as notebooks; ``sentence`` says why."""
+
+    def __init__(self, en: str, zh: str) -> None:
+        super().__init__(en)
+        self.sentence = T(en=en, zh=zh)
+
+
+def is_zip(raw: bytes) -> bool:
+    """Whether a file's bytes begin as a zip's."""
+    return raw.startswith(b"PK\x03\x04")
+
+
+def refuse_others(raw: bytes) -> None:
+    """Raise :class:`Unreadable` for an archive of another kind."""
+    for begin, kind in _OTHERS.items():
+        if raw.startswith(begin):
+            raise Unreadable(f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压")
+
+
+def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
+    """The notebooks of a zip: name, bytes, when written. Raises :class:`Unreadable`.
+
+    At most ``most`` notebooks with ``largest`` bytes together.
+    """
+    if raw.count(b"PK\x01\x02") > MOST_MEMBERS:  # before their table is read: each entry takes memory
+        raise Unreadable(f"the zip has more than {MOST_MEMBERS} files", f"压缩包中的文件超过 {MOST_MEMBERS} 个")
+    found = []
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as box:
+            books = [each for each in box.infolist() if _is_notebook(each.filename)]
+            if len(books) > most:
+                raise Unreadable(f"there are more than {most} notebooks in the zip", f"压缩包中的笔记本超过 {most} 个")
+            for each in books:
+                found.append((each.filename, text := _member(box, each, largest), _written(each)))
+                largest -= len(text)
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, RuntimeError):
+        raise Unreadable("it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压") from None
+    if not found:
+        raise Unreadable("there is no notebook in the zip", "压缩包中没有笔记本")
+    return found
+
+
+def _is_notebook(name: str) -> bool:
+    return name.lower().endswith(".ipynb") and not any(part.startswith(_SKIPPED) for part in name.split("/"))
+
+
+def _member(box: zipfile.ZipFile, each: zipfile.ZipInfo, largest: int) -> bytes:
+    if each.flag_bits & 1:
+        raise Unreadable("it is a zip with a password: unpack it", "这是带密码的压缩包：请先解压")
+    if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others' memory is what the file says
+        raise Unreadable("it is a zip of an unusual kind: unpack it", "这是不常见的压缩包：请先解压")
+    with box.open(each) as file:
+        text = file.read(largest + 1)
+    if len(text) > largest:
+        raise Unreadable("the notebooks in the zip are too large", "压缩包中的笔记本过大")
+    return text
+
+
+def _written(each: zipfile.ZipInfo) -> float:
+    try:
+        return datetime(*each.date_time).timestamp()  # noqa: DTZ001 - a zip has local times
+    except (ValueError, OverflowError, OSError):
+        return 0.0

@@ -1,0 +1,212 @@
+"""Whose a submission is: the one place that decides it, from what a file or folder is called and from the class list.
+
+The names that learning management systems give to what they hand out:
+
+- Moodle: ``Ada Lovelace_123_assignsubmission_file_`` (the number is the participant's);
+- Canvas: ``lovelaceada_77_912_week-3.ipynb``, ``lovelaceada_LATE_77_912_week-3.ipynb`` (the name, the numbers of the user and the file);
+- Blackboard: ``Week 3_adal_attempt_2026-11-20-12-00-00_week-3.ipynb`` (the login, and when), with a ``.txt`` for each attempt.
+
+Their numbers are no ids of the class list. They are taken as such only between people of one name, and only where each other number of
+that system is the id of a person of the name that it comes with. Two numbers with one name are two people. A name that fits several
+people fits none of them: a mark is never given by a guess.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pitfall_lab.classroom.roster import Person
+from pitfall_lab.trace import T
+
+_MOODLE = re.compile(r"(?P<who>.+?)_(?P<number>[0-9]{1,12})_assignsubmission_[a-z]+(?:_.*)?", re.DOTALL)
+_CANVAS = re.compile(r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?:LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL)
+_BLACKBOARD = re.compile(r"(?P<who>.+)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
+_ENDING = re.compile(r"(?:\.ipynb|\.zip)?(?: ?\([0-9]{1,3}\))?(?:\.ipynb|\.zip)?\Z", re.IGNORECASE)
+_COPY = re.compile(r" ?\(([0-9]{1,3})\)(?=\.[^.]*\Z|\Z)")
+_LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})
+_SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+SHORT = 2
+"""An id of so few digits is found at the beginning of a name only: ``week_3`` is nobody's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a system's name says: its ``system``, the name or login in it (``who``), its number, and which attempt it is.
+
+    ``note`` says that it is the text that Blackboard adds to each attempt, and no file of the student's.
+    """
+
+    system: str
+    who: str
+    number: str = ""
+    attempt: tuple[int, ...] = ()
+    note: bool = False
+
+
+def form(name: str) -> Form | None:
+    """The form of a name, or None where it is no system's.
+
+    >>> form("lovelaceada_LATE_77_912_week-3")
+    Form(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False)
+    """
+    if found := _MOODLE.fullmatch(name):
+        return Form("moodle", found["who"], found["number"])
+    if found := _BLACKBOARD.match(name):
+        note = found["file"] is None and name[found.end() :].lower() == ".txt"
+        return Form("blackboard", found["who"], attempt=tuple(map(int, found["attempt"].split("-"))), note=note)
+    if found := _CANVAS.fullmatch(name):
+        return Form("canvas", found["who"], found["number"], (int(found["attempt"]),))
+    return None
+
+
+def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
+    """The places of files (name, when written), oldest first: by a system's attempt, then by time; ``a (1)`` is newer than ``a``."""
+    forms = [form(name) for name, _ in files]
+    order = sorted(range(len(files)), key=lambda n: (said.attempt if (said := forms[n]) else (), files[n][1], files[n][0]))
+    copies: dict[tuple[object, str], list[int]] = {}
+    for place, n in enumerate(order):
+        copies.setdefault((said.attempt if (said := forms[n]) else (), _COPY.sub("", files[n][0])), []).append(place)
+    for places in copies.values():
+        ranked = sorted((order[place] for place in places), key=lambda n: int(found[1]) if (found := _COPY.search(files[n][0])) else 0)
+        for place, n in zip(places, ranked, strict=True):
+            order[place] = n
+    return order
+
+
+def _exact(text: str) -> str:
+    """A text for comparing: some systems write an accented letter as two signs."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+def folded(text: str) -> str:
+    """A name without accents, spaces and signs, as file names often have it.
+
+    >>> folded("Łukasz Żółć"), folded("O'Connor")
+    ('lukaszzolc', 'oconnor')
+    """
+    plain = unicodedata.normalize("NFKD", text.casefold()).translate(_LETTERS)
+    return "".join(sign for sign in plain if not unicodedata.combining(sign) and unicodedata.category(sign)[0] in "LNM")
+
+
+def _both(text: str) -> set[str]:
+    """The two ways to write it without accents: Müller is ``muller`` and ``mueller``."""
+    return {folded(text), folded(unicodedata.normalize("NFC", text.casefold()).translate(_SPELLED))} - {""}
+
+
+def _turned(name: str) -> set[str]:
+    """A name without accents, with each of its words first: where the last name begins cannot be seen."""
+    words = re.split(r"[\s,]+", name.strip())[:12]
+    return set().union(*(_both(" ".join(words[n:] + words[:n])) for n in range(len(words))))
+
+
+class Directory:
+    """The class list, and the names of all that was handed in: which submission is whose."""
+
+    def __init__(self, people: Iterable[Person], names: Iterable[str] = ()) -> None:
+        self._people = {person.student: person for person in people}
+        self._idents: dict[str, set[str]] = {}
+        self._names: dict[str, set[str]] = {}
+        self._folded: dict[str, set[str]] = {}
+        for person in self._people.values():
+            for index, words in (
+                (self._idents, {_exact(word) for word in (person.student, person.ident, person.login, person.email)}),
+                (self._names, {_exact(person.name)}),
+                (self._folded, _turned(person.name) | _both(person.student) | _both(person.login)),
+            ):
+                for word in words - {""}:
+                    index.setdefault(word, set()).add(person.student)
+        names = list(dict.fromkeys(names))
+        self._forms = {name: said for name in names if (said := form(name))}
+        self._telling = self._systems_with_ids()
+        self._meant = {name: self._of(name) for name in names}
+        self._twofold = self._of_two_people()
+
+    def person(self, name: str) -> Person | None:
+        """The person whose submission is called so, or None."""
+        meant = self._meant[name] if name in self._meant else self._of(name)
+        return self._people[next(iter(meant))] if len(meant) == 1 and name not in self._twofold else None
+
+    def doubt(self, name: str) -> T | None:
+        """Why a submission is nobody's although its name is in the class list, or None."""
+        if name in self._twofold:
+            en = "two people of this name handed in, and the roster has one"
+            return T(en=en, zh="有两人以此名提交，而名单中只有一人")
+        if (count := len(self._meant.get(name, ()))) > 1:
+            return T(en=f"the name fits {count} people in the roster", zh=f"此名与名单中的 {count} 人相符")
+        return None
+
+    def known(self, word: str) -> set[str]:
+        """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents."""
+        idents, names, plain = self._idents.get(_exact(word)), self._names.get(_exact(word)), self._any(self._folded, _both(word))
+        return set(idents or names or plain)
+
+    def one_person(self, name: str) -> Hashable:
+        """The same for two names that are one person's by their form alone, whoever it is; a name of no form stands for itself."""
+        said = self._forms.get(name)
+        senders = {self._sender(each) for each in self._forms.values() if each.system == "canvas"}
+        # a name such as week_3_12_ada has that form, too: all of a class would be one person
+        return name if said is None or (said.system == "canvas" and len(senders) < 2) else self._sender(said)
+
+    @staticmethod
+    def _sender(said: Form) -> tuple[str, str, str]:
+        return said.system, _exact(said.who), said.number
+
+    @staticmethod
+    def _any(index: dict[str, set[str]], words: Iterable[str]) -> set[str]:
+        return set().union(*(index.get(word, set()) for word in words))
+
+    def _of(self, name: str) -> set[str]:
+        """The people whom a submission's name fits: one, none, or several, which is as good as none."""
+        said = form(name)
+        bare = _ENDING.sub("", name)
+        for whole in (name, bare, f"{said.who}_{said.number}" if said else ""):
+            if whole in self._people:
+                return {whole}
+        if said is None:
+            return self._by_words(bare)
+        if said.system == "blackboard":
+            return self._by_login(said.who)
+        meant = self._by_name(said)
+        by_number = {student for student in meant if self._people[student].ident == said.number}
+        return by_number if len(meant) > 1 and by_number and said.system in self._telling else meant
+
+    def _by_name(self, said: Form) -> set[str]:
+        """Canvas has no accents in its names, so that what is written as in the list may be another person's without its accents."""
+        if said.system != "canvas":
+            return self.known(said.who)
+        return self._any(self._idents, {_exact(said.who)}) | self._any(self._folded, _both(said.who))
+
+    def _by_login(self, who: str) -> set[str]:
+        """Blackboard's login is behind the assignment's name; both may have underscores."""
+        parts = who.split("_")
+        ends = ("_".join(parts[n:]) for n in range(min(1, len(parts) - 1), len(parts)))
+        return next((found for end in ends if (found := self._idents.get(_exact(end)))), set())
+
+    def _by_words(self, name: str) -> set[str]:
+        """A name of no system's form: the whole of it, or what is between its underscores."""
+        if found := self.known(name):
+            return found
+        first, *others = name.split("_")
+        words = [first, *(word for word in others if not (word.isdigit() and len(word) <= SHORT))]
+        idents = self._any(self._idents, map(_exact, words))
+        names = self._any(self._names, map(_exact, words)) or self._any(self._folded, (each for word in words for each in _both(word)))
+        return (idents & names) or (idents | names)
+
+    def _systems_with_ids(self) -> set[str]:
+        """The systems whose numbers are the class list's ids, as far as the names that come with them can tell."""
+        told = [(said, self._by_name(said)) for said in self._forms.values() if said.number]
+        wrong = {said.system for said, meant in told if meant and said.number not in {self._people[student].ident for student in meant}}
+        return {said.system for said, _ in told} - wrong
+
+    def _of_two_people(self) -> set[str]:
+        """Names that have one person's name and different numbers of one system."""
+        numbers: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for name, said in self._forms.items():
+            sure = name in self._people or f"{said.who}_{said.number}" in self._people
+            if said.number and not sure and len(self._meant[name]) == 1:
+                (student,) = self._meant[name]
+                numbers.setdefault((said.system, student), {}).setdefault(said.number, []).append(name)
+        return {name for each in numbers.values() if len(each) > 1 for of in each.values() for name in of}

@@ -1,0 +1,374 @@
+"""Whose a submission is: names as systems give them, several files of one person, archives; and what is said of it. Nothing runs."""
+
+from __future__ import annotations
+
+import csv
+import doctest
+import io
+import json
+import os
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pitfall_lab.classroom import archives, ledger, lms, submissions, whose
+from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.judge import known
+from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.roster import Person
+from pitfall_lab.classroom.whose import Directory
+from pitfall_lab.cli import Refusal, main
+from pitfall_lab.lessons.exercises import exercises
+
+KEYS = ("4.2", "12.2")
+CLASS = [
+    Person("1", "1", "Zoe Adams", login="adams"),
+    Person("1001", "1001", "Zoë Müller", login="mullerz", email="zoe@uni.example"),
+    Person("1002", "1002", "José Ángel Núñez-García", login="nunezj"),
+    Person("1004", "1004", "Siobhán O'Connor", login="oconnors"),
+    Person("1005", "1005", "Anna Schmidt", login="schmidta"),
+    Person("1006", "1006", "Anna Schmidt", login="schmidtan"),
+    Person("1007", "1007", "Łukasz Żółć", login="zolc_l"),
+    Person("1009", "1009", "Meier, Max", login="maxm"),
+    Person("1011", "1011", "Jean-Luc d'Arc", login="darcj"),
+    Person("1012", "1012", "李 娜", login="lina"),
+    Person("1013", "1013", "Marie Curie", login="mc"),
+    Person("1014", "1014", "Ada Lovelace", login="ada"),
+    Person("1015", "1015", "Grace Hopper", login="gh"),
+]
+
+
+def book(**answers: str) -> bytes:
+    """A notebook with answers: ``e4_2="x = 1"``."""
+    cells = [{"cell_type": "code", "source": f"%%exercise {key[1:].replace('_', '.')}\n{answer}"} for key, answer in answers.items()]
+    return json.dumps({"cells": cells}).encode()
+
+
+# --- whose it is -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "ident"),
+    [
+        ("lovelaceada_77_912_week-3", "1014"),
+        ("lovelaceada_LATE_77_912_week-3", "1014"),
+        ("mullerzoe_1_1_w", "1001"),
+        ("muellerzoe_1_1_w", "1001"),
+        ("müllerzoë_81_1_w", "1001"),
+        ("curiemarie_5_5_w", "1013"),
+        ("mariecurie_5_5_w", "1013"),
+        ("nunezgarciajoseangel_LATE_79_1_12", "1002"),
+        ("oconnorsiobhan_77_912_12", "1004"),
+        ("meiermax_80_1_12", "1009"),
+        ("darcjeanluc_80_1_12", "1011"),
+        ("李娜_5_6_x", "1012"),
+        ("hoppergrace_1_1_w", "1015"),
+        ("Zoë Müller_7_assignsubmission_file_", "1001"),
+        ("Siobhán O'Connor_1_assignsubmission_file_week3.zip", "1004"),
+        ("Jean-Luc d_Arc_3_assignsubmission_file_x", "1011"),
+        ("Curie Marie_3_assignsubmission_onlinetext_", "1013"),
+        ("Week 3_mullerz_attempt_2026-11-20-12-00-00_12", "1001"),
+        ("Week_3_zolc_l_attempt_2026-11-20-12-00-00_12_final", "1007"),
+        ("Week 3_1009_attempt_2026-11-20-12-00-00_12", "1009"),
+        ("Lukasz Zolc", "1007"),
+        ("zoe@uni.example", "1001"),
+        ("Jose\u0301 A\u0301ngel Nu\u0301n\u0303ez-Garci\u0301a", "1002"),
+        ("ADA LOVELACE", "1014"),
+        ("Ada Lovelace (1)", "1014"),
+        ("1014_week3", "1014"),
+        ("week3_ada_final", "1014"),
+        # what is nobody's, or could be two people's
+        ("stranger_1_1_w", None),
+        ("stranger_1005_1006_w", None),
+        ("Nobody Known_1_assignsubmission_file_", None),
+        ("Week 3_nobody_attempt_2026-11-20-12-00-00_1", None),
+        ("week_1", None),
+        ("Anna Schmidt", None),
+        ("schmidtanna_77_1_w", None),
+        ("ada_mullerz", None),
+        ("1004_ada", None),
+        ("xada", None),
+        ("", None),
+    ],
+)
+def test_a_name_finds_its_person_or_nobody(name: str, ident: str | None) -> None:
+    person = Directory(CLASS, [name]).person(name)
+    assert (person and person.ident) == ident
+
+
+def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_class_are_ids() -> None:
+    annas = [f"Anna Schmidt_{n}_assignsubmission_file_" for n in (1005, 1006)]
+    others = ["Ada Lovelace_1014_assignsubmission_file_", "A Guest_3_assignsubmission_file_"]
+    directory = Directory(CLASS, [*annas, *others])
+    assert [(person := directory.person(name)) and person.ident for name in annas] == ["1005", "1006"]
+    contrary = Directory(CLASS, [*annas, *others, "Grace Hopper_1001_assignsubmission_file_"])
+    assert [contrary.person(name) for name in annas] == [None, None], "the number that Moodle gave Grace is another's id"
+    assert str(contrary.doubt(annas[0])) != str(None)
+    assert "fits 2 people" in contrary.doubt(annas[0]).en  # type: ignore[union-attr]
+
+
+def test_two_numbers_with_one_name_are_two_people_and_the_student_column_decides() -> None:
+    names = ["Grace Hopper_31_assignsubmission_file_", "Grace Hopper_32_assignsubmission_file_"]
+    directory = Directory(CLASS, names)
+    assert [directory.person(name) for name in names] == [None, None]
+    assert "two people of this name" in directory.doubt(names[0]).en  # type: ignore[union-attr]
+    people = [replace(person, student="Grace Hopper_31") if person.ident == "1015" else person for person in CLASS]
+    decided = Directory(people, names)
+    assert (decided.person(names[0]) or CLASS[0]).ident == "1015"
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    done = doctest.testmod(whose)
+    assert done.attempted
+    assert not done.failed
+
+
+# --- several files of one person -------------------------------------------------------------------------------------
+
+
+def handed_in(folder: Path, files: dict[str, bytes], people: list[Person] | None = CLASS) -> dict[str, submissions.Sheet]:
+    """What is read of a folder of files, by student."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        os.utime(path, (1_800_000_000, 1_800_000_000))
+    found, _ = submissions.found(folder)
+    directory = Directory(people or (), [each.student for each in found])
+    return {each.student: submissions.read(each, KEYS) for each in submissions.merged(found, directory)}
+
+
+@pytest.mark.parametrize("people", [CLASS, None])
+def test_files_of_different_chapters_are_one_submission(tmp_path: Path, people: list[Person] | None) -> None:
+    files = {
+        "lina_77_912_04-squeeze.ipynb": book(e4_2="four = 4"),
+        "lina_77_913_12-inplace.ipynb": book(e12_2="twelve = 12"),
+        "ada_78_914_12-inplace.ipynb": book(e12_2="ada = 1"),
+    }
+    sheets = handed_in(tmp_path, files, people)
+    assert set(sheets) == ({"1012", "ada_78_914_12-inplace"} if people else {"lina_77_913_12-inplace", "ada_78_914_12-inplace"})
+    sheet = next(sheet for name, sheet in sheets.items() if "ada" not in name)
+    assert sheet.cells == {"4.2": "four = 4", "12.2": "twelve = 12"}
+    assert "lina_77_912_04-squeeze, lina_77_913_12-inplace" in sheet.notes[0].en
+
+
+def test_names_that_have_a_systems_form_by_chance_are_not_one_persons(tmp_path: Path) -> None:
+    sheets = handed_in(tmp_path, {f"week_3_{n}_{name}.ipynb": book(e4_2="x") for n, name in ((10, "ada"), (11, "bob"))}, None)
+    assert len(sheets) == 2
+
+
+def test_of_one_chapter_the_newest_attempt_counts_and_it_is_said_which(tmp_path: Path) -> None:
+    new, old = (f"Week 3_mullerz_attempt_2026-11-{day}-12-00-00_04.ipynb" for day in (20, 9))
+    old = old.replace("-11-9-", "-11-09-")
+    sheet = handed_in(tmp_path, {new: book(e4_2="new = 1"), old: book(e4_2="old = 1", e12_2="only = 1")})["1001"]
+    assert sheet.cells == {"4.2": "new = 1", "12.2": "only = 1"}
+    assert f"exercise 4.2 is in 2 files; the one in “{new}” counts" in [note.en for note in sheet.notes]
+
+
+@pytest.mark.parametrize(("older", "newer"), [("04.ipynb", "04 (1).ipynb"), ("04 (9).ipynb", "04 (10).ipynb"), ("04.ipynb", "04(1).ipynb")])
+@pytest.mark.parametrize("later", [-5000, 0, 5000])
+def test_a_browsers_second_download_is_newer_whatever_the_times(tmp_path: Path, older: str, newer: str, later: float) -> None:
+    handed_in(tmp_path, {f"ada/{older}": book(e4_2="old = 1"), f"ada/{newer}": book(e4_2="new = 1")})
+    os.utime(tmp_path / "ada" / newer, (1_800_000_000 + later, 1_800_000_000 + later))
+    sheet = submissions.read(submissions.found(tmp_path)[0][0], KEYS)
+    assert sheet.cells["4.2"] == "new = 1"
+    assert f"“{newer}” counts" in sheet.notes[0].en
+
+
+def test_of_files_with_other_names_the_one_written_last_counts(tmp_path: Path) -> None:
+    handed_in(tmp_path, {"ada/b.ipynb": book(e4_2="b = 1"), "ada/a.ipynb": book(e4_2="a = 1")})
+    os.utime(tmp_path / "ada" / "a.ipynb", (1_800_000_100, 1_800_000_100))
+    assert submissions.read(submissions.found(tmp_path)[0][0], KEYS).cells["4.2"] == "a = 1"
+
+
+def test_what_systems_leave_behind_is_no_submission_and_is_said(tmp_path: Path) -> None:
+    receipt = "Week 3_mullerz_attempt_2026-11-20-12-00-00.txt"
+    alone = "Week 3_oconnors_attempt_2026-11-20-12-00-00.txt"
+    files = {"Week 3_mullerz_attempt_2026-11-20-12-00-00_12.ipynb": book(e12_2="x = 1"), receipt: b"Name: Zoe", alone: b"Name: S"}
+    files |= {"__MACOSX/._a.ipynb": b"x", ".hidden.ipynb": book(), ".DS_Store": b"x", "Thumbs.db": b"x"}
+    sheets = handed_in(tmp_path, files)
+    assert set(sheets) == {"Week 3_mullerz_attempt_2026-11-20-12-00-00_12", alone}
+    assert sheets[alone].problem is not None, "who handed in nothing else is not lost"
+    assert set(submissions.found(tmp_path)[1]) == {"__MACOSX", ".hidden.ipynb", ".DS_Store", "Thumbs.db", receipt}
+
+
+def test_a_download_of_a_class_is_no_submission(tmp_path: Path) -> None:
+    files = {f"download/{name}_7_9_04.ipynb": book(e4_2="x = 1") for name in ("lovelaceada", "hoppergrace")}
+    (sheet,) = handed_in(tmp_path, files).values()
+    assert "several people" in (sheet.problem.en if sheet.problem else "")
+
+
+# --- archives --------------------------------------------------------------------------------------------------------
+
+
+def packed(files: dict[str, bytes], kind: int = zipfile.ZIP_DEFLATED) -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", kind) as box:
+        for name, content in files.items():
+            box.writestr(name, content)
+    return raw.getvalue()
+
+
+def encrypted() -> bytes:
+    raw = bytearray(packed({"04.ipynb": book(e4_2="x = 1")}))
+    raw[6] |= 1
+    raw[raw.index(b"PK\x01\x02") + 8] |= 1
+    return bytes(raw)
+
+
+@pytest.mark.parametrize("place", ["Łukasz Żółć_1007_assignsubmission_file_week3.zip", "ada/x.zip", "ada.ipynb"])
+def test_a_zip_is_read(tmp_path: Path, place: str) -> None:
+    files = {"week3/04.ipynb": book(e4_2="a = 1"), "week3/12.ipynb": book(e12_2="b = 1"), "__MACOSX/week3/._04.ipynb": b"x", "n.txt": b"x"}
+    (sheet,) = handed_in(tmp_path, {place: packed(files)}).values()
+    assert (sheet.problem, sheet.cells) == (None, {"4.2": "a = 1", "12.2": "b = 1"})
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        (packed({"readme.txt": b"x"}), "no notebook in the zip"),
+        (packed({"04.ipynb": book()}, zipfile.ZIP_LZMA), "unusual kind: unpack it"),
+        (encrypted(), "with a password: unpack it"),
+        (packed({"04.ipynb": book(e4_2="x = 1" * 99)})[:-40], "cannot be read: unpack it"),
+        (packed({f"{n}.ipynb": b"" for n in range(51)}), "more than 50 notebooks"),
+        (packed({f"{n}": b"" for n in range(archives.MOST_MEMBERS + 1)}), "more than 2000 files"),
+        (packed({"bomb.ipynb": b"\0" * (submissions.LARGEST + 1)}), "too large"),
+        (packed({"a/lovelaceada_7_9_04.ipynb": book(), "a/hoppergrace_8_10_04.ipynb": book()}), "several people"),
+        (b"Rar!\x1a\x07\x00", "an archive (RAR), not a notebook: unpack it"),
+        (b"7z\xbc\xaf'\x1c", "an archive (7z), not a notebook: unpack it"),
+        (b"\x1f\x8b\x08\x00", "an archive (gzip), not a notebook: unpack it"),
+    ],
+)
+def test_an_archive_that_cannot_be_read_gets_one_sentence(tmp_path: Path, raw: bytes, sentence: str) -> None:
+    (sheet,) = handed_in(tmp_path, {"ada.zip": raw}).values()
+    assert sentence in (sheet.problem.en if sheet.problem else "")
+    (sheet,) = handed_in(tmp_path, {"ada.zip": raw, "ada/04.ipynb": book(e4_2="x = 1")}).values()
+    assert sheet.cells == {"4.2": "x = 1"}
+    assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+
+
+@pytest.mark.parametrize("at", range(0, 400, 23))
+def test_no_damage_to_a_zip_ends_the_class(tmp_path: Path, at: int) -> None:
+    raw = bytearray(packed({"04.ipynb": book(e4_2="x = 1")}))
+    raw[at % len(raw)] ^= 0xFF
+    (sheet,) = handed_in(tmp_path, {"ada.zip": bytes(raw)}).values()
+    assert sheet.problem is not None or set(sheet.cells) <= set(KEYS)
+
+
+# --- marks -----------------------------------------------------------------------------------------------------------
+
+ASSIGNMENT = Assignment("test-class", "Week 3", KEYS)
+
+
+def row(student: str) -> Row:
+    return Row(student, student, tuple(known(exercises()[key], exercises()[key].right[0]) for key in KEYS))
+
+
+@pytest.mark.parametrize("system", sorted(lms.SYSTEMS))
+def test_a_mark_for_someone_who_handed_in_nothing_is_passed_on(tmp_path: Path, system: str) -> None:
+    marks = [ledger.Override("1011", "", 1.5, "oral exam"), ledger.Override("Grace Hopper", "4.2", 0.5, "shown")]
+    entries = ledger.settled(ASSIGNMENT, [row("ada"), row("mallory")], CLASS, marks)
+    path = lms.write(tmp_path / "grades.csv", system, ASSIGNMENT, entries)
+    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    ident = {"moodle": "ID number", "canvas": "SIS User ID", "blackboard": "Student ID"}[system]
+    column = next(name for name in lines[0] if name.startswith("Week 3"))
+    marks_of = {line[ident]: line[column] for line in lines if line[ident]}
+    assert (marks_of["1014"], marks_of["1011"], marks_of["1015"], marks_of["1001"]) == ("2", "1.5", "0.5", "")
+    assert len(marks_of) == len(CLASS), "one line for each person, none for who is not in the roster"
+    if system == "moodle":
+        said = {line[ident]: line["Week 3 (feedback)"] for line in lines}
+        assert "oral exam" in said["1011"]
+        assert said["1001"] == ""
+
+
+def test_a_mark_has_one_person(tmp_path: Path) -> None:
+    rows = [row("ada"), row("Anna Schmidt_x")]
+    for word, sentence in (("Anna Schmidt", "fits 2 students: write the id"), ("nobody", "“nobody”, which is no submission")):
+        with pytest.raises(Refusal, match=sentence):
+            ledger.settled(ASSIGNMENT, rows, CLASS, [ledger.Override(word, "", 1, "x")])
+    with pytest.raises(Refusal, match="two marks for the sum"):
+        ledger.settled(ASSIGNMENT, rows, CLASS, [ledger.Override(word, "", 1, "x") for word in ("ada", "1014")])
+
+
+def test_no_table_for_another_system_has_two_lines_for_one_student(tmp_path: Path) -> None:
+    entries = ledger.settled(ASSIGNMENT, [row("ada")], [Person("ada", "", "Ada"), Person("x", "1", "Bo", login="ada")])
+    with pytest.raises(Refusal, match="two lines for “ada”"):
+        lms.write(tmp_path / "grades.csv", "blackboard", ASSIGNMENT, entries)
+
+
+def test_blackboard_gets_the_last_name_that_a_comma_marks() -> None:
+    assert [lms._last_and_first(name) for name in ("Müller, Max", "Ada Lovelace", "Zoë")] == [
+        ("Müller", "Max"),
+        ("Lovelace", "Ada"),
+        ("Zoë", ""),
+    ]
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An assignment with a class list; judging gives each student full marks."""
+    place = tmp_path / "week"
+    assert main(["classroom", "init", str(place), "--chapters", "4,12", "--exercises-only"]) == 0
+    lines = ["id,name,login", "1014,Ada Lovelace,ada", "1012,李 娜,lina", "1011,Jean-Luc d'Arc,darcj", "1001,Zoë Müller,mullerz"]
+    (place / "roster.csv").write_text("\n".join(lines), encoding="utf-8")
+    (place / "overrides.csv").write_text("student,exercise,points,note\n1011,,7,oral\nAda Lovelace,4.2,3,bonus\n", encoding="utf-8")
+
+    def here(_jobs, assignment, sheets, **_):
+        return ((sheet, [known(exercises()[key], exercises()[key].right[0]).to_dict() for key in assignment.keys]) for sheet in sheets)
+
+    monkeypatch.setattr("pitfall_lab.classroom.grade._here", here)
+    for name, content in {
+        "lovelaceada_5_9_04.ipynb": book(e4_2="x = 1"),
+        "lina_77_912_04.ipynb": book(e4_2="x = 1"),
+        "lina_77_913_12.ipynb": book(e12_2="x = 1"),
+        "mallory.ipynb": book(e4_2="x = 1"),
+        ".DS_Store": b"",
+    }.items():
+        (place / "submissions" / name).write_bytes(content)
+    return place
+
+
+def test_the_last_lines_say_what_became_of_everybody(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["grade", str(week), "--trust", "--lms", "moodle"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = [line.partition(":")[0] for line in lines]
+    assert said[1:6] == [
+        "3 submissions",
+        "Not read, since these are no submissions",
+        "Several files of one person, read as one submission",
+        "Not in the roster, and so in no table for another system",
+        "Handed in nothing, and have no mark",
+    ]
+    assert "1 (“Zoë Müller”)" in lines[5]
+    assert "1 (“Jean-Luc d'Arc”)" in lines[6]
+    assert "“Ada Lovelace” 3 points for 4.2, which is worth 1" in lines[7]
+
+
+def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = tmp_path / "pages"
+    words = ["grade", str(week), "--trust"]
+    assert main([*words, "--lms", "canvas", "--column", "Week 3 (4711)", "--report", str(report), "--lang", "zh"]) == 0
+    assert main([*words, "--resume", "--lms", "moodle"]) == 0
+    (week / "overrides.csv").write_text("student,exercise,points,note\n1011,,6.25,oral\n", encoding="utf-8")
+    (week / "submissions" / "mallory.ipynb").unlink()
+    pages = {path.name for path in (report / "students").iterdir()}
+    assert main([*words, "--resume"]) == 0
+    for system in ("canvas", "moodle"):
+        assert "6.25" in (week / f"grades.{system}.csv").read_text(encoding="utf-8")
+    assert "Week 3 (4711)" in (week / "grades.canvas.csv").read_text(encoding="utf-8")
+    assert "Week 3 (4711)" not in (week / "grades.moodle.csv").read_text(encoding="utf-8")
+    index = (report / "index.html").read_text(encoding="utf-8")
+    assert "6.25" in index
+    assert '<html lang="zh">' in index
+    left = {path.name for path in (report / "students").iterdir()}
+    assert {name.partition("-")[0] for name in pages - left} == {"mallory"}
+    assert all(f"students/{name}" in index for name in left)
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "grades.moodle.csv is of an earlier run and was not written anew" in capsys.readouterr().out
