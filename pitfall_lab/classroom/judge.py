@@ -41,7 +41,7 @@ SAYS: dict[str, T] = {
     "failed": T(en="no property holds", zh="没有性质成立"),
     "unsolved": T(en="the cell is unchanged", zh="单元格与原题相同"),
     "missing": T(en="there is no such cell", zh="没有这个单元格"),
-    "error": T(en="the cell itself raises an error", zh="单元格本身抛出错误"),
+    "error": T(en="it raises an error", zh="它抛出错误"),
     "timeout": T(en="it did not end in time and was stopped", zh="没有在限定时间内结束，已被终止"),
     "memory": T(en="it needed more memory than it may have", zh="请求的内存超过上限"),
     "output": T(en="it printed more than it may, or wrote more into files, and was stopped", zh="输出或写入文件的内容超过上限，已被终止"),
@@ -348,9 +348,17 @@ def _found(exercise: Exercise, result: Result, free: Sequence[tuple[bool, bool]]
     found = zip(result.marks, free, strict=True)
     marks = tuple(Said(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
-    status: Status = "solved" if held == len(marks) else "error" if result.error else "partly" if held else "failed"
-    detail = textwrap.shorten(result.error.say().en if result.error else "", 300, placeholder=" …")
+    error = None if result.error and result.error.type == _raised(exercise) else result.error
+    status: Status = "solved" if held == len(marks) else "error" if error else "partly" if held else "failed"
+    detail = textwrap.shorten(error.say().en if error else "", 300, placeholder=" …")
     return Outcome(exercise.key, status, marks, detail)
+
+
+@cache
+def _raised(exercise: Exercise) -> str:
+    """The type of the error that a right answer ends with, where ending so is the task; "" elsewhere."""
+    error = grade(exercise, exercise.right[0]).error
+    return error.type if error else ""
 
 
 @cache

@@ -35,6 +35,10 @@ MOST_PRINTED = 1 << 22
 """Characters that a cell may print; more of them end it."""
 
 
+UNMODELLED = "Unmodelled"
+"""The type of a :class:`Problem` that says that the shadow engine cannot run a program."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """An exception: its type's name, its message, and the line of the cell that raised it (``None``: it was raised elsewhere)."""
@@ -180,7 +184,7 @@ def _believed(request: Request) -> Observation:
     program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
     ran = worlds.run(program, MISCONCEPTIONS[request.believing](worlds.TORCH))
     if ran is None:
-        unknown = Problem("Unmodelled", "the shadow engine has no model of something in it")
+        unknown = Problem(UNMODELLED, "the shadow engine has no model of something in it")
         return Observation(unknown, in_cell=True, values=dict.fromkeys(request.expressions, unknown))
     names, error, _ = ran
     names |= {**_BUILTINS, "__builtins__": __builtins__, "shares": shares, "memory": memory}  # expressions ask the real torch

@@ -38,7 +38,8 @@ What decides
     ``true("loss.ndim == 0", reason)``  an expression is true
     ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
     ``runs()``                          nothing is raised
-    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`) or the exception's type;
+    ``fails("saved-tensor-modified")``  it raises, and this is the kind (:class:`pitfall_lab.trace.Failure`), the exception's type, or
+                                        torch's function that raised it (``fails("backward")``);
                                         with ``inputs`` or ``drive`` of its own: there, and not in the exercise's own run
     ``surprises("detach_copies")``      torch raises where that misconception predicts no error
     ``finds("loss-broadcast")``         a rule finds its pitfall (name or code)
@@ -72,7 +73,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pitfall_lab.lessons import boxes, demonstrations
-from pitfall_lab.lessons.attempt import Observation, Opaque, Problem, Request, observe
+from pitfall_lab.lessons.attempt import UNMODELLED, Observation, Opaque, Problem, Request, observe
 from pitfall_lab.trace import Language, Note, T, Trace
 from pitfall_lab.trace.replay import states
 
@@ -268,16 +269,20 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
     def check(attempt: Attempt) -> bool | T:
         attempt.foresee(seeds, expression, *(side for pair in sides for side in pair), **run)
         for seed in seeds:
-            values = attempt.look(expression, *(side for pair in sides for side in pair), seed=seed, **run).values
-            value = values[expression]
+            seen = attempt.look(expression, *(side for pair in sides for side in pair), seed=seed, **run)
+            values, value = seen.values, seen.values[expression]
             if isinstance(value, Problem):
-                return value.say()
+                return reason if reason and seen.error is None and value.type in _OURS else value.say()
             held = all(_as_said(values[left], values[right]) for left, right in sides)
             if not held or not (value.all() if isinstance(value, np.ndarray) else value) or isinstance(value, Opaque):
                 return reason or _unmet(expression, attempt, {"seed": seed, **run})
         return True
 
     return check
+
+
+_OURS = frozenset({"KeyError", "IndexError", "ValueError"})
+"""What an expression of ours raises about what was noted while the cell ran; its message would be about our notes."""
 
 
 def _compared(expression: str) -> list[tuple[str, str]]:
@@ -334,7 +339,7 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 
 
 def fails(kind: str, **run: Any) -> Check:
-    """Check that the run raises: ``kind`` is the kind of failure in the trace, or the type of the exception.
+    """Check that the run raises: ``kind`` is the kind of failure in the trace, the type of the exception, or torch's function.
 
     With ``inputs`` or ``drive`` of its own, it is these that have to be refused: a cell that raises without them as well is not right.
     """
@@ -348,7 +353,7 @@ def fails(kind: str, **run: Any) -> Check:
         failure = seen.trace.outcome.failure if seen.trace else None
         if seen.error is None or failure is None:
             return T(en="nothing was raised", zh="没有抛出错误")
-        if kind in (failure.kind, failure.type) and not seen.in_cell:
+        if kind in (failure.kind, failure.type, failure.op.rpartition(".")[2]) and not seen.in_cell:
             return True
         return seen.error.say()
 
@@ -359,11 +364,15 @@ def surprises(misconception: str, **run: Any) -> Check:
     """Check that the run raises on torch, and does not in the world of a misconception (its key)."""
 
     def check(attempt: Attempt) -> bool | T:
-        raised, believed = attempt.error(**run), attempt.look(believing=misconception, **run).error
-        if raised is None:
+        seen, believed = attempt.look(**run), attempt.look(believing=misconception, **run).error
+        if seen.error is None:
             return T(en="nothing was raised", zh="没有抛出错误")
+        if seen.in_cell:
+            return seen.error.say()
         if believed is None:
             return True
+        if believed.type == UNMODELLED:
+            return T(en="what somebody with this belief expects of this program is not known", zh="持此信念者对这段程序的预料不得而知")
         en = f"who believes it expects an error too ({believed.type})"
         return T(en=en, zh=f"持此信念者也会预料到错误({believed.type})")
 

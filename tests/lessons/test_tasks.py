@@ -15,7 +15,7 @@ from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.init import student_book
 from pitfall_lab.lessons import tasks
 from pitfall_lab.lessons.chapters import CHAPTERS
-from pitfall_lab.lessons.exercise import Attempt, Exercise, Property, _try, _Wishes
+from pitfall_lab.lessons.exercise import Attempt, Exercise, Property, _try, _Wishes, grade
 from pitfall_lab.lessons.exercises import exercises
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -142,3 +142,32 @@ def test_the_writer_changes_the_task_alone() -> None:
     new = tasks.written("## 9 · Exercises\n\nGo.\n\n### Exercise 12.2 · Old\n\nOld text.")
     assert new == "## 9 · Exercises\n\nGo.\n\n" + tasks.markdown(exercises()["12.2"])
     assert tasks.written("### Exercise 99.1 · None\n\nText") == "### Exercise 99.1 · None\n\nText"
+
+
+def test_a_reason_is_about_the_answer_and_not_about_the_graders_notes() -> None:
+    def reasons(key: str, source: str) -> str:
+        return str(grade(exercises()[key], source))
+
+    no_step = reasons("12.3", "def losses(*_):\n    pass\n")
+    assert "d does not run between d_step and g_step" in no_step
+    assert "is not in list" not in no_step
+    assert "KeyError" not in reasons("9.3", "def counterexample():\n    p = nn.Parameter(torch.ones(3))\n    return p, p.detach()\n")
+    broken = reasons("12.4", "def counterexample():\n    x = = 1\n")
+    assert "line 2 raises SyntaxError" in broken
+    assert "Unmodelled" not in broken
+    beyond = (
+        "def counterexample():\n    w = torch.ones(2, requires_grad=True)\n    torch.linalg.svd(torch.ones(2, 2))\n    raise RuntimeError\n"
+    )
+    assert "Unmodelled" not in reasons("12.4", beyond)
+
+
+def test_raising_an_error_of_its_own_is_no_backward_that_raises() -> None:
+    from pitfall_lab.classroom.judge import known
+
+    exercise = exercises()["12.4"]
+    own = known(exercise, "def counterexample():\n    raise RuntimeError('modified by an inplace operation')\n")
+    assert (own.status, own.credit) == ("failed", 0.0)
+    twice = known(exercise, exercise.wrong[1])
+    assert [mark.holds for mark in twice.marks] == [True, True, False, True]
+    assert (twice.status, twice.detail) == ("partly", "")
+    assert known(exercise, "def counterexample():\n    w = = 1\n").status == "error"
