@@ -112,6 +112,8 @@ def _unreached(story: Story, found: Unreached) -> Finding:
     story_of_the_cut = _explanation(cut, value, trained=cut.tensor in story.leaves)
     first, others = called(story, found.parameters[0], None, step), len(found.parameters) - 1
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
+    flow, start = Flow(story), found.backward.operands[0].label
+    shares = bool(flow.leaves(cut.tensor, cut.event.step) & flow.leaves(start, step))  # other gradients change as well
     return RULE.finding(
         story.span(cut.event.step),
         cut.event.step,
@@ -133,7 +135,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
             story.related("backward", step, T(en="backward starts here and ends there", zh="从这里往回走，到那里为止")),
             Related("step", update.span, None, T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做")),
         ],
-        fixes=(*reconnections(story, [cut]), *_cut_elsewhere(story, found)),
+        fixes=(*(replace(fix, meaning="term") if shares else fix for fix in reconnections(story, [cut])), *_cut_elsewhere(story, found)),
         facts=[
             Fact("cut", cut.kind, story.by(cut.event.step)),
             Fact("tensor", cut.tensor, story.by(cut.event.step)),

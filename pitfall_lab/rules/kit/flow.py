@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import math
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, called, reads, root
+from pitfall_lab.rules.kit.wording import flat
 from pitfall_lab.trace import Event, OptimizerStep, Span
 
 Kind = Literal["number", "copy", "integer", "no_grad", "detach", "gradient"]
@@ -25,6 +28,9 @@ FACTORIES = {"tensor", "as_tensor", "full", "from_numpy"}
 SUMS = {"add", "sub", "radd", "rsub", "iadd", "isub", "subtract"}
 FACTORS = {"mul", "div", "truediv", "true_divide", "rmul", "multiply", "divide", "neg", "mean", "sum", "squeeze"}
 LIMIT = 2000  # calls to walk through before giving up
+ROUNDS, MOST = 3, 12
+"""The rounds in which a number must be the same multiple of another one, and those that are compared."""
+NEAR = 1e-5
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +268,39 @@ class Flow:
             return found
         names = self._names(node, statement)
         near = [n for n, place, targets in self._numbers if n.step < event.step and targets & names and _shares(program, place, statement)]
-        return near[-50:]
+        return near[-50:] or self._equal(event)
+
+    def _equal(self, event: Event) -> list[Event]:
+        """The conversion whose number ``event`` was given, whatever it went through: in all rounds the number is the same multiple of it."""
+        story = self.story
+        steps = story.steps_at[event.span, event.op]
+        given = {step: number for step in steps[: MOST + 1] if (number := _number(story.events[step])) is not None}
+        if len(given) < ROUNDS or len(set(given.values())) < ROUNDS or event.step not in given or not self._numbers:
+            return []
+        ratios: dict[Span | None, list[float]] = defaultdict(list)
+        found: dict[Span | None, Event] = {}
+        before = -1
+        for step, number in given.items():
+            last = {e.span: e for e in story.calls(*TO_PYTHON) if before < e.step < step}
+            before = step
+            for span, conversion in last.items():
+                value = self._value(conversion)
+                if value:
+                    ratios[span].append(number / value)
+                    if step == event.step:
+                        found[span] = conversion
+        return [
+            conversion for span, conversion in found.items()
+            if len(ratios[span]) == len(given) and all(abs(r / ratios[span][0] - 1) < NEAR for r in ratios[span])
+        ]  # fmt: skip
+
+    def _value(self, conversion: Event) -> float | None:
+        """Return the number that a call converted, if the trace has it."""
+        story, label = self.story, conversion.operands[0].label if conversion.operands else None
+        record = story.tensor(label, conversion.step) or {}
+        held = (story.record("storages", record.get("storage"), conversion.step) or {}).get("cells") if label is not None else None
+        value = dict(flat(held)).get(record.get("offset") or 0)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
         """Return the names that ``node`` reads, and the names that assignments close to it compute those from."""
@@ -273,6 +311,16 @@ class Flow:
                 if assigned(program, other) & names:
                     names = names | reads(program, other.value)
         return names
+
+
+def _number(event: Event) -> float | None:
+    """The only Python number that a call was given; ``None`` if there is none, or several."""
+    found = []
+    for operand in event.operands:
+        with contextlib.suppress(ValueError):
+            if operand.label is None and not operand.name:
+                found.append(float(operand.text))
+    return found[0] if len(found) == 1 and found[0] and math.isfinite(found[0]) else None
 
 
 def _appended(program: Program, statement: ast.stmt) -> set[str]:
