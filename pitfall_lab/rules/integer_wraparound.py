@@ -11,16 +11,13 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
-from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, whole
-from pitfall_lab.trace import Event, T
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.trace import Event, Lost, T
 
-RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "uint16": (0, 65535), "int32": (-(1 << 31), (1 << 31) - 1)}
-WORDS = {"add": "+", "sub": "-", "mul": "*"}
-NAMES = {"add": "add", "__radd__": "add", "add_": "add", "__iadd__": "add", "sub": "sub", "subtract": "sub", "sub_": "sub",
-         "__isub__": "sub", "__rsub__": "rsub", "rsub": "rsub", "mul": "mul", "multiply": "mul", "__rmul__": "mul", "mul_": "mul",
-         "__imul__": "mul"}  # fmt: skip
+RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "int32": (-(1 << 31), (1 << 31) - 1)}
+ARITHMETIC = {"add", "__radd__", "add_", "__iadd__", "sub", "subtract", "sub_", "__isub__", "__rsub__", "rsub", "mul", "multiply",
+              "__rmul__", "mul_", "__imul__"}  # fmt: skip
 MEANT = {"remainder", "fmod", "__mod__", "bitwise_and", "__and__", "bitwise_xor", "__xor__", "bitwise_or", "__or__", "__rshift__",
          "__lshift__", "bitwise_right_shift", "bitwise_left_shift", "__iand__", "__ixor__"}  # fmt: skip
 """Calls of codes and checksums, where only what is left of a number counts."""
@@ -30,67 +27,28 @@ FURTHER = 200
 
 @dataclass(frozen=True, slots=True)
 class Wrapped:
-    """At ``index`` the result of ``event`` is ``got``; ``one`` and ``other`` would have given ``meant``. ``used`` measures with it."""
+    """``event`` lost the numbers ``lost``, and ``used`` measures with its result."""
 
     event: Event
-    index: Index
-    one: int
-    other: int
-    sign: str
-    meant: int
-    got: int
+    lost: Lost
     used: Event
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose result left the range of its type, where the result is measured or converted afterwards."""
     reported = set()
-    for event in story.calls(*NAMES):
-        place = story.span(event.step)
-        if place not in reported and event.error is None and event.results and (found := _wrapped(story, event)) is not None:
+    for lost in story.trace.beside.losses:
+        event, place = story.event(lost.step), story.span(lost.step)
+        if event is None or lost.sign == "=" or place in reported or event.error is not None or not event.results:
+            continue
+        used = next(iter(story.uses(event.results[0])), None) if lost.sign == "to" else _measured(story, event)
+        if used is not None and _dtype(story, event.results[0], event.step) in RANGES:
             reported.add(place)
-            yield _finding(story, found)
+            yield _finding(story, Wrapped(event, lost, used))
 
 
 def _dtype(story: Story, label: str | None, step: int) -> str:
     return str((story.tensor(label, step) or {}).get("dtype") or "")
-
-
-def _wrapped(story: Story, event: Event) -> Wrapped | None:
-    bounds = RANGES.get(_dtype(story, event.results[0], event.step))
-    if bounds is None or len(event.operands) < 2 or any(o.label is None and whole(o.text) is None for o in event.operands):
-        return None
-    kind = NAMES[event.name]
-    pair = [(Elements(story, o.label, event.step - 1) if o.label is not None else None, whole(o.text)) for o in event.operands[:2]]
-    if kind == "rsub":
-        kind, pair = "sub", pair[::-1]
-    if len(event.operands) > 2 and event.operands[2].text != "1":
-        return None  # `alpha`
-    for index, got in Elements(story, event.results[0], event.step).known():
-        one, other = (known.at(index) if known is not None else number for known, number in pair)
-        sides = _sides(kind, one, other, got, bounds)
-        if sides is None:
-            continue
-        first, second = sides
-        meant = {"add": first + second, "sub": first - second, "mul": first * second}[kind]
-        if not bounds[0] <= meant <= bounds[1] and (meant - int(got)) % (bounds[1] - bounds[0] + 1) == 0:
-            used = _measured(story, event)
-            return Wrapped(event, index, first, second, WORDS[kind], meant, int(got), used) if used is not None else None
-    return None
-
-
-def _sides(kind: str, one: float | None, other: float | None, got: float, bounds: tuple[int, int]) -> tuple[int, int] | None:
-    """Both numbers. From the result and one of them the other follows if its range is known to begin at 0."""
-    if one is not None and other is not None:
-        return int(one), int(other)
-    if bounds[0] != 0 or kind == "mul" or (one is None and other is None):
-        return None
-    count = bounds[1] + 1
-    if kind == "add":
-        known = int(one if one is not None else other or 0)
-        missing = (int(got) - known) % count
-        return (known, missing) if one is not None else (missing, known)
-    return ((int(got) + int(other)) % count, int(other)) if other is not None else (int(one or 0), (int(one or 0) - int(got)) % count)
 
 
 def _measured(story: Story, event: Event) -> Event | None:
@@ -103,38 +61,62 @@ def _measured(story: Story, event: Event) -> Event | None:
             return None
         if later.name in MEASURES or any(_dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results):
             return later
-        if later.name in SAME_NUMBERS or later.name in NAMES:
+        if later.name in SAME_NUMBERS or later.name in ARITHMETIC:
             reached.update(later.results)
     return None
 
 
 def _finding(story: Story, found: Wrapped) -> Finding:
-    event = found.event
+    event, lost = found.event, found.lost
     dtype = _dtype(story, event.results[0], event.step)
     low, high = RANGES[dtype]
-    here, there = at_line(story, story.span(event.step)), at_line(story, story.span(found.used.step))
-    sum_of = f"{found.one} {found.sign} {found.other}"
+    here = at_line(story, story.span(event.step))
+    one, other, meant, got = (f"{number:.15g}" for number in (lost.one, lost.other, lost.meant, lost.got))
+    sum_of = T(en=f"computes {one} {lost.sign} {other} = {got}", zh=f"算出 {one} {lost.sign} {other} = {got}")
+    if lost.sign == "to":
+        sum_of = T(en=f"turns {one} into {got}", zh=f"把 {one} 变成 {got}")
     return RULE.finding(
         story.span(event.step), event.step,
         T(
-            en=f"{capital(here.en)} computes {sum_of} = {found.got} instead of {found.meant}: the type {dtype} holds {low} to {high} only.",
-            zh=f"{here.zh}算出 {sum_of} = {found.got}，而不是 {found.meant}：{dtype} 类型只能表示 {low} 到 {high}。",
+            en=f"{capital(here.en)} {sum_of.en}{'' if lost.sign == 'to' else f' instead of {meant}'}: the type {dtype} holds {low} to "
+            f"{high} only.",
+            zh=f"{here.zh}{sum_of.zh}{'' if lost.sign == 'to' else f'，而不是 {meant}'}：{dtype} 类型只能表示 {low} 到 {high}。",
         ),
-        T(
-            en="What leaves the range of a type of whole numbers comes back in at its other end, without an error. "
-            f"`{snippet(story, event.span)}` works on "
-            f"{dtype}, and {there.en} uses the result as a quantity. Convert first, compute afterwards.",
-            zh=f"超出整数类型范围的数，会从范围的另一端回来，不会报错。`{snippet(story, event.span)}` 是在 {dtype} 上计算的，"
-            f"而{there.zh}把结果当作数量"
-            "继续使用。请先转换类型，再计算。",
-        ),
+        _explanation(story, found, dtype),
         related=[
             story.related("made", event.step, T(en="the numbers leave their range here", zh="数值在这里超出范围")),
             story.related("used", found.used.step, T(en="the wrong numbers are used here", zh="错误的数值在这里被使用")),
         ],
-        fixes=_fixes(story, event),
-        facts=[Fact("meant", found.meant, story.by(event.step)), Fact("got", found.got, story.by(event.step))],
+        fixes=_limited(story, event, dtype) if lost.sign == "to" else _fixes(story, event),
+        facts=[Fact("meant", lost.meant), Fact("got", lost.got)],
     )  # fmt: skip
+
+
+def _explanation(story: Story, found: Wrapped, dtype: str) -> T:
+    code, there = snippet(story, found.event.span), at_line(story, story.span(found.used.step))
+    if found.lost.sign == "to":
+        return T(
+            en="What a type of whole numbers has no room for comes back in at its other end, without an error: of "
+            f"{found.lost.of} numbers that `{code}` converts to {dtype}, {found.lost.lost} are outside. Limit them first, with `clamp`.",
+            zh=f"整数类型放不下的数，会从范围的另一端回来，不会报错：`{code}` 转换成 {dtype} 的 {found.lost.of} 个数中，有 "
+            f"{found.lost.lost} 个超出范围。请先用 `clamp` 限制它们。",
+        )
+    return T(
+        en=f"What leaves the range of a type of whole numbers comes back in at its other end, without an error. `{code}` works on {dtype}, "
+        f"and {there.en} uses the result as a quantity. Convert first, compute afterwards.",
+        zh=f"超出整数类型范围的数，会从范围的另一端回来，不会报错。`{code}` 是在 {dtype} 上计算的，而{there.zh}把结果当作数量继续使用。"
+        "请先转换类型，再计算。",
+    )
+
+
+def _limited(story: Story, event: Event, dtype: str) -> tuple[Fix, ...]:
+    program, (low, high) = story.program, RANGES[dtype]
+    given = written_as(story, event, event.operands[0].label) if event.operands and event.operands[0].label is not None else None
+    if given is None:
+        return ()
+    title = T(en=f"Limit the numbers first: `.clamp({low}, {high})`", zh=f"先限制数值：`.clamp({low}, {high})`")
+    edits = program.replace((given, f"{in_parentheses(program, given)}.clamp({low}, {high})"))
+    return unique(program.text, [Fix(title, edits, meaning="later")])
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:

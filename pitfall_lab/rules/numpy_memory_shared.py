@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.saving_repairs import appended
 from pitfall_lab.rules.kit.snapshots import PAIR, Aliases, Kept, copied_where_made
-from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import written_root
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
 
 TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), ("from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack")
 
@@ -29,38 +30,55 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story) -> Iterator[Finding]:
-    """Yield findings about tensors in a stacked list that share one array which the program refills, without an observed conversion."""
-    program = story.program
+    """Yield findings about tensors in a stacked list that were made, one after the other, of one array which the program refills."""
+    reported = set[Span]()
+    for event in story.calls("stack", "cat", "concat", "vstack", "hstack"):
+        pieces: dict[object, dict[str, Record]] = defaultdict(dict)
+        for label in (o.label for o in event.operands if o.label is not None):
+            record = story.tensor(label, event.step) or {}
+            pieces[record.get("storage"), record.get("offset"), str(record.get("shape"))][label] = record
+        for piece in pieces.values():
+            counters = {r.get("counter") for r in piece.values()}  # each way in through NumPy has its own; views share one
+            if len(counters) < PAIR or (len(piece) == PAIR < len({o.label for o in event.operands})):
+                continue
+            bridge, filled = _refilled(story, piece, event)
+            if bridge is not None and filled is not None and (span := story.program.place(bridge)) not in reported:
+                reported.add(span)
+                yield _batch(story, event, bridge, filled, len(piece))
+
+
+def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[ast.Call | None, Span | None]:
+    """The call that made the tensors of one piece of memory, and the place where the array is written again."""
+    program, storage = story.program, next(iter(piece.values())).get("storage")
     statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
     written = {program.segment(root): s for s in reversed(statements) if (root := written_root(s)) is not None}
+    born = sorted(int(r.get("born") or 0) for r in piece.values())
+    makers = [program.at(e.span) for step in born if (e := story.event(step)) is not None and e.name in TO_TENSOR]
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in TO_TENSOR and n.args]
-    bridge = next((c for c in calls if program.segment(c.args[0]) in written), None)
-    for event in story.calls("stack", "cat", "concat", "vstack", "hstack") if bridge is not None else ():
-        records = {o.label: story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None}
-        same = {(r.get("storage"), r.get("offset"), str(r.get("shape"))) for r in records.values()}
-        counters = {r.get("counter") for r in records.values()}  # each way in through NumPy has its own; views share one
-        if bridge is not None and len(counters) >= PAIR and len(same) == 1:
-            name = program.segment(bridge.args[0])
-            yield _batch(story, event, bridge, written[name], name)
+    bridge = next((n for n in makers if isinstance(n, ast.Call) and n.args), None)
+    bridge = bridge or next((n for n in calls if program.segment(n.args[0]) in written), None)
+    seen = [span for step in story.writes(str(storage), born[0], joined.step) if (span := story.span(step)) is not None]
+    statement = written.get(program.segment(bridge.args[0])) if bridge is not None else None
+    return bridge, seen[-1] if seen else program.place(statement) if statement is not None else None
 
 
-def _batch(story: Story, event: Event, bridge: ast.Call, write: ast.stmt, name: str) -> Finding:
+def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: int) -> Finding:
     program, step = story.program, event.step
-    span, filled = program.place(bridge), program.place(write)
+    span = program.place(bridge)
     here, changed, used = (at_line(story, place) for place in (span, filled, story.span(step)))
-    count, code = len({o.label for o in event.operands if o.label}), program.segment(bridge)
+    code = program.segment(bridge)
     fix = appended(program, bridge, ".clone()")
     return RULE.finding(
         span, step,
         T(
-            en=f"{capital(here.en)} does not copy: {changed.en} fills `{name}` anew, and all {count} tensors that {used.en} joins are "
+            en=f"{capital(here.en)} does not copy: {changed.en} fills the same array anew, and {count} tensors that {used.en} joins are "
             "that one memory.",
-            zh=f"{here.zh}没有复制：{changed.zh}重新填充 `{name}`，而{used.zh}合并的 {count} 个张量全都是这一块内存。",
+            zh=f"{here.zh}没有复制：{changed.zh}重新填充同一个数组，而{used.zh}合并的张量中有 {count} 个就是这一块内存。",
         ),
         T(
-            en=f"`{code}` makes a tensor that looks at the memory of `{name}`. Each round makes another one, and all of them show what "
+            en=f"`{code}` makes a tensor that looks at the memory of the array. Each round makes another one, and all of them show what "
             "the array holds now.",
-            zh=f"`{code}` 产生的张量看着 `{name}` 的内存。每一轮又产生一个，而它们显示的都是数组现在的内容。",
+            zh=f"`{code}` 产生的张量看着数组的内存。每一轮又产生一个，而它们显示的都是数组现在的内容。",
         ),
         related=[
             Related("alias", span, None, T(en="one memory gets another owner in each round", zh="每一轮，同一块内存又多一个主人")),

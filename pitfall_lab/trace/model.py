@@ -430,6 +430,25 @@ class Unfinite:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """The call at ``step`` lost numbers without an error, ``lost`` of the ``of`` that were looked at; an example.
+
+    ``sign`` is ``+``, ``-`` or ``*``: ``one`` and ``other`` would have given ``meant``, which is outside the range of the result's type,
+    and gave ``got``; ``to``: the number ``one`` became ``got`` in a type of whole numbers; ``=``: the neighbours ``one`` and ``other``
+    became the same number ``got``.
+    """
+
+    step: int
+    sign: Literal["+", "-", "*", "to", "="]
+    one: float
+    other: float
+    meant: float
+    got: float
+    lost: int = 1
+    of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind."""
 
@@ -439,6 +458,7 @@ class Beside:
     passes: tuple[DataPass, ...] = ()
     savings: tuple[Saving, ...] = ()
     unfinite: tuple[Unfinite, ...] = ()
+    losses: tuple[Lost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
         case ast.Assign(targets=[ast.Subscript(value=written)]):
             return [written]
         case ast.Expr(value=ast.BinOp(left=left, right=right)) | ast.Expr(value=ast.Compare(left=left, comparators=[right])):
-            return [left, right]
+            return [] if operation == "__bool__" else [left, right]  # ``if a > b:`` decides by the result
         case ast.Expr(value=ast.UnaryOp(operand=one) | ast.Subscript(value=one)):
             return [one]
         case ast.Expr(value=ast.Call(func=func, args=args)):

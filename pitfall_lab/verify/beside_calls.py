@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import data_loading, scheduler_functions, stray_attributes
+from pitfall_lab.observe import data_loading, lost_numbers, scheduler_functions, stray_attributes
+from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
+from pitfall_lab.observe.recorder import Call
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Beside, DataPass, Loading, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
+from pitfall_lab.trace import Beside, DataPass, Loading, Lost, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
 from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
@@ -74,6 +77,8 @@ class BesideCalls:
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
         """Those with a generator of their own, and its state at the last pass."""
         self._passes: list[DataPass] = []
+        self._losses: list[Lost] = []
+        self._seen: Counter[tuple[Span | None, str]] = Counter()
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called when the program is about to call a method of ``owner`` in ``frame``."""
@@ -124,6 +129,26 @@ class BesideCalls:
         several, sizes = workers if isinstance(workers, int) else 0, (data_loading.examples(loader), data_loading.weights(loader))
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
 
+    def before(self, call: Call, step: int) -> None:
+        """A call is about to be made: does it lose numbers that it computes with?"""
+        if lost_numbers.concerns(call) and self._looks(call):
+            with unseen():
+                self._lost(call, step, lost_numbers.out_of_range(call))
+
+    def after(self, call: Call, result: Any, step: int) -> None:
+        """A call has returned: did it lose numbers that it converted?"""
+        if call.name in lost_numbers.CONVERSIONS and self._looks(call):
+            with unseen():
+                self._lost(call, step, lost_numbers.lost_by_conversion(call, result))
+
+    def _looks(self, call: Call) -> bool:
+        return call.span is not None and call.span.source == 0 and self._seen[call.span, call.name] < FIRST and len(self._losses) < MOST
+
+    def _lost(self, call: Call, step: int, found: lost_numbers.Numbers | None) -> None:
+        if found is not None:
+            self._seen[call.span, call.name] += 1
+            self._losses.append(Lost(step, *found))
+
     def stepping(self, optimizer: Any, tensors: Iterable[Any], frame: FrameType | None, step: int) -> None:
         """An optimizer is about to make one of its first steps: look for attributes that torch does not read."""
         self._name()
@@ -155,7 +180,7 @@ class BesideCalls:
         loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain in self._loaded)
         saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
-        return Beside(schedulers, loaded, strays, tuple(self._passes), saved, unfinite)
+        return Beside(schedulers, loaded, strays, tuple(self._passes), saved, unfinite, tuple(self._losses))
 
 
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:

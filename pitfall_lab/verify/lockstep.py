@@ -152,6 +152,7 @@ class Lockstep:
             self._regenerate_grad_fn(call.args[0], step)
         effects = self._meet(call, step)
         call.memory.update(step=step, effects=effects, parent=self._parents[-1] if self._parents else None)
+        self._beside.before(call, step)
         if lane is not None:
             lane.planning.study(call)
         reason = predict(self._world, call)
@@ -237,6 +238,7 @@ class Lockstep:
                 self.lane.planning.observe(call, result, [*results, *more], self._naming.operands(call))
         effects += more
         self._count(call, agrees=ok)
+        self._beside.after(call, result, step)
         effects += self._naming.name_results(call, results, step)
         writes = self._memory.written(step, applied, call.memory.get("wrote", ()))
         forecasts = self._forecast(call, step, applied)

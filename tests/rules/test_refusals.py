@@ -63,6 +63,11 @@ torch.nn.Linear(3, 2).load_state_dict({"weight": a})       PLE41  state_dict
 F.binary_cross_entropy(a * 3, a)                           PLE44  a * 3
 F.mse_loss(a, a, reduction="all")                          PLE44  'all'
 torch.linspace(0, 1, -3)                                   PLE90  -3
+F.cross_entropy(a, torch.tensor([0, 1]).int())             PLE21  torch.tensor([0, 1]).int()
+F.gaussian_nll_loss(a, a, -a)                              PLE44  -a
+F.interpolate(a[None], size=(4, 4))                        PLE06  a[None]
+torch.optim.Adam(torch.nn.Linear(3, 2))                    PLE42  Linear
+print("more") if a > 0 else None                           PLE14  a > 0
 torch.eye(-1)                                              PLE90  -1
 """
 START = "import torch\nimport torch.nn.functional as F\n\na = torch.ones(2, 3)\nw = torch.ones(3, requires_grad=True)\n"
@@ -99,6 +104,40 @@ def test_names_are_those_of_the_line_that_raises() -> None:
     assert "`x[:, 1:]`" in finding.message.en
     assert "`self.fc.weight`" in finding.message.en
     assert "images" not in finding.message.en
+
+
+MASKS = """import torch
+import torch.nn.functional as F
+from torch import nn
+x, pad = torch.ones(3, 6, 8), torch.zeros(3, 6).bool()
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attend = nn.MultiheadAttention(8, 2%s)
+    def forward(self, h, hidden):
+        return self.attend(h, h, h, key_padding_mask=hidden, attn_mask=%s)[0]
+Block()(x, %s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "given", "wrong", "fixes"),
+    [
+        ("", "None", "pad", "hidden", ["Give `batch_first=True`"]),
+        (", batch_first=True", "None", "pad.T", "hidden", ["Write `hidden.T`"]),
+        (", batch_first=True", "torch.eye(6).bool()[None]", "pad", "torch.eye(6).bool()[None]", []),
+    ],
+)
+def test_a_mask_that_does_not_fit_is_named_as_the_line_writes_it(made: str, other: str, given: str, wrong: str, fixes: list[str]) -> None:
+    (found,) = recorded(MASKS % (made, other, given))[1]
+    assert (found.rule, f"mask `{wrong}`" in found.message.en) == ("PLE02", True), found.message.en
+    assert [fix.title.en for fix in found.fixes] == fixes
+
+
+def test_a_mask_of_the_scores_is_named_and_not_the_keys() -> None:
+    line = "k = torch.ones(2, 4, 7, 8)\nF.scaled_dot_product_attention(k[:, :, :5], k, k, attn_mask=torch.zeros(2, 5, 7))"
+    (found,) = recorded(f"import torch\nimport torch.nn.functional as F\n{line}\n")[1]
+    assert "the mask `torch.zeros(2, 5, 7)` of shape 2×5×7" in found.message.en
 
 
 def test_an_error_that_the_program_catches_is_a_note() -> None:

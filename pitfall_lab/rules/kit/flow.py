@@ -271,7 +271,7 @@ class Flow:
         return near[-50:] or self._equal(event)
 
     def _equal(self, event: Event) -> list[Event]:
-        """The conversion whose number ``event`` was given, whatever it went through: in all rounds the number is the same multiple of it."""
+        """The conversion whose number ``event`` was given: in all rounds the number is the same multiple of it."""
         story = self.story
         steps = story.steps_at[event.span, event.op]
         given = {step: number for step in steps[: MOST + 1] if (number := _number(story.events[step])) is not None}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +31,25 @@ class Refused:
     @cached_property
     def given(self) -> tuple[Given, ...]:
         """Return the arguments, without the ``self`` of an object that is no tensor, which the program does not write."""
-        return tuple(g for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
+        return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
+
+    def _as_written(self, given: Given) -> Given:
+        """A tensor without an expression of its own, which a library made of a keyword's value: as the line writes that value."""
+        program = self.story.program
+        node = program.at(self.span) if program.tree is not None else None
+        if node is None or given.text or given.kind not in TENSORS or not given.name:
+            return given
+        keywords = [k for call in ast.walk(node) if isinstance(call, ast.Call) for k in call.keywords]
+        value = next((k.value for k in keywords if k.arg and f"_{k.arg}".endswith(f"_{given.name}")), None)
+        if value is None:
+            return given
+        text, inside = program.segment(value), [e for e in self.story.within(value) if e.step < self.step and e.results]
+        labels = [label for label in self.story.tensors if self.story.name(label, self.step) == text]
+        label = inside[-1].results[0] if inside else labels[-1] if labels else None
+        record = self.story.tensor(label, self.step) or {}
+        if record.get("shape") is None:
+            return replace(given, text=text, label=None)
+        return replace(given, text=text, label=label, shape=tuple(record["shape"]), dtype=str(record.get("dtype")))
 
     @cached_property
     def tensors(self) -> tuple[Given, ...]:

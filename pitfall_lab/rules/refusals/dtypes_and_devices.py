@@ -51,6 +51,16 @@ FAMILIES = (
                 fixes=("{}.float()", "{}.long()"),
             ),
             Case(
+                r"expected target dtype to be (?:Long|Long or Byte), but got (\w+)",
+                "target",
+                T(
+                    en="{Line}: the numbers of the classes in {wrong} have the type {wrong.type}, and {call} takes them as int64.",
+                    zh="{Line}：{wrong} 中的类别编号是 {wrong.type} 类型，而 {call} 要求 int64。",
+                ),
+                T(en="class numbers of type int64 (`.long()`)", zh="int64 类型的类别编号（`.long()`）"),
+                fixes=("{}.long()",),
+            ),
+            Case(
                 "\\\"(\\w+)\\\" not implemented for '(\\w+)'",
                 "~type{2}",
                 T(

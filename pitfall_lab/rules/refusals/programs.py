@@ -123,6 +123,17 @@ FAMILIES = (
                 op="Module.__getattr__",
             ),
             Case(
+                r"'(\w+)' object is not iterable",
+                "params|@1",
+                T(
+                    en="{Line} gives an optimizer a `{m[1]}` itself, {wrong}, where it takes a list of parameters.",
+                    zh="{Line}把 `{m[1]}` 对象 {wrong} 本身交给了优化器，而它要的是一个参数列表。",
+                ),
+                T(en="the parameters: `{wrong_text}.parameters()`", zh="参数：`{wrong_text}.parameters()`"),
+                fixes=("{}.parameters()",),
+                op="Optimizer",
+            ),
+            Case(
                 r"(?:params argument given to the optimizer should be an iterable of Tensors|optimizer can only optimize Tensors)",
                 "params|@1",
                 T(
@@ -235,6 +246,33 @@ FAMILIES = (
             ),
         ),
         (
+            Case(
+                r"`?lengths`? array must be sorted in decreasing order",
+                "lengths",
+                T(
+                    en="{Line}: the lengths in {wrong} are not in decreasing order, which {call} takes for granted.",
+                    zh="{Line}：{wrong} 中的长度没有从大到小排列，而 {call} 默认它们已经排好。",
+                ),
+                T(
+                    en="lengths from the longest to the shortest, with the rows in that order, or `enforce_sorted=False`",
+                    zh="从最长到最短的长度（各行也按这个顺序），或者 `enforce_sorted=False`",
+                ),
+                fixes=("!enforce_sorted=False",),
+            ),
+            Case(
+                r"var has negative entry",
+                "var",
+                T(
+                    en="{Line}: {call} takes {wrong} for variances, but its numbers go from {wrong.low} to {wrong.high}.",
+                    zh="{Line}：{call} 把 {wrong} 当作方差，但它的数从 {wrong.low} 到 {wrong.high}。",
+                ),
+                T(
+                    en="variances, which are positive: of their logarithm `{wrong_text}.exp()`, of any number "
+                    "`torch.nn.functional.softplus({wrong_text})`",
+                    zh="正的方差：若是它的对数，用 `{wrong_text}.exp()`；若是任意数，用 `torch.nn.functional.softplus({wrong_text})`",
+                ),
+                fixes=("{}.exp()", "torch.nn.functional.softplus({})"),
+            ),
             Case(
                 r"all elements of (input|target) should be between 0 and 1",
                 "{1}",

@@ -14,6 +14,10 @@ from pitfall_lab.trace import Given, T
 
 GRADIENTS = "!gradients"
 """A form that is about no argument: what the ``backward`` of a custom Function returns."""
+BATCH_FIRST = "!batch_first"
+"""A form that is about the layer: its data have the batch first, and it was made without ``batch_first=True``."""
+KEYWORD = "!"
+"""The beginning of a form that adds a keyword to the refused call: ``!enforce_sorted=False``."""
 
 
 def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]) -> tuple[Fix, ...]:
@@ -22,9 +26,11 @@ def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms
     if GRADIENTS in forms:
         return unique(program.text, [_as_many_gradients(program, match[1], int(match[2]))]) if program.tree is not None else ()
     node = program.at(refused.span) if program.tree is not None else None
+    added = [_with_keyword(program, _maker(refused) if form == BATCH_FIRST else node, form) for form in forms if form.startswith(KEYWORD)]
+    forms = () if BATCH_FIRST in forms and any(added) else tuple(form for form in forms if not form.startswith(KEYWORD))
     target = _written(refused, node, wrong) if wrong is not None and node is not None else None
     if target is None or wrong is None:
-        return ()
+        return unique(program.text, added)
     beside = other.text if other is not None else ""
     texts = []
     for form in forms:
@@ -34,7 +40,26 @@ def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms
         inside = operand(program, target) if bare else program.segment(target)
         texts.append(form.replace("{}", inside).replace("{other}", beside))
     candidates = [Fix(T(en=f"Write `{text}`", zh=f"写成 `{text}`"), program.replace((target, text))) for text in texts]
-    return unique(program.text, candidates)
+    return unique(program.text, [*added, *candidates])
+
+
+def _maker(refused: Refused) -> ast.AST | None:
+    """The call that made the layer: the one that made its first parameter."""
+    parameter = next((g for g in refused.tensors if g.kind == "Parameter"), None)
+    born = (refused.story.tensor(parameter.label, refused.step) or {}).get("born") if parameter is not None else None
+    return refused.story.program.at(refused.story.span(born))
+
+
+def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | None:
+    """``nn.MultiheadAttention(8, 2)`` with ``batch_first=True``; nothing where the call gives that keyword."""
+    text = "batch_first=True" if form == BATCH_FIRST else form.removeprefix(KEYWORD)
+    if not isinstance(node, ast.Call) or any(k.arg in (None, text.partition("=")[0]) for k in node.keywords):
+        return None
+    inside = [*node.args, *(k.value for k in node.keywords)]
+    if not inside:
+        return None
+    edits = program.replace((inside[-1], f"{program.segment(inside[-1])}, {text}"))
+    return Fix(T(en=f"Give `{text}`", zh=f"给出 `{text}`"), edits)
 
 
 def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
@@ -60,5 +85,7 @@ def _written(refused: Refused, node: ast.AST, wrong: Given) -> ast.expr | None:
             return named[0]
     born = (refused.story.tensor(wrong.label, refused.step) or {}).get("born") if wrong.label is not None else None
     span = refused.story.span(born)
+    if refused.failure.op.endswith("__bool__") and isinstance(node, ast.Compare | ast.BinOp):
+        return node  # the condition itself
     made = program.at(span) if span is not None and span != refused.span else None
     return made if isinstance(made, ast.expr) and made in inside and made is not node else None

@@ -171,6 +171,52 @@ FAMILIES = (
         ),
         (
             Case(
+                r"The size of tensor a|The expanded size of the tensor",
+                "attn_mask",
+                T(
+                    en="{Line}: the mask {wrong} of shape {wrong.shape} does not line up with the scores, which have a row for each query "
+                    "({query} is {query.shape}) and a column for each key ({key} is {key.shape}).",
+                    zh="{Line}：掩码 {wrong} 的形状是 {wrong.shape}，与分数对不上：分数的每一行对应一个查询（{query} 是 {query.shape}），"
+                    "每一列对应一个键（{key} 是 {key.shape}）。",
+                ),
+                T(
+                    en="a mask whose last dimensions are queries × keys, and whose others line up with batch and heads (`[:, None]` adds "
+                    "the dimension of the heads)",
+                    zh="最后两维是 查询数 × 键数、其余维度与批和头对得上的掩码（`[:, None]` 会加上头的维度）",
+                ),
+                other="query",
+                fixes=("{}[:, None]", "{}[:, None, None]"),
+                op="scaled_dot_product_attention",
+            ),
+            Case(
+                r"Expected key_padded_mask\.shape\[(\d)\] to be (\d+), but got (\d+)",
+                "key_padding_mask",
+                T(
+                    en="{Line}: the padding mask {wrong} has the shape {wrong.shape}, and its dimension {m[1]} has to be {m[2]}: it has a "
+                    "row for each example and a column for each key.",
+                    zh="{Line}：填充掩码 {wrong} 的形状是 {wrong.shape}，而它的第 {m[1]} 维应为 {m[2]}：每个样本一行，每个键一列。",
+                ),
+                T(
+                    en="a mask of shape (batch, keys); a layer made without `batch_first=True` takes dimension 0 of the other tensors for "
+                    "the positions and dimension 1 for the batch",
+                    zh="形状为（批大小，键数）的掩码；没有用 `batch_first=True` 建的层把其他张量的第 0 维当作位置，第 1 维当作批",
+                ),
+                fixes=("!batch_first", "{}.T"),
+            ),
+            Case(
+                r"The shape of the (\d)D attn_mask is torch\.Size\(\[([\d, ]+)\]\), but should be \(([\d, ]+)\)",
+                "attn_mask|mask",
+                T(
+                    en="{Line}: the mask {wrong} of {m[1]} dimensions has the sizes {m[2]}, and they have to be {m[3]}.",
+                    zh="{Line}：{m[1]} 维的掩码 {wrong} 的大小是 {m[2]}，而应为 {m[3]}。",
+                ),
+                T(
+                    en="a mask of shape (queries, keys) for all, or of (batch × heads, queries, keys): one for each head of each example",
+                    zh="对所有样本用（查询数，键数）的掩码，或（批 × 头，查询数，键数）：每个样本的每个头一个",
+                ),
+                fixes=("!batch_first",),
+            ),
+            Case(
                 r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)",
                 "~clash",
                 T(
@@ -628,6 +674,20 @@ FAMILIES = (
             ),
         ),
         (
+            Case(
+                r"Input and output must have the same number of spatial dimensions, but got input with spatial dimensions of (\[[\d, ]*\])",
+                "input",
+                T(
+                    en="{Line}: {call} takes the first two dimensions of {wrong} (shape {wrong.shape}) for batch and channels, so only "
+                    "{m[1]} is left for `size`.",
+                    zh="{Line}：{call} 把 {wrong}（形状 {wrong.shape}）的前两维当作批和通道，所以留给 `size` 的只有 {m[1]}。",
+                ),
+                T(
+                    en="a batch: `{wrong_text}[None]` for one picture, and one number in `size` for each dimension after the second",
+                    zh="一个批：一张图用 `{wrong_text}[None]`；第二维之后的每一维在 `size` 中对应一个数",
+                ),
+                fixes=("{}[None]",),
+            ),
             Case(
                 r"Expected (\d)D \(unbatched\) or (\d)D \(batched\) input to (\w+), but got input of size: (\[[\d, ]*\])",
                 "input",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from pitfall_lab.observe import argument_values, tensor_facts
+from pitfall_lab.observe.lost_numbers import concerns
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.shadow import Applied
 from pitfall_lab.shadow.graph import NO_DERIVATIVE
@@ -53,7 +54,7 @@ class Planning:
         """Called before the shadow runs a call on the full path: compute its key if a plan can be made from it."""
         self._key, self._candidate = None, None
         entry = ENTRIES.get(call.name)
-        if entry is None or not self._kinds.are_usual():
+        if entry is None or not self._kinds.are_usual() or concerns(call):
             return
         func = call.func
         operands: list[TensorRecord] = []

@@ -242,6 +242,7 @@ export interface Beside {
   passes: DataPass[];
   savings: Saving[];
   unfinite: Unfinite[];
+  losses: Lost[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -715,6 +716,18 @@ export interface Unfinite {
   came: unknown;
   hidden: boolean;
   numbers: unknown;
+}
+
+/** The call at `step` lost numbers without an error, `lost` of the `of` that were looked at; an example. */
+export interface Lost {
+  step: number;
+  sign: "+" | "-" | "*" | "to" | "=";
+  one: number;
+  other: number;
+  meant: number;
+  got: number;
+  lost: number;
+  of: number;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */

@@ -1,0 +1,129 @@
+"""Finds numbers that a call loses without an error: out of the range of a type of whole numbers, or different ones that become equal."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe.recorder import Call
+
+_BY_SIGN: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    **dict.fromkeys(("add", "add_", "__add__", "__radd__", "__iadd__"), ("+", operator.add)),
+    **dict.fromkeys(("sub", "sub_", "subtract", "subtract_", "__sub__", "__isub__"), ("-", operator.sub)),
+    **dict.fromkeys(("rsub", "__rsub__"), ("-", lambda a, b: b - a)),
+    **dict.fromkeys(("mul", "mul_", "multiply", "multiply_", "__mul__", "__rmul__", "__imul__"), ("*", operator.mul)),
+}
+ARITHMETIC = {f"{owner}.{name}": found for name, found in _BY_SIGN.items() for owner in ("torch.Tensor", "torch")}
+CONVERSIONS = frozenset({
+    "torch.tensor", "torch.as_tensor", "torch.asarray", "torch.Tensor.to", "torch.Tensor.float", "torch.Tensor.half",
+    "torch.Tensor.bfloat16", "torch.Tensor.type", "torch.Tensor.type_as", "torch.Tensor.byte", "torch.Tensor.char", "torch.Tensor.short",
+    "torch.Tensor.int",
+})  # fmt: skip
+SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
+SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+MOST = 1 << 18
+"""The number of elements that are looked at: a larger result of arithmetic is not, of a conversion the first ones."""
+MOST_OPERANDS = 2
+NEAR = 1e-9
+"""Numbers with fractions that differ by less than this part of themselves are taken for equal ones with rounding errors."""
+
+
+class Numbers(NamedTuple):
+    """An example, ``one`` and ``other`` (both sides, or two numbers that become equal) and what they became, and how many ``of`` all."""
+
+    sign: str
+    one: float
+    other: float
+    meant: float
+    got: float
+    lost: int
+    of: int
+
+
+def concerns(call: Call) -> bool:
+    """Whether a call computes with short types of whole numbers, of which each is looked at."""
+    return call.name in ARITHMETIC and any(type(given) in PLAIN and given.dtype in SMALL for given in call.args)
+
+
+def out_of_range(call: Call) -> Numbers | None:
+    """What a sum, difference or product is about to lose; ``None`` for nothing, and where it is not looked at."""
+    if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
+        return None
+    if not all(type(x) is int or (type(x) in PLAIN and x.device.type == "cpu" and not x.is_floating_point()) for x in call.args):
+        return None
+    sign, compute = ARITHMETIC[call.name]
+    dtype = call.args[0].dtype if call.name.endswith(("_", "__iadd__")) and type(call.args[0]) in PLAIN else torch.result_type(*call.args)
+    sides = [x.numpy(force=True).astype(np.int64) if type(x) in PLAIN else np.int64(x) for x in call.args]
+    if dtype not in SMALL or np.broadcast(*sides).size > MOST:
+        return None
+    return _outside(sign, np.broadcast_arrays(*(sides[::-1] if "rsub" in call.name else sides)), compute(*sides), dtype)
+
+
+def _outside(sign: str, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers | None:
+    limits = torch.iinfo(dtype)
+    outside = (meant < limits.min) | (meant > limits.max)
+    if not outside.any():
+        return None
+    first = np.unravel_index(int(outside.argmax()), outside.shape)
+    exact = int(meant[first])
+    got = (exact - limits.min) % (limits.max - limits.min + 1) + limits.min
+    return Numbers(sign, *(float(side[first]) for side in sides), float(exact), float(got), int(outside.sum()), outside.size)
+
+
+def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
+    """What a conversion has lost: numbers outside the range of whole numbers, or neighbours that differed and are equal now."""
+    if call.name not in CONVERSIONS or type(result) not in PLAIN or result.device.type != "cpu" or call.dispatching or not call.args:
+        return None
+    before = _numbers(call.args[0])
+    if before is None or before.size != result.numel() or before.size == 0 or result.dtype not in SMALL | SHORT:
+        return None
+    if result.dtype in SMALL:
+        return _cut_off(before, result) if before.dtype.kind == "f" else None
+    wide = before.dtype == np.float64 or (before.dtype.kind in "iu" and before.dtype.itemsize > 1)
+    after = result.detach().to(torch.float64).numpy(force=True).reshape(before.shape) if wide else None
+    found = [merged for axis in range(before.ndim) if (merged := _merged(before, after, axis)) is not None] if wide else []
+    return max(found, key=lambda numbers: numbers.lost / numbers.of, default=None)
+
+
+def _numbers(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
+    if type(given) in PLAIN:
+        plain = given.device.type == "cpu" and not given.is_complex() and given.layout is torch.strided and given.dtype != torch.bfloat16
+        return given.numpy(force=True) if plain else None
+    if isinstance(given, list | tuple) and 0 < len(given) <= MOST and all(type(x) in (int, float) for x in given):
+        return np.asarray(given) if all(abs(x) < 2.0**62 for x in given) else None
+    return given if type(given) is np.ndarray and given.dtype.kind in "fiu" else None
+
+
+def _cut_off(before: Any, result: torch.Tensor) -> Numbers | None:
+    limits = torch.iinfo(result.dtype)
+    values = before.reshape(-1)[:MOST]
+    outside = np.isfinite(values) & ((np.trunc(values) < limits.min) | (np.trunc(values) > limits.max))
+    if not outside.any():
+        return None
+    first = int(outside.argmax())
+    value, got = float(values[first]), float(result.detach().reshape(-1)[first])
+    return Numbers("to", value, value, value, got, int(outside.sum()), values.size)
+
+
+def _merged(before: Any, after: Any, axis: int) -> Numbers | None:
+    """Neighbours along an axis that differed before and do not after."""
+    if before.shape[axis] == 1:
+        return None
+    rows = max(2, MOST * before.shape[0] // before.size) if axis == 0 else max(1, MOST * before.shape[0] // before.size)
+    before, after = (np.moveaxis(x[:rows], axis, 0) for x in (before, after))
+    one, other = before[:-1], before[1:]
+    with np.errstate(all="ignore"):
+        least = 0 if before.dtype.kind in "iu" or bool((before == np.trunc(before)).all()) else NEAR * np.abs(one)
+        differ = np.abs(other.astype(np.float64) - one) > least
+        same = differ & (after[:-1] == after[1:])
+    if not same.any():
+        return None
+    first = np.unravel_index(int(same.argmax()), same.shape)
+    return Numbers(
+        "=", float(one[first]), float(other[first]), float(other[first]), float(after[1:][first]), int(same.sum()), int(differ.sum())
+    )

@@ -1,0 +1,156 @@
+"""Numbers that are lost without an error, and shared memory of arrays: in other forms, and right programs that resemble them."""
+
+from __future__ import annotations
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.expected_marks import met, plain
+from tests.rules.test_signals import DATA, together
+
+TWO_HEADS = """
+x, y, z = torch.randn(8, 3), torch.randn(8, 1), torch.randn(8, 1)
+body, one, two = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 1)
+opt = SGD([*body.parameters(), *one.parameters(), *two.parameters()], lr=0.1)
+"""
+
+WRONG = {
+    "a difference in the middle of large pictures of whole numbers": """
+frames = torch.full((3, 1, 40, 40), 90, dtype=torch.uint8)
+frames[1, 0, 20, 20] = 80
+moved = torch.sub(frames[1], frames[0])  # PL806
+print(moved.float().mean())
+""",
+    "sums and products of other short types, in place": """
+steps = torch.full((50,), 100, dtype=torch.int8)
+steps += steps  # PL806
+print((steps > 100).sum())
+area = torch.tensor([300, 20], dtype=torch.int16) * torch.tensor([300, 20], dtype=torch.int16)  # PL806
+print(area / 2)
+""",
+    "a picture with noise that is made of whole numbers again": """
+picture = torch.linspace(0, 255, 60)
+noisy = (picture + 20).to(torch.uint8)  # PL806
+print(noisy.float().mean())
+""",
+    "coordinates far from their origin": """
+import numpy
+places = torch.from_numpy(5_000_000 + numpy.arange(40.0) / 10).float()  # PL820
+def steps(path):
+    return path.diff()
+print(steps(places))
+""",
+    "an offset that is taken off too late": """
+seconds = torch.as_tensor([1700000000 + 30 * i for i in range(20)], dtype=torch.float32)  # PL820
+print(seconds - seconds.min())
+""",
+    "positions in sixteen bits": """
+positions = torch.arange(600).to(torch.bfloat16)  # PL820
+print(torch.outer(positions, torch.ones(2)).sum())
+""",
+    "an array that an object fills and returns": """
+import numpy
+class World:
+    def __init__(self):
+        self.state = numpy.zeros(2, dtype=numpy.float32)
+    def step(self, push):
+        self.state[0] += push
+        return self.state
+world, seen = World(), []
+for i in range(6):
+    now = torch.from_numpy(world.step(i))  # PL701
+    seen.append(now)
+print(torch.stack(seen).mean(0))
+""",
+    "a number on its way through a dictionary and a function": TWO_HEADS
+    + """
+def total(terms):
+    return sum(terms.values())
+for _ in range(4):
+    h = body(x)
+    first, second = F.mse_loss(one(h), y), F.mse_loss(two(h), z)
+    terms = {"one": first, "two": 0.3 * second.item()}  # PL504
+    update(opt, total(terms))
+""",
+}
+
+RIGHT = {
+    "differences that fit, and those of wider types": """
+frames = torch.full((3, 40), 90, dtype=torch.uint8)
+print((frames[1] - frames[0]).float().mean(), (frames[1].int() - frames[0] * 2).float().mean())
+""",
+    "sums that are meant to wrap": """
+codes = torch.full((50,), 200, dtype=torch.uint8)
+print(((codes + codes) & 7).float().mean(), (codes * 3) % 5)
+""",
+    "a picture that is limited first": """
+picture = torch.linspace(0, 255, 60)
+print((picture + 20).clamp(0, 255).to(torch.uint8).float().mean(), (torch.rand(9) * 255).byte().float())
+""",
+    "offsets taken off before the conversion, and in float64": """
+import numpy
+seconds = numpy.array([1700000000 + 30 * i for i in range(20)])
+print(torch.tensor(seconds - seconds[0], dtype=torch.float32).diff(), torch.tensor(seconds, dtype=torch.float64).diff().float())
+""",
+    "numbers of which few are near each other, and rounding errors of constants": """
+numbers = torch.randn(200, dtype=torch.float64).float()
+print(numbers[1:] - numbers[:-1])
+ones = torch.linspace(1, 1 + 1e-11, 50, dtype=torch.float64).float()
+print(ones - ones.min())
+small = torch.arange(200).to(torch.bfloat16)
+print(torch.outer(small, small).sum())
+""",
+    "times of months, normalised": """
+times = torch.tensor([1700000000 + 86400 * i for i in range(60)]).float()
+print((times - times.mean()) / times.std(), times.diff())
+""",
+    "one array made into several tensors that only read it": """
+import numpy
+data = numpy.arange(6, dtype=numpy.float32)
+both = [torch.from_numpy(data), torch.from_numpy(data)]
+print(torch.stack(both).mean())
+""",
+    "a copy of the array in every round": """
+import numpy
+state, seen = numpy.zeros(2, dtype=numpy.float32), []
+for i in range(6):
+    state[0] += i
+    seen.append(torch.from_numpy(state.copy()))
+print(torch.stack(seen).mean(0))
+""",
+    "numbers that are only printed, and a weight that changes": TWO_HEADS
+    + """
+for i in range(4):
+    h = body(x)
+    first, second = F.mse_loss(one(h), y), F.mse_loss(two(h), z)
+    shown = {"one": first.item(), "two": second.item()}
+    update(opt, first + (1 - 0.1 * i) * second + 0.01 * (i + 1))
+    print(shown)
+""",
+    "a weight computed from the other loss's value": TWO_HEADS
+    + """
+for _ in range(4):
+    h = body(x)
+    first, second = F.mse_loss(one(h), y), F.mse_loss(two(h), z)
+    update(opt, first + second * first.item())
+""",
+    "data as it was read": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for i in range(4):
+    update(opt, F.mse_loss(net(x.double().float()), y))
+""",
+}
+
+
+def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
+    program = together(WRONG)
+    trace = shop.trace(Subject(plain(program), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert met([f for f in find(trace) if f.severity != "info"], program) == ""
+
+
+def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
+    trace = shop.trace(Subject(together(RIGHT), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
