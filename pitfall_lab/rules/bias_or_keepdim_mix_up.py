@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_name, operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat, snippet
-from pitfall_lab.rules.signals.row_numbers import belongs_to_rows, looked_up
+from pitfall_lab.rules.signals.row_numbers import belongs_to_rows, looked_up, reduced_from_rows
 from pitfall_lab.trace import Event, T
 
 Shape = tuple[int, ...]
@@ -61,14 +61,23 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
     if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
         return None
     shape, source, size = (story.shape(label, event.step) for label in (full, made.operands[0].label, small))
-    if shape is None or size is None or source != shape or len(size) != len(shape) - 1:
+    if shape is None or size is None or source is None or len(size) != len(shape) - 1:
         return None
-    axis = _axis(made, len(shape))
+    axis = _axis(made, len(source))
+    if source != shape:
+        return MixUp(event, full, small, made, axis) if axis == 1 and _is_of_rows(story, event, full, made) else None
     if axis is None or axis == 0 or shape[:axis] + shape[axis + 1 :] != size or shape == (*size, 1) or math.prod(shape) == 1:
         return None
     if event.error is None and (not _related(story, event, full, made) or _is_symmetric(story, full, event.step)):
         return None
     return MixUp(event, full, small, made, axis)
+
+
+def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
+    """Whether a square ``full`` met the numbers that ``made`` took from the rows of another window of the same table."""
+    shape, source = story.shape(full, event.step) or (), made.operands[0].label
+    square = event.error is None and bool(event.results) and len(shape) == 2 and shape[0] == shape[1] > 1
+    return square and source is not None and reduced_from_rows(story, event, full, source)
 
 
 def _axis(made: Event, dimensions: int) -> int | None:

@@ -657,6 +657,12 @@ for _ in range(2):
     (0.1 * chance - judged).mean().backward()
     step.step()
 """,
+    "a scale for each series, and as many series as steps": """
+series = torch.rand(6, 40) + 1
+known, later = series[:, :34], series[:, 34:]
+usual = known[:, 1:].sub(known[:, :-1]).abs().mean(1)
+print(((later - known[:, -6:]).abs() / usual).mean())  # PL402
+""",
     "an attack in a function of its own, with momentum and several steps": """
 net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -1093,6 +1099,13 @@ for together in (False, True):
         loss = -(around.log_prob(action) * (judged.detach() if together else judged)).mean()
         (loss + (judged - 1).square().mean() if together else loss).backward()
         step.step()
+""",
+    "a mean over time for each column, and rows of pairs": """
+steps = torch.rand(40, 6) + 1
+print(((steps[34:] - steps[28:34]).abs() / steps[:34].mean(0)).mean())
+points = torch.rand(6, 3)
+pairs = points @ points.T
+print((points.square().sum(1) - 2 * pairs + points.square().sum(1)[:, None]).clamp(min=0).sqrt().sum())
 """,
     "averages of states that are not used for themselves again": DATA
     + """

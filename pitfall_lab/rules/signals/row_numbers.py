@@ -42,6 +42,15 @@ def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
     )
 
 
+def reduced_from_rows(story: Story, event: Event, full: str, source: str) -> bool:
+    """Whether each row of ``source`` was computed from what the same row of ``full`` was computed from, as two windows of one table are.
+
+    The table must have another number of columns than of rows: a table of pairs has examples in both axes.
+    """
+    rows = set(_rows(story, full, event.results[0], windows=True))
+    return source in rows and any(shape[0] != shape[1] for shape in (story.shape(label) for label in rows) if shape and len(shape) == 2)
+
+
 def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) -> Iterator[str]:
     """Yield the tensors that are connected with those in ``start`` by calls for which ``follow`` is true, as operands or as results."""
     pending, seen = list(start), set(start)
@@ -58,8 +67,11 @@ def _closure(story: Story, start: list[str], follow: Callable[[Event], bool]) ->
                 pending += fresh
 
 
-def _rows(story: Story, full: str, result: str) -> Iterator[str]:
-    """Yield the tensors with two or more axes and the rows of ``full``: element-wise calls, layers and ``cat`` of columns keep rows."""
+def _rows(story: Story, full: str, result: str, *, windows: bool = False) -> Iterator[str]:
+    """Yield the tensors with two or more axes and the rows of ``full``: element-wise calls, layers and ``cat`` of columns keep rows.
+
+    ``windows``: views of some of the columns do too.
+    """
     count = (story.shape(full) or (0,))[0]
 
     def keeps_rows(event: Event) -> bool:
@@ -71,10 +83,22 @@ def _rows(story: Story, full: str, result: str) -> Iterator[str]:
         if event.name == "cat":
             return whole(argument(event, "dim", len(event.operands) - 1)) in (1, -1)
         shapes = [story.shape(o.label, event.step) for o in event.operands if o.label is not None]
-        return all(each == shape for each in shapes)
+        return all(each == shape for each in shapes) or (windows and _is_window(story, event))
 
     kinds = (label for label in _closure(story, [full, result], keeps_rows))
     return (label for label in kinds if len(story.shape(label) or ()) > 1 and (story.shape(label) or (0,))[0] == count)
+
+
+def _is_window(story: Story, event: Event) -> bool:
+    """Whether the call returned a view of some columns of a matrix, with all its rows in their order."""
+    given = story.tensor(event.operands[0].label, event.step) if event.operands else None
+    made = story.tensor(event.results[0], event.step)
+    if given is None or made is None or any(len(each.get("shape") or ()) != 2 for each in (given, made)):
+        return False
+    if given.get("storage") != made.get("storage") or given["shape"][0] != made["shape"][0]:
+        return False
+    row, same = (next(iter(each.get("stride") or (0,))) for each in (given, made))
+    return row == same and row > 1 and 0 <= int(made.get("offset") or 0) - int(given.get("offset") or 0) < row
 
 
 def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
