@@ -174,11 +174,7 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
     total = round(sum(points.values()), 2)
     late, deducted = _lateness(assignment, row, person, total)
     if late:
-        notes.append(
-            T(en=f"{late} days late; {deducted:g} points deducted", zh=f"迟交 {late} 天；扣 {deducted:g} 分")
-            if late > 1
-            else T(en=f"one day late; {deducted:g} points deducted", zh=f"迟交 1 天；扣 {deducted:g} 分")
-        )
+        notes.append(_late_note(late, min(late, assignment.late_days), person.extra_days, deducted))
     total = round(total - deducted, 2)
     for each in own:
         if not each.key:
@@ -186,6 +182,16 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
             notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
             total = each.points
     return Entry(row, person, points, total, late, deducted, tuple(notes), own=bool(own))
+
+
+def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
+    """Say how late it was, what of it was free, and what it cost."""
+    en, zh = f"{late} days late" if late > 1 else "one day late", f"迟交 {late} 天"
+    if extra:
+        en, zh = f"{en}, after {extra:g} extra day{'s' if extra != 1 else ''}", f"{zh}（已计入额外的 {extra:g} 天）"
+    if free:
+        en, zh = f"{en}, {free} of {'it' if late == 1 else 'them'} free", f"{zh}，其中 {free} 天免扣"
+    return T(en=f"{en}; {deducted:g} points deducted", zh=f"{zh}；扣 {deducted:g} 分")
 
 
 def _lateness(assignment: Assignment, row: Row, person: Person, points: float) -> tuple[int, float]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import re
+import unicodedata
+import zipfile
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
-from pitfall_lab.classroom import analysis, similar
+from pitfall_lab.classroom import analysis, similar, whose
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.ledger import Entry
-from pitfall_lab.classroom.register import VERDICTS, Row, statuses
+from pitfall_lab.classroom.register import VERDICTS, Row, plain, statuses, write_whole
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import _THE_SAME
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.lessons.tasks import coded, inline, paragraphs
 from pitfall_lab.trace import Language, T
 
 _STYLE = """
@@ -44,7 +50,12 @@ _WORDS: dict[str, T] = {
     "why": T(en="Most frequent reason why not", zh="最常见的不成立原因"),
     "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"), "cells": T(en="How the cells ended", zh="各单元格的结果"),
     "each": T(en="Each student", zh="每个学生"), "had": T(en="as given", zh="原题已有"), "answer": T(en="The cell", zh="单元格"),
-    "of": T(en="of", zh="/"),
+    "of": T(en="of", zh="/"), "task": T(en="The task", zh="题目"),
+    "had_note": T(
+        en="✓ holds, ○ does not. What is marked [as given] held already in the cell as it was handed out, so it earns nothing by itself; "
+        "it costs points where it does not hold any more.",
+        zh="✓ 成立，○ 不成立。标有 [原题已有] 的性质在发下的单元格中已经成立，因此本身不得分；若不再成立则会扣分。",
+    ),
     "hints": T(en="Hints", zh="提示"), "absent": T(en="Who did not hand in", zh="未提交者"), "section": T(en="Section", zh="班级"),
     "separates": T(en="Separates", zh="区分度"), "alike": T(en="Answers that are alike", zh="相似的答案"),
     "separates_note": T(
@@ -87,10 +98,13 @@ def write_reports(folder: Path, assignment: Assignment, entries: Sequence[Entry]
     try:
         students = folder / "students"
         students.mkdir(parents=True, exist_ok=True)
-        pages = {page_name(entry.row.student): entry for entry in entries if not entry.row.absent}
+        pages = {page_name(entry): entry for entry in entries if not entry.row.absent}
         _remove_others(students, pages)
-        for name, entry in pages.items():
-            _write(students / name, student_page(assignment, entry, language))
+        texts = {name: student_page(assignment, entry, language) for name, entry in pages.items()}
+        for name, text in texts.items():
+            _write(students / name, text)
+        _list_pages(folder / "pages.csv", pages)
+        _moodle_zip(folder / "moodle-feedback.zip", texts, pages)
         _write(folder / "alike.html", alike_page(assignment, entries, language))
         _write(index, class_page(assignment, entries, language))
         analysis.write(folder / "analysis.csv", assignment, rows)
@@ -109,10 +123,42 @@ def _remove_others(folder: Path, pages: Iterable[str]) -> None:
                 path.unlink()
 
 
-def page_name(student: str) -> str:
-    """A file name for a student's page: readable where it can be, unique always."""
-    readable = re.sub(r"[^A-Za-z0-9-]+", "-", student).strip("-")[:40]
+def page_name(entry: Entry) -> str:
+    """A file name for a student's page: the name and id in the class list, or what the submission is called; unique always.
+
+    Letters and digits of all scripts stay; everything else is a hyphen.
+    """
+    student = entry.row.student
+    called = unicodedata.normalize("NFC", f"{entry.person.name} {entry.person.ident}" if entry.person.name else student)
+    readable = "".join(sign if unicodedata.category(sign)[0] in "LMN" else "-" for sign in called)
+    readable = re.sub("-+", "-", readable).strip("-")[:40]
     return f"{readable or 'student'}-{hashlib.sha256(student.encode('utf-8', 'replace')).hexdigest()[:8]}.html"
+
+
+def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
+    """Write which page is whose, for handing them back: a table for the teacher, beside the folder of the pages."""
+    text = io.StringIO()
+    table = csv.writer(text)
+    table.writerow(["page", "student", "id", "name", "section", "email"])
+    for name, entry in pages.items():
+        person = entry.person
+        table.writerow(map(plain, (name, entry.row.student, person.ident, person.name, person.section, person.email)))
+    write_whole(path, text.getvalue())
+
+
+def _moodle_zip(path: Path, pages: dict[str, str], entries: dict[str, Entry]) -> None:
+    """Write the pages as Moodle takes feedback files: a ZIP file with the names of its download; remove an older one where there are none.
+
+    Only submissions that came with such a name are in it: its number says whose it is there.
+    """
+    found = {name: said for name, entry in entries.items() if (said := whose.form(entry.row.student)) and said.system == "moodle"}
+    if not found:
+        path.unlink(missing_ok=True)
+        return
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, said in found.items():
+            who = re.sub(r"[/\\_\x00-\x1f]", " ", said.who)
+            archive.writestr(f"{who}_{said.number}_assignsubmission_file_feedback.html", pages[name])
 
 
 def _write(path: Path, text: str) -> None:
@@ -122,6 +168,8 @@ def _write(path: Path, text: str) -> None:
 def student_page(assignment: Assignment, entry: Entry, language: Language) -> str:
     """The page of one student: each exercise with its properties, reasons, hints and the cell. It leads to no page of others."""
     parts = [_verdict(assignment, entry, language)]
+    if any(mark.had for outcome in entry.row.outcomes for mark in outcome.marks):
+        parts.append(f"<p class=quiet>{_say('had_note', language)}</p>")
     parts += [_outcome(assignment, outcome, entry.points.get(outcome.key), language) for outcome in entry.row.outcomes]
     graded_with = " · ".join(
         f"{name} {version}" for name, version in zip(("pitfall_lab", "torch"), entry.row.versions, strict=True) if version
@@ -141,25 +189,29 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
     at = 0 if language == "en" else 1
     worth = assignment.worth(outcome.key)
     points = outcome.credit * worth if points is None else points
-    title = f"{_say('exercise', language)} {escape(outcome.key)} · {points:.3g} {_say('of', language)} {worth:g}"
+    exercise = exercises().get(outcome.key)
+    called = f" · {inline(exercise.title.say(language))}" if exercise else ""
+    title = f"{_say('exercise', language)} {escape(outcome.key)}{called} · {points:.3g} {_say('of', language)} {worth:g}"
+    task = f"<details><summary>{_say('task', language)}</summary>{paragraphs(exercise.task.say(language))}</details>" if exercise else ""
     detail = f": {escape(outcome.detail)}" if outcome.detail else ""
     lines = []
     for mark in outcome.marks:
-        reason = f' <span class="quiet">({escape(mark.reason[at])})</span>' if mark.reason[at] else ""
+        reason = f' <span class="quiet">({coded(mark.reason[at])})</span>' if mark.reason[at] else ""
         had = f' <span class="quiet">[{_say("had", language)}]</span>' if mark.had else ""
-        lines.append(f'<li class="{"yes" if mark.holds else "no"}">{escape(mark.sentence[at])}{had}{reason}</li>')
+        lines.append(f'<li class="{"yes" if mark.holds else "no"}">{coded(mark.sentence[at])}{had}{reason}</li>')
     cell = (
         f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(outcome.source)}</pre></details>"
         if outcome.source
         else ""
     )
     hints = "" if outcome.status == "solved" else _hints(outcome.key, language)
-    return f"<h2>{title}</h2><p>{escape(SAYS[outcome.status].say(language))}{detail}</p><ul>{''.join(lines)}</ul>{hints}{cell}"
+    said = escape(SAYS[outcome.status].say(language))
+    return f"<h2>{title}</h2>{task}<p>{said}{detail}</p><ul>{''.join(lines)}</ul>{hints}{cell}"
 
 
 def _hints(key: str, language: Language) -> str:
     exercise = exercises().get(key)
-    said = "".join(f"<li>{escape(hint.say(language))}</li>" for hint in exercise.hints) if exercise else ""
+    said = "".join(f"<li>{inline(hint.say(language))}</li>" for hint in exercise.hints) if exercise else ""
     return f"<details><summary>{_say('hints', language)}</summary><ol>{said}</ol></details>" if said else ""
 
 
@@ -224,7 +276,7 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
             share = _shaded(sum(mark.holds for mark in marks), len(marks))
             power = separates.get((key, marks[0].sentence[at]))
             apart = f"<td class=n>{'' if power is None else f'{power:g}'}</td>"
-            lines.append(f"<tr>{first}<td>{escape(marks[0].sentence[at])}</td>{share}{apart}<td class=quiet>{escape(why)}</td></tr>")
+            lines.append(f"<tr>{first}<td>{coded(marks[0].sentence[at])}</td>{share}{apart}<td class=quiet>{coded(why)}</td></tr>")
     heads = _heads(("exercise", "property", "holds", "separates", "why"), language)
     return f"<div class=wide><table>{heads}{''.join(lines)}</table></div><p class=quiet>{_say('separates_note', language)}</p>"
 
@@ -260,7 +312,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
         credit = {outcome.key: outcome for outcome in row.outcomes}
         cells = "".join(_credit(credit.get(key), entry.points.get(key), language) for key in assignment.keys)
         shown = escape(entry.person.name or row.student)
-        name = shown if row.absent else f'<a href="students/{page_name(row.student)}">{shown}</a>'
+        name = shown if row.absent else f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>'
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
         points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.total:g}</td>"
         lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>")

@@ -1,0 +1,130 @@
+"""What students get back: pages that explain themselves, under names that say whose they are, in a form that can be handed back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from pitfall_lab.classroom import assignment as assignments
+from pitfall_lab.classroom import report
+from pitfall_lab.classroom.judge import known
+from pitfall_lab.classroom.ledger import Entry, settled
+from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.roster import Person
+from pitfall_lab.lessons import tasks
+from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.trace import Language
+
+KEYS = assignments.chosen_exercises(["4.2", "12.2"])
+ASSIGNMENT = assignments.Assignment("a-test", "Week 3", KEYS)
+
+
+def _row(student: str, *, right: bool = False) -> Row:
+    chosen = [exercises()[key] for key in KEYS]
+    return Row(student, "", tuple(known(each, each.right[0] if right else each.wrong[0]) for each in chosen))
+
+
+def _entry(student: str, person: Person | None = None) -> Entry:
+    return Entry(Row(student, ""), person or Person(student), {}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("Łukasz Żółć", "Łukasz-Żółć-1007-"),
+        ("王小明", "王小明-1007-"),
+        ("Zo\u0065\u0308 Müller", "Zoë-Müller-1007-"),
+        ("अनिल कुमार", "अनिल-कुमार-1007-"),
+        ("../../etc/passwd", "etc-passwd-1007-"),
+        ("a\u202eb\x00c<script>|:*?\"'", "a-b-c-script-1007-"),
+        ("O'Connor, Seán", "O-Connor-Seán-1007-"),
+        ("x" * 300, "x" * 40 + "-"),
+    ],
+)
+def test_a_page_is_called_as_its_student_is(name: str, begins: str, tmp_path: Path) -> None:
+    listed = report.page_name(_entry("77_912", Person("77_912", "1007", name)))
+    assert re.fullmatch(re.escape(begins) + r"[0-9a-f]{8}\.html", listed)
+    assert len(listed.encode()) < 255
+    (tmp_path / listed).touch()
+    assert report.page_name(_entry(name)).startswith(begins.removesuffix("1007-"))
+
+
+def test_two_students_of_one_name_have_two_pages_and_no_name_is_no_page() -> None:
+    same = [report.page_name(_entry(student, Person(student, name="Anna Schmidt"))) for student in ("a", "b")]
+    assert len(set(same)) == 2
+    assert re.fullmatch(r"student-[0-9a-f]{8}\.html", report.page_name(_entry("???")))
+
+
+def test_a_table_says_which_page_is_whose_and_every_link_leads_to_one(tmp_path: Path) -> None:
+    people = [Person("adal", "1001", "Ada Łovelace", "B", "ada@x.org"), Person("=1+1", "1002", "=cmd()"), Person("gone", "1003", "Gone")]
+    entries = settled(ASSIGNMENT, [_row("adal"), _row("=1+1"), _row("guest")], people)
+    index = report.write_reports(tmp_path, ASSIGNMENT, entries)
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "pages.csv").read_text(encoding="utf-8"))))
+    assert {line["page"] for line in lines} == {path.name for path in (tmp_path / "students").iterdir()}
+    assert [line["page"].removeprefix("'") for line in lines] == [line["page"] for line in lines]
+    (ada,) = (line for line in lines if line["id"] == "1001")
+    assert (ada["student"], ada["name"], ada["section"], ada["email"]) == ("adal", "Ada Łovelace", "B", "ada@x.org")
+    assert not [cell for line in lines for cell in line.values() if cell.startswith("=")]
+    links = re.findall(r'href="students/([^"]+)"', index.read_text(encoding="utf-8"))
+    assert {unquote(link) for link in links} == {line["page"] for line in lines}
+    assert not (tmp_path / "moodle-feedback.zip").exists()
+
+
+def test_pages_go_back_to_moodle_under_the_names_of_its_download(tmp_path: Path) -> None:
+    """Moodle splits a name at underscores: who, the participant's number, the kind and name of the plugin, and the file."""
+    rows = [_row("Ada Łovelace_123_assignsubmission_file_"), _row("Zoë_Ann Müller_124_assignsubmission_file_week.ipynb"), _row("guest")]
+    report.write_reports(tmp_path, ASSIGNMENT, settled(ASSIGNMENT, rows))
+    with zipfile.ZipFile(tmp_path / "moodle-feedback.zip") as archive:
+        names = archive.namelist()
+        texts = {name: archive.read(name).decode() for name in names}
+    assert len(names) == 2
+    parts = [name.split("_", 4) for name in names]
+    assert {part[1] for part in parts} == {"123", "124"}
+    assert {tuple(part[2:]) for part in parts} == {("assignsubmission", "file", "feedback.html")}
+    (ada,) = (texts[name] for name in names if "_123_" in name)
+    assert "Ada Łovelace" in ada
+    assert "124" not in ada
+    report.write_reports(tmp_path, ASSIGNMENT, settled(ASSIGNMENT, rows[2:]))
+    assert not (tmp_path / "moodle-feedback.zip").exists(), "marks that are no more are not handed back"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_page_has_title_task_and_what_as_given_means(language: Language) -> None:
+    row = _row("ada")
+    (entry,) = settled(ASSIGNMENT, [row])
+    page = report.student_page(ASSIGNMENT, entry, language)
+    for key in KEYS:
+        assert f"{key} · {tasks.inline(exercises()[key].title.say(language))}" in page
+        assert tasks.paragraphs(exercises()[key].task.say(language)) in page
+    assert any(mark.had for outcome in row.outcomes for mark in outcome.marks)
+    assert page.count({"en": "as it was handed out", "zh": "发下的单元格"}[language]) == 1
+    assert "`" not in re.sub(r"<pre.*?</pre>", "", page, flags=re.DOTALL)
+    bare = [replace(outcome, marks=tuple(replace(mark, had=False) for mark in outcome.marks)) for outcome in row.outcomes]
+    (entry,) = settled(ASSIGNMENT, [replace(row, outcomes=tuple(bare))])
+    assert {"en": "as it was handed out", "zh": "发下的单元格"}[language] not in report.student_page(ASSIGNMENT, entry, language)
+
+
+@pytest.mark.parametrize(
+    ("days", "free", "extra", "said"),
+    [
+        (3, 0, 0, "3 days late; 0.3 points deducted"),
+        (3, 1, 0, "3 days late, 1 of them free; 0.2 points deducted"),
+        (1, 5, 0, "one day late, 1 of it free; 0 points deducted"),
+        (3, 1, 1, "2 days late, after 1 extra day, 1 of them free; 0.1 points deducted"),
+        (3, 0, 0.5, "3 days late, after 0.5 extra days; 0.3 points deducted"),
+    ],
+)
+def test_a_student_reads_what_was_free(days: int, free: int, extra: float, said: str) -> None:
+    due = replace(ASSIGNMENT, due=1e9, late_penalty=10, late_days=free)
+    row = replace(_row("ada", right=True), received=1e9 + days * 86_400)
+    half = tuple(replace(outcome, status="partly", marks=()) if n else outcome for n, outcome in enumerate(row.outcomes))
+    (entry,) = settled(due, [replace(row, outcomes=half)], [Person("ada", extra_days=extra)])
+    assert said in entry.remarks()
+    assert "迟交" in " ".join(entry.remarks("zh"))
