@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.register import Row, kept, plain, write_whole
+from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, plain, write_whole
+from pitfall_lab.classroom.roster import shown
 from pitfall_lab.cli import Refusal
 
 ENOUGH = 10
@@ -93,10 +94,11 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
             head, rows = kept(state)
         except OSError as problem:
             raise Refusal(f"{state} cannot be read: {problem.strerror}.") from None
+        listed = _listed(state)
         keys = head.get("exercises")
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise Refusal(f"{state} is no state file of `pitfall-lab grade`.")
-        last = {row.student: row for row in rows}
+        last = {row.student: row for row in rows if _is_there(row, listed)}
         items = properties(Assignment("", "", tuple(keys)), list(last.values()))
         names.append(path.name or str(path))
         shares.append({(item.key, item.name): item for item in items})
@@ -105,3 +107,63 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
     lines = [["exercise", "property", *(f"{name} (n={count})" for name, count in zip(names, counts, strict=True))]]
     lines += [[*pair, *(f"{each[pair].share:.3f}" if pair in each else "" for each in shares)] for pair in every]
     return [[plain(cell) for cell in line] for line in lines]
+
+
+def _listed(state: Path) -> set[tuple[str, str]] | None:
+    """The submissions (name, digest) that the table beside a state file has; None where there is no such table."""
+    grades = state.with_name(state.name.removesuffix(".state.jsonl") + ".csv")
+    if not grades.is_file() or grades == state:
+        return None
+    return {(line["student"], line["sha256"]) for line in _table(grades)}
+
+
+def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
+    """Whether a row of a state file is still in the table: what was graded once and taken away is in the state file for ever."""
+    return listed is None or (plain(row.student), row.digest[:SHOWN_OF_DIGEST]) in listed
+
+
+def _table(grades: Path) -> list[dict[str, str]]:
+    """The lines of a ``grades.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    try:
+        lines = list(csv.DictReader(io.StringIO(grades.read_text(encoding="utf-8-sig"), newline=""), restval=""))
+    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        raise Refusal(f"{grades} cannot be read: {problem}.") from None
+    if not lines or not {"student", "points", "of", "sha256"} <= lines[0].keys():
+        raise Refusal(f"{grades} is no table of `pitfall-lab grade`.")
+    return lines
+
+
+def totals(paths: Iterable[Path]) -> list[list[str]]:
+    """The points of each student in several assignments, and their sum, from their tables. Raises :class:`~pitfall_lab.cli.Refusal`.
+
+    A student is known by the ``id``; where there is none, by what the submission is called. Who is not in an assignment's table has an
+    empty cell, which counts 0.
+    """
+    names: list[str] = []
+    people: dict[tuple[str, str], dict[str, str]] = {}
+    points: dict[tuple[str, str], dict[int, float]] = {}
+    most = 0.0
+    for number, path in enumerate(paths):
+        grades = path / "grades.csv" if path.is_dir() else path
+        lines = _table(grades)
+        names.append(grades.resolve().parent.name if grades.name == "grades.csv" else grades.stem)
+        most += _number(grades, lines[0]["of"])
+        for line in lines:
+            who = ("id", line["id"]) if line.get("id") else ("student", line["student"])
+            if number in points.setdefault(who, {}):
+                raise Refusal(f"{grades} has two lines for {shown(who[1])}; grade it again with --resume.")
+            people[who] = people.get(who, {}) | {name: line[name] for name in ("student", "id", "name", "section") if line.get(name)}
+            points[who][number] = _number(grades, line["points"])
+    lines_of = [["student", "id", "name", "section", *names, "points", "of"]]
+    for who in sorted(people, key=lambda who: (people[who].get("section", ""), people[who].get("name", "").casefold(), who)):
+        known = [people[who].get(name, "") for name in ("student", "id", "name", "section")]
+        each = [f"{points[who][n]:g}" if n in points[who] else "" for n in range(len(names))]
+        lines_of.append([*known, *each, f"{round(sum(points[who].values()), 2):g}", f"{most:g}"])
+    return [[plain(cell) for cell in line] for line in lines_of]
+
+
+def _number(grades: Path, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Refusal(f"{grades} has {shown(text)} where points should be.") from None

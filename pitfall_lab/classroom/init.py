@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     terms = words.add_parser("terms", help="print how often each property holds in several terms, as CSV")
     terms.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.state.jsonl")
     terms.set_defaults(act=_terms)
+    totals = words.add_parser("totals", help="print the points of each student in several assignments, and their sum, as CSV")
+    totals.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.csv")
+    totals.set_defaults(act=_totals)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -65,6 +68,13 @@ def _terms(args: argparse.Namespace) -> int:
     from pitfall_lab.classroom.analysis import terms
 
     csv.writer(sys.stdout).writerows(terms(args.folders))
+    return 0
+
+
+def _totals(args: argparse.Namespace) -> int:
+    from pitfall_lab.classroom.analysis import totals
+
+    csv.writer(sys.stdout).writerows(totals(args.folders))
     return 0
 
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.register import Row, plain, write_whole
+from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, plain, write_whole
 from pitfall_lab.classroom.roster import Person, number_in, shown, table
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
@@ -146,7 +146,7 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
         each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []
         when = "" if row.received is None else _moment(row.received)
-        end = ["; ".join(entry.remarks()), when, row.digest[:16], assignment.ident, *row.versions]
+        end = ["; ".join(entry.remarks()), when, row.digest[:SHOWN_OF_DIGEST], assignment.ident, *row.versions]
         table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
     write_whole(grades, text.getvalue())
 

@@ -20,6 +20,8 @@ from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
 _KEY, VERSION = "pitfall_lab_grading", 1
+SHOWN_OF_DIGEST = 16
+"""So many signs of a digest are in the table."""
 VERDICTS: dict[str, T] = {
     "graded": T(en="graded", zh="已评分"),
     "stopped": T(en="graded; something in it had to be stopped", zh="已评分；其中有内容被终止"),

@@ -268,6 +268,42 @@ def test_terms_are_compared_by_property(rows: list[Row], tmp_path: Path, capsys:
     assert main(["classroom", "terms", str(tmp_path / "x.jsonl")]) == 2
 
 
+def test_a_submission_that_is_gone_is_in_no_figures_of_the_term(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = {"pitfall_lab_grading": 1, "assignment": "test-class", "exercises": list(KEYS)}
+    gone = replace(rows[0], student="gone", digest="9" * 64)
+    earlier = replace(rows[1], student="ada", digest="8" * 64)
+    lines = [json.dumps(head), *(row.to_json() for row in (*rows, gone, earlier))]
+    (tmp_path / "grades.state.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    ledger.write_grades(tmp_path / "grades.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, rows))
+    assert main(["classroom", "terms", str(tmp_path)]) == 0
+    first, *lines_of = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert first[2].endswith("(n=2)")
+    assert "0.500" in {line[2] for line in lines_of}
+
+
+def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = people(tmp_path)
+    later = [replace(rows[0], student="Ada Lovelace_5_assignsubmission_file_"), Row("eve", "5", outcomes())]
+    for week, of in (("one", rows), ("two", later)):
+        (tmp_path / week).mkdir()
+        own = [ledger.Override("79", "", 2.5, "oral")] if week == "two" else []
+        entries = ledger.settled(replace(ASSIGNMENT, due=None), of, listed, own)
+        ledger.write_grades(tmp_path / week / "grades.csv", ASSIGNMENT, entries, roster=True)
+    assert main(["classroom", "totals", str(tmp_path / "one"), str(tmp_path / "two" / "grades.csv")]) == 0
+    head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert head == ["student", "id", "name", "section", "one", "two", "points", "of"]
+    by = {line[1] or line[0]: line[4:] for line in lines}
+    assert by["77"] == ["4", "4", "8", "8"]
+    assert by["79"] == ["0", "2.5", "2.5", "8"]
+    assert by["eve"] == ["", "4", "4", "8"]
+    (tmp_path / "one" / "grades.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    assert main(["classroom", "totals", str(tmp_path / "one")]) == 2
+    assert "is no table of `pitfall-lab grade`" in capsys.readouterr().err
+    assert main(["classroom", "totals", str(tmp_path / "nowhere")]) == 2
+
+
 UNUSUAL = """\
 def attend(q, k, v):
     a = q @ k.t()
