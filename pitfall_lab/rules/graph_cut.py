@@ -155,11 +155,11 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
     names = {program.segment(target) for target in statement.targets if isinstance(target, ast.Name)}
     wanted = set(story.behind((story.tensor(found.backward.operands[0].label, found.backward.step) or {}).get("grad_fn")))
     elsewhere: set[ast.stmt] = set()
+    function = program.function(statement)
     for use in story.uses(cut.event.results[0] if cut.event.results else None):
         nodes = {(story.tensor(result, use.step) or {}).get("grad_fn") for result in use.results} - {None}
         if nodes and not nodes & wanted:
-            elsewhere |= set(call_chain(story, use))
-    function = program.function(statement)
+            elsewhere |= {*call_chain(story, use), *_going_on(story, use, function)}
     reads = [
         n for n in program.nodes
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in names and program.function(n) is function
@@ -172,6 +172,15 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
     kept = program.segment(_bare(node))
     edits = program.replace((node, kept), *[(n, f"{n.id}.detach()") for n in reads])
     return unique(program.text, [Fix(title, edits, meaning="connect")])
+
+
+def _going_on(story: Story, use: Event, function: ast.AST | None) -> Iterator[ast.stmt]:
+    """The statement of ``function`` during which a call ran, as its next call shows: a layer called on several lines has no one caller."""
+    for event in story.events[use.step :]:
+        statement = story.program.statement_at(event.span) if event.kind == "call" and event.span and not event.span.source else None
+        if statement is not None and story.program.function(statement) is function:
+            yield statement
+            return
 
 
 def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Finding:

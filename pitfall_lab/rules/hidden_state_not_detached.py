@@ -94,17 +94,19 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
     """Return the variable that holds the carried tensor if it has no name itself: ``state`` in ``out, state = lstm(x, state)``.
 
-    It is assigned by the loop's statement that made the tensor, and read by the one that uses it in the next round.
+    It is assigned by the loop's statement that made the tensor, and read by the one that uses it in the next round; or by the statements of
+    a method that the loop calls.
     """
     program, story = reuse.story.program, reuse.story
     if story.name(label, reuse.freed.step) is not None:
         return None
     born = (story.tensor(label) or {}).get("born")
-    made, reading = (_in_loop(story, loop, story.line_event(step)) for step in (born, used))
-    if made is None or reading is None:
-        return None
-    both = assigned(program, made) & reads(program, reading)
-    return both.pop() if len(both) == 1 else None
+    for place in (lambda event: _in_loop(story, loop, event), lambda event: next(call_chain(story, event), None)):
+        made, reading = (place(story.line_event(step)) for step in (born, used))
+        both = assigned(program, made) & reads(program, reading) if made is not None and reading is not None else set()
+        if len(both) == 1:
+            return both.pop()
+    return None
 
 
 def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
@@ -124,7 +126,9 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
     owners = {match[1] for name in names if (match := ENTRY.match(name)) and match[1] in given}
     cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
     if holder is not None:
-        names, owners = [*names, holder], {*owners, holder}
+        names = [*names, holder]
+    if holder in given:
+        owners = {*owners, holder}
         cuts.append(f"{holder} = tuple(part.detach() for part in {holder})")
     statement = reuse.statement
     kept = list(_kept_attributes(program, names))
@@ -159,8 +163,12 @@ def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
 
 
 def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Where an object keeps what is carried along, and how to cut it: ``out, self.h = rnn(x, self.h)``, ``self.state = (h, c)``."""
-    for statement in (n for n in program.nodes if isinstance(n, ast.Assign)):
+    """Where an object keeps what is carried along, and how to cut it: ``out, self.h = rnn(x, self.h)``, ``self.state = (h, c)``.
+
+    What continues the state comes first, and then what begins it.
+    """
+    statements = [n for n in program.nodes if isinstance(n, ast.Assign)]
+    for statement in sorted(statements, key=lambda n: not assigned(program, n) & reads(program, n)):
         for target in flat_targets(statement.targets[0]):
             owner = program.segment(target)
             reported = owner in names or bool(reads(program, statement.value) & set(names))

@@ -75,6 +75,10 @@ def _fixes(story: Story, born: int) -> tuple[Fix, ...]:
         return ()
     text = program.segment(node)
     if isinstance(node, ast.Call) and method(node) == "state_dict":
+        listed = _listed(program, node)
+        if listed is not None:
+            title = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本")
+            return unique(program.text, [Fix(title, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")])
         new = f"{{name: value.clone() for name, value in {text}.items()}}"
         deep = T(en="Keep a deep copy", zh="保留一份深拷贝")
         deepest = [Fix(deep, program.replace((node, f"{name}({text})")), meaning="later") for name in _deepcopy(program)]
@@ -82,6 +86,14 @@ def _fixes(story: Story, born: int) -> tuple[Fix, ...]:
         return unique(program.text, [*deepest, Fix(title, program.replace((node, new)), meaning="later")])
     title = T(en=f"Keep a copy: `{text}.clone()`", zh=f"保留副本：`{text}.clone()`")
     return unique(program.text, [Fix(title, program.replace((node, f"{text}.clone()")), meaning="later")])
+
+
+def _listed(program: Program, call: ast.Call) -> ast.Name | None:
+    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in model.state_dict().items()}``."""
+    kept = next((n for n in program.ancestors(call) if isinstance(n, ast.DictComp)), None)
+    if kept is None or not isinstance(kept.value, ast.Name) or not any(call in ast.walk(each.iter) for each in kept.generators):
+        return None
+    return kept.value
 
 
 def _deepcopy(program: Program) -> list[str]:

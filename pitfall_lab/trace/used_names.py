@@ -28,13 +28,14 @@ def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
             label = operand.label
             if label not in labels or label is None or (label in found and found[label][0] <= depth):
                 continue
-            name = _names(trace, event).get(operand.name or place)
+            name = operand_names(trace, event).get(operand.name or place)
             if name:
                 found[label] = depth, name
     return {label: name for label, (_, name) in found.items()}
 
 
-def _names(trace: Trace, event: Event) -> dict[int | str, str]:
+def operand_names(trace: Trace, event: Event) -> dict[int | str, str]:
+    """Return the operands of a call that its line writes as names, by place or keyword."""
     return _operands(excerpt(trace, event.span, LONGEST), event.name, event.op.startswith("torch.Tensor."))
 
 
@@ -60,16 +61,17 @@ def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
 
 def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
     match statement:
+        case ast.AugAssign(target=ast.Subscript() as written) | ast.Assign(targets=[ast.Subscript() as written]) if (
+            operation.strip("_") in ("getitem", "setitem")
+        ):
+            return _selected(written)
         case ast.AugAssign(target=target, value=value):
-            return [
-                target.value if isinstance(target, ast.Subscript) else target,
-                *([value] if not isinstance(target, ast.Subscript) else []),
-            ]
-        case ast.Assign(targets=[ast.Subscript(value=written)]):
-            return [written]
+            return [target, value]
         case ast.Expr(value=ast.BinOp(left=left, right=right)) | ast.Expr(value=ast.Compare(left=left, comparators=[right])):
             return [] if operation == "__bool__" else [left, right]  # ``if a > b:`` decides by the result
-        case ast.Expr(value=ast.UnaryOp(operand=one) | ast.Subscript(value=one)):
+        case ast.Expr(value=ast.Subscript() as read):
+            return _selected(read)
+        case ast.Expr(value=ast.UnaryOp(operand=one)):
             return [one]
         case ast.Expr(value=ast.Call(func=func, args=args)):
             name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
@@ -78,6 +80,12 @@ def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
             whole = args[: next((at for at, one in enumerate(args) if isinstance(one, ast.List | ast.Tuple | ast.Starred)), len(args))]
             return [func.value, *whole] if method and isinstance(func, ast.Attribute) else whole
     return []
+
+
+def _selected(node: ast.Subscript) -> list[ast.expr]:
+    """The tensor, and the positions where all of them are written as names."""
+    index = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return [node.value, *(index if all(map(_is_name, index)) else [])]
 
 
 def _is_name(node: ast.expr) -> bool:

@@ -5,7 +5,8 @@
 - ``"time"``: moments, each with a line of code, the storage involved as it is then, and the nodes that saved it;
 - ``"sum"``: the same, where the memory is a ``.grad`` that grows;
 - ``"table"``: two shapes, the table that they broadcast to, and the resulting number beside the intended one;
-- ``"path"``: the path from the loss to the place where the graph ends, and the operations that it does not reach.
+- ``"path"``: the path from the loss to the place where the graph ends, and the operations that it does not reach;
+- ``"axes"``: one tensor as a table, with the axis along which its elements add up to 1 and the axis along which they are used.
 
 It contains only data of the trace. A finding for which no other kind can be made gets ``"time"``.
 """
@@ -20,7 +21,9 @@ from typing import Any, Literal, TypedDict
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.trace.state_types import Cells, Text
 from pitfall_lab.trace.text import cells_text, source_lines
-from pitfall_lab.views.display_names import PLAIN, written
+from pitfall_lab.trace.used_names import operand_names
+from pitfall_lab.views.display_names import LONGEST, PLAIN, written
+from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
 
 MOMENTS = 4
@@ -164,7 +167,7 @@ class Chip(TypedDict):
 
 
 class CutPlace(TypedDict):
-    """The call at which the graph ends."""
+    """A call: its step, line and code, such as the one at which the graph ends."""
 
     step: int
     line: int | None
@@ -189,14 +192,34 @@ class PathPicture(TypedDict):
     nodes: list[str]
 
 
-FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture
+class AxesPicture(TypedDict):
+    """A tensor whose elements add up to 1 along one axis (``along``) and are used along another (``used``).
+
+    The table has these two axes, the first of both downwards, at index 0 of all others. ``cells`` is None where it is large or where not
+    all of its elements are known.
+    """
+
+    kind: Literal["axes"]
+    name: str
+    shape: list[int]
+    storage: str | None
+    along: int
+    used: int
+    made: CutPlace
+    then: CutPlace
+    cells: list[list[float]] | None
+    moments: list[Moment]
+    about: list[str]
+
+
+FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
     """The picture of a finding, given as plain data (:func:`pitfall_lab.views.in_two_languages`), and of its beats."""
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
-    for draw in (board.table, board.path, board.sum):
+    for draw in (board.table, board.path, board.sum, board.axes):
         drawn = draw(finding, known, beats)
         if drawn is not None:
             return drawn
@@ -219,6 +242,8 @@ class _Board:
         self.trace: Trace = facts.trace
         self.given: dict[str, str] = {}
         """Names given only on this finding's lines, such as ``best["weight"]``."""
+        self.said: dict[str, str] = {}
+        """What the line of an earlier moment calls a storage without a variable of its own."""
 
     def time(self, finding: Data, known: Data, beats: list[Beat]) -> TimePicture:
         """Moments with the storages that the finding is about; if there are none, with those that each step touched."""
@@ -273,11 +298,29 @@ class _Board:
 
     def _moment(self, beat: Beat, storages: Iterable[str]) -> Moment:
         step = beat["step"]
-        memory = [m for storage in storages if step is not None and (m := self._memory(storage, step)) is not None]
+        said = self._on_line(step)
+        memory = [m for storage in storages if step is not None and (m := self._memory(storage, step, said.get(storage))) is not None]
         return moment(beat, memory)
 
-    def _memory(self, storage: str, step: int) -> StorageThen | None:
-        """A storage after a step: the tensors on it, shape, values and version."""
+    def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
+        """For each storage of an operand that the step's line writes as a name, or of a result without one: the tensor and what it is called there."""
+        event, out = self._event(step), {}
+        if event is None or event.kind != "call" or event.span is None:
+            return {}
+        names = operand_names(self.trace, event)
+        for place, operand in enumerate(event.operands):
+            storage = self.facts.tensor(operand.label, event.step).get("storage")
+            if operand.label and storage and (name := names.get(operand.name or place)):
+                out.setdefault(str(storage), (operand.label, written(name)))
+        for label in event.results:
+            tensor = self.facts.tensor(label, event.step)
+            new = tensor.get("storage") and self.facts.storages[tensor["storage"]][0][0] == event.step
+            if new and not tensor.get("names") and label not in self.given:
+                out.setdefault(str(tensor["storage"]), (label, cut(self.facts.code(event.step), LONGEST)))
+        return out
+
+    def _memory(self, storage: str, step: int, said: tuple[str, str] | None) -> StorageThen | None:
+        """A storage after a step: the tensors on it, shape, values and version. ``said``: a tensor on it, and its name on the step's line."""
         history = self.facts.storages.get(storage, [])
         record = next((r for s, r in reversed(history) if s <= step and r), None)
         if record is None:
@@ -285,7 +328,18 @@ class _Board:
         labels = [t for t in self.facts.of_storage(storage) if (r := self.facts.tensor(t, step)) and r.get("storage") == storage]
         alive = [t for t in labels if self.facts.tensor(t, step).get("alive")]
         called = self._names_of(alive or labels, step)
-        first = self.facts.tensor(next(iter(alive or labels), None), step)
+        shown = next(iter(alive or labels), None)
+        if said is not None and said[1] not in called and said[0] not in self.given:
+            label, name = said
+            held = [written(each) for each in self.facts.tensor(label, step).get("names") or ()]
+            if {*held} & {*called}:  # two variables hold one tensor
+                called = [*called, name]
+            else:
+                called, shown = [name], label
+                self.said.setdefault(storage, name)
+        elif storage in self.said and not any(self.facts.tensor(t, step).get("names") for t in alive or labels):
+            called = [self.said[storage]]
+        first = self.facts.tensor(shown, step)
         versions = {c: self._version(c, step) for t in labels if (c := self.facts.tensor(t, step).get("counter"))}
         return {
             "storage": storage,
@@ -416,7 +470,7 @@ class _Board:
             "root_line": self.facts.line(back.step),
             "chips": chips,
             "skipped": skipped,
-            "cut": {"step": cut.step, "line": self.facts.line(cut.step), "code": self.facts.code(cut.step)},
+            "cut": self._place(cut.step),
             "behind": self.names.get(behind or "", ""),
             "lost": [self.names.get(label, label) for label in lost[:4]],
             "more": max(0, len(lost) - 4),
@@ -503,6 +557,46 @@ class _Board:
             "moments": [],
             "about": [s for s in (one["storage"], other["storage"]) if s],
         }
+
+    def axes(self, finding: Data, known: Data, beats: list[Beat]) -> AxesPicture | None:
+        """A tensor that adds up to 1 along one axis and is used along another."""
+        along, used = known.get("axis"), known.get("used")
+        made, then = self._event(_step(beats, "made")), self._event(_step(beats, "used"))
+        if not (isinstance(along, int) and isinstance(used, int)) or made is None or then is None or not made.results:
+            return None
+        label = made.results[0]
+        tensor = self.facts.tensor(label, made.step)
+        shape = list(tensor.get("shape") or ())
+        used %= max(len(shape), 1)
+        if along == used or max(along, used) >= len(shape):
+            return None
+        return {
+            "kind": "axes",
+            "name": self.names.get(label, label),
+            "shape": shape,
+            "storage": tensor.get("storage"),
+            "along": along,
+            "used": used,
+            "made": self._place(made.step),
+            "then": self._place(then.step),
+            "cells": self._slice(tensor, made.step, sorted((along, used))),
+            "moments": [],
+            "about": [tensor["storage"]] if tensor.get("storage") else [],
+        }
+
+    def _place(self, step: int) -> CutPlace:
+        return {"step": step, "line": self.facts.line(step), "code": self.facts.code(step)}
+
+    def _slice(self, tensor: Data, step: int, axes: list[int]) -> list[list[float]] | None:
+        """The elements of a tensor along two axes, at index 0 of all others; None where it is large or not all of them are known."""
+        cells = self._cells(tensor.get("storage"), step)
+        seen = dict(cells.get("shown", ()) if isinstance(cells, dict) else enumerate(cells or ()))
+        steps, sizes = ([tensor[key][axis] for axis in axes] for key in ("stride", "shape"))
+        if max(sizes) > TABLE:
+            return None
+        places = [[tensor.get("offset", 0) + r * steps[0] + c * steps[1] for c in range(sizes[1])] for r in range(sizes[0])]
+        table = [[seen.get(place) for place in row] for row in places]
+        return table if all(isinstance(cell, (int, float)) for row in table for cell in row) else None
 
     def _operand(self, label: str, step: int | None, name: str) -> TableSide:
         tensor = self.facts.tensor(label, step)

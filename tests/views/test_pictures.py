@@ -160,6 +160,62 @@ def test_what_another_term_of_the_loss_reaches_is_not_called_unreached():
     assert picture["more"] == 0
 
 
+SOFTMAX = """import torch
+scores = torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]], requires_grad=True)
+weights = torch.softmax(scores, dim=0)
+(weights @ torch.ones(3, 2)).sum().backward()
+"""
+
+
+def test_a_softmax_along_the_wrong_axis_is_a_table_with_the_axis_that_adds_up_and_the_one_that_is_used():
+    picture = story(SOFTMAX, "PL408")["picture"]
+    assert (picture["kind"], picture["name"], picture["shape"]) == ("axes", "weights", [2, 3])
+    assert (picture["along"], picture["used"]) == (0, 1)
+    assert (picture["made"]["line"], picture["then"]["line"]) == (3, 4)
+    cells = picture["cells"]
+    assert [sum(row[c] for row in cells) for c in range(3)] == pytest.approx([1, 1, 1])
+    assert all(sum(row) != pytest.approx(1) for row in cells)
+
+
+def test_of_a_large_softmax_no_number_is_shown_that_was_not_seen():
+    program = SOFTMAX.replace("torch.tensor([[0.0, 1.0, 2.0], [2.0, 0.0, 1.0]], requires_grad=True)", "torch.randn(4, 9).requires_grad_()")
+    picture = story(program.replace("ones(3", "ones(9"), "PL408")["picture"]
+    assert (picture["kind"], picture["shape"], picture["cells"]) == ("axes", [4, 9], None)
+
+
+IN_A_METHOD = """import torch
+def gate(x):
+    x *= 2
+    return x
+h = torch.sigmoid(torch.ones(3, requires_grad=True))
+gate(h).sum().backward()
+"""
+
+
+def test_a_card_has_the_name_that_its_own_line_writes():
+    moments = story(IN_A_METHOD, "PL101")["picture"]["moments"]
+    names = {one["line"]: one["memory"][0]["names"] for one in moments}
+    assert names[3] == ["h", "x"]
+    assert names[5] == ["h"]
+
+
+SELECTED = """import torch
+places = torch.stack([torch.tensor([0, 1]), torch.tensor([1, 1])])
+counts = torch.zeros(2)
+first, second = places
+counts[second] += torch.ones(2)
+print(counts)
+"""
+
+
+def test_positions_have_the_name_and_the_shape_of_the_line():
+    moments = story(SELECTED, "PL720")["picture"]["moments"]
+    shown = {name: one["shape"] for moment in moments for one in moment["memory"] for name in one["names"]}
+    assert shown["counts"] == [2]
+    assert shown["second"] == [2]
+    assert "places" not in shown
+
+
 def test_names_on_one_memory_stand_before_and_after_the_write():
     moments = story(KEPT, "PL703")["picture"]["moments"]
     before, after = (next(one for one in moments if one["title"]["en"] == title)["memory"][0] for title in ("kept", "changed"))

@@ -354,7 +354,12 @@ export class CodeView {
         ];
         if (last - first <= box.clientHeight) [from, to] = [first, last];
       }
-      return box.scrollTo({ top: Math.max(0, (from + to - box.clientHeight) / 2), behavior: "instant" });
+      const middle = Math.max(0, (from + to - box.clientHeight) / 2);
+      const tops = this.#lines.map((line) => line.row.offsetTop - box.offsetTop);
+      // A whole line at the top; the diagnosis stays in sight.
+      const most = Math.min(from, box.scrollHeight - box.clientHeight);
+      const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= middle) ?? 0;
+      return box.scrollTo({ top: begin, behavior: "instant" });
     }
     if (top < box.scrollTop + 8) box.scrollTop = Math.max(0, top - 40);
     else if (top + row.offsetHeight > box.scrollTop + box.clientHeight - 8) box.scrollTop = top + row.offsetHeight - box.clientHeight + 40;

@@ -5,7 +5,21 @@ import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, cellRow, known, shape, value } from "./numbers";
 import { labels, prose } from "./prose";
-import type { Beat, Keeper, Memory, Moment, PathPicture, Picture, Role, Round, Side, SumPicture, TablePicture, TimePicture } from "./story";
+import type {
+  AxesPicture,
+  Beat,
+  Keeper,
+  Memory,
+  Moment,
+  PathPicture,
+  Picture,
+  Role,
+  Round,
+  Side,
+  SumPicture,
+  TablePicture,
+  TimePicture,
+} from "./story";
 import { say } from "./words";
 import { wrapped } from "./wrap";
 
@@ -27,6 +41,7 @@ function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: 
     if (picture?.kind === "sum") return sum(picture, model, go);
     if (picture?.kind === "table") return table(picture, model, go);
     if (picture?.kind === "path") return path(picture, model, go);
+    if (picture?.kind === "axes") return axes(picture, model, go);
     return time(picture?.kind === "time" && picture.moments.length ? picture : plain, model, go);
   } catch {
     return time(plain, model, go);
@@ -237,7 +252,7 @@ function together(one: Side, other: Side): number[] {
 
 /** The table itself: with its differences where they are known, else as a pattern of as many cells as can be seen. */
 function grid({ column: one, row: other, count, cells }: TablePicture, model: ExplorerModel): HTMLElement {
-  const shown = cells ? count : Math.min(count, 9);
+  const shown = cells ? count : Math.min(count, 10);
   const left = known(one.cells, 7);
   const top = known(other.cells, 7);
   const rows = Array.from({ length: shown }, (_, r) =>
@@ -258,6 +273,70 @@ function grid({ column: one, row: other, count, cells }: TablePicture, model: Ex
     { class: "pl-grid-box" },
     h("span", { class: "pl-upright" }, h("code", {}, one.name), " ↓"),
     h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label: label }, caption, ...head, ...rows),
+  );
+}
+
+/** So many rows and columns of a large table are drawn. */
+const DRAWN = 6;
+
+/** A tensor as a table: what adds up to 1, and what is taken together in its place. */
+function axes({ name, shape: size, along, used, made, then, cells }: AxesPicture, model: ExplorerModel, go: Go): HTMLElement {
+  const [down, across] = along < used ? [along, used] : [used, along];
+  const [rows, columns] = [size[down] ?? 0, size[across] ?? 0];
+  const [shownRows, shownColumns] = [cells ? rows : Math.min(rows, DRAWN), cells ? columns : Math.min(columns, DRAWN)];
+  const kind = (r: number, c: number): string =>
+    [(along === down ? c : r) === 0 ? "pl-along" : "", (used === down ? c : r) === 0 ? "pl-used" : ""].filter(Boolean).join(" ");
+  const total = (numbers: number[]): string => `${Number(numbers.reduce((sum, one) => sum + one, 0).toPrecision(3))}`;
+  // What follows from the softmax's definition, and, of the other axis, what the numbers say where all of them are known.
+  const end = (axis: number, at: number): HTMLElement => {
+    const sum = cells ? total(axis === down ? cells.map((row) => row[at] ?? 0) : (cells[at] ?? [])) : at === 0 && axis === along ? "1" : "";
+    const sign = sum ? `Σ = ${sum}` : at === 0 ? "Σ ≠ 1" : "";
+    return h("td", { class: `pl-end ${axis === used ? "pl-bad" : ""}` }, sign);
+  };
+  const more = (many: boolean): HTMLElement[] => (many ? [h("td", { class: "pl-end" }, "…")] : []);
+  const body = Array.from({ length: shownRows }, (_, r) =>
+    h(
+      "tr",
+      {},
+      ...Array.from({ length: shownColumns }, (_, c) => h("td", { class: kind(r, c) }, cells ? brief(cells[r]?.[c] ?? 0) : "")),
+      ...more(shownColumns < columns),
+      end(across, r),
+    ),
+  );
+  const sums = cells ? Array.from({ length: columns }, (_, c) => end(down, c)) : [end(down, 0)];
+  if (shownRows < rows) sums[0]?.prepend("⋮ ");
+  if (!cells) sums[0]?.setAttribute("colspan", String(shownColumns));
+  body.push(h("tr", {}, ...sums));
+  const caption = h("caption", {}, model.t(`axis ${across} → · ${rows} × ${columns}`, `第 ${across} 轴 → · ${rows} × ${columns}`));
+  const label = model.t(`${name}: ${rows} by ${columns}`, `${name}：${rows} × ${columns}`);
+  const table = h("table", { class: cells ? "pl-grid" : "pl-grid pl-dots", label }, caption, ...body);
+  const way = (axis: number): string => (axis === down ? model.t("each column", "每一列") : model.t("each row", "每一行"));
+  const line = (role: Role, place: AxesPicture["made"]): HTMLElement =>
+    h(
+      "button",
+      { class: "pl-goto", "data-step": place.step, "data-role": role, click: () => go(place.step) },
+      h("span", { class: "pl-role" }, mark(role), model.place(place.line)),
+      h("code", {}, ...wrapped(place.code)),
+    );
+  const said = (key: string, text: string): HTMLElement => h("p", { class: "pl-taken" }, h("i", { class: key }), text);
+  return h(
+    "div",
+    { class: "pl-board" },
+    h(
+      "div",
+      {},
+      line("other", made),
+      said("pl-along", model.t(`${way(along)} adds up to 1 (axis ${along})`, `${way(along)}加起来为 1（第 ${along} 轴）`)),
+      line("wrong", then),
+      said("pl-used", model.t(`takes ${way(used)} together (axis ${used})`, `把${way(used)}放在一起用（第 ${used} 轴）`)),
+    ),
+    h("div", { class: "pl-grid-box" }, h("span", { class: "pl-upright" }, model.t(`axis ${down} ↓`, `第 ${down} 轴 ↓`)), table),
+    h(
+      "div",
+      { class: "pl-came" },
+      h("p", {}, h("code", {}, name), h("code", {}, shape(size))),
+      h("p", { class: "pl-pairs-text" }, model.t(`meant: ${way(used)} adds up to 1`, `本应：${way(used)}加起来为 1`)),
+    ),
   );
 }
 

@@ -3,6 +3,7 @@
 import type { Scene, Story as SentStory, Slice } from "./wire";
 
 export type {
+  AxesPicture,
   Beat,
   BeatRole as Role,
   Chip,

@@ -22,7 +22,7 @@ export type BeatRole = "saved" | "changed" | "raised" | "wrong" | "other";
 
 export type MarkKind = "saved" | "written" | "raised" | "silent" | "wrong";
 
-export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture;
+export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture;
 
 export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
 
@@ -360,6 +360,21 @@ export interface PathPicture {
   moments: Moment[];
   about: string[];
   nodes: string[];
+}
+
+/** A tensor whose elements add up to 1 along one axis (`along`) and are used along another (`used`). */
+export interface AxesPicture {
+  kind: "axes";
+  name: string;
+  shape: number[];
+  storage: string | null;
+  along: number;
+  used: number;
+  made: CutPlace;
+  then: CutPlace;
+  cells: number[][] | null;
+  moments: Moment[];
+  about: string[];
 }
 
 /** Labels and steps. */
@@ -796,7 +811,7 @@ export interface Chip {
   line: number | null;
 }
 
-/** The call at which the graph ends. */
+/** A call: its step, line and code, such as the one at which the graph ends. */
 export interface CutPlace {
   step: number;
   line: number | null;

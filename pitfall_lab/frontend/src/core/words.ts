@@ -13,8 +13,9 @@ export function say(text: string | Text | null | undefined, language: Language):
 export function cellsText(cells: unknown): string {
   const known = cells as Cells | null;
   if (Array.isArray(known)) return `[${known.map(cellText).join(", ")}]`;
-  if (known && Array.isArray(known.shown)) return `[${known.shown.map(([, value]) => cellText(value)).join(", ")}, … ${known.count}]`;
-  return "?";
+  if (!known || !Array.isArray(known.shown)) return "?";
+  const ends = [known.shown.slice(0, 3), known.shown.slice(-1)].map((part) => part.map(([, one]) => cellText(one)).join(", "));
+  return `[${ends.join(", … ")}] (${known.count})`;
 }
 
 /** One value at a glance: at most five significant digits. */
