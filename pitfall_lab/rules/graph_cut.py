@@ -18,7 +18,7 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression, snippet
-from pitfall_lab.trace import Failure, T
+from pitfall_lab.trace import Event, Failure, T
 
 LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}
 OFF = ("no_grad", "inference_mode", "set_grad_enabled")

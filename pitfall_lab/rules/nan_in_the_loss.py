@@ -47,10 +47,30 @@ def find(story: Story) -> Iterator[Finding]:
         start = backward.operands[0].label if backward.operands else None
         values = story.held(start, backward.step)
         if values and all(value == "nan" for value in values.values()):
-            made = _made(story, start, backward)
+            made = _made(story, start, backward) or _made_before(story, backward)
             if made is not None:
                 yield _finding(story, made)
             return
+
+
+def _made_before(story: Story, backward: Event) -> Made | None:
+    """The call of an earlier round that made NaN which its own loss did not take, but its backward did: the update spread it."""
+    earlier = [each for each in story.backwards() if each.step < backward.step and each.operands]
+    for event in story.events[: backward.step]:
+        why = _why(story, event) if event.kind == "call" and event.results else None
+        if why is None:
+            continue
+        node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
+        through = next((each for each in earlier if each.step > event.step), None)
+        root = story.tensor(through.operands[0].label, through.step) if through is not None else None
+        if node is None or root is None or node not in set(story.behind(root.get("grad_fn"))):
+            continue
+        hidden = T(
+            en=f"{why.en} The loss of that round did not take it, but the gradient comes back through it, and 0 times NaN is NaN.",
+            zh=f"{why.zh}那一轮的损失没有用到它，但梯度仍要经过它传回来，而 0 乘以 NaN 还是 NaN。",
+        )
+        return Made(event, backward, hidden)
+    return None
 
 
 def _made(story: Story, start: str | None, backward: Event) -> Made | None:
@@ -98,6 +118,12 @@ def _no_score(story: Story, event: Event) -> T | None:
                 en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
                 zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
             )
+    # Of a large tensor the first NaN is always in the trace: the scores have none, and the shares do.
+    if "nan" in story.held(event.results[0], event.step).values() and {"-inf", "inf"} & {*held.values()} == {"-inf"}:
+        return T(
+            en="In one row no score is left: where every score is `-inf`, the softmax divides 0 by 0.",
+            zh="有一行没有留下任何分数：当分数全是 `-inf` 时，softmax 用 0 除以 0。",
+        )
     return None
 
 

@@ -105,8 +105,8 @@ def _finding(story: Story, found: Repeated) -> Finding:
     position = ", ".join(map(str, found.twice or ()))
     proof = (
         T(
-            en=f"there are {found.count} positions for {found.places} places, so some occur again and again",
-            zh=f"{found.places} 个位置上有 {found.count} 次写入，所以有些位置一再出现",
+            en=f"there are {found.count} positions for {found.places} places, so {found.count - found.places} or more additions are lost",
+            zh=f"{found.places} 个位置上有 {found.count} 次写入，所以至少有 {found.count - found.places} 次加法丢失",
         )
         if found.twice is None
         else T(en=f"position {position} occurs more than once", zh=f"位置 {position} 出现不止一次")

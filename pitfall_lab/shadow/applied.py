@@ -22,11 +22,15 @@ Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRu
 
 
 class NodeRun(NamedTuple):
-    """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape."""
+    """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape.
+
+    ``parts``: where several gradients were added up to it, and all are known and short, each with the node it came from.
+    """
 
     node: Node
     gradient: np.ndarray | None
     shape: Shape
+    parts: tuple[tuple[Node, np.ndarray], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

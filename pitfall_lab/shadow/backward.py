@@ -36,11 +36,15 @@ from pitfall_lab.shadow.hooks import AFTER, Answer, Seen, Stop
 from pitfall_lab.shadow.origins import Part, Step
 from pitfall_lab.shadow.ready_queue import ReadyQueue
 from pitfall_lab.shadow.storage import ShadowTensor, Shape
+from pitfall_lab.trace import CELL_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
     from pitfall_lab.shadow.dtypes import DType
+
+MANY = 2
+"""So many gradients are a sum."""
 
 
 @dataclass
@@ -66,6 +70,8 @@ class Pass:
     nodes: dict[int, Node] = field(default_factory=dict)
     waiting: dict[int, int] = field(default_factory=dict)
     arrived: dict[int, list[Gradient | None]] = field(default_factory=dict)
+    parts: dict[int, list[tuple[Node, np.ndarray | None]]] = field(default_factory=dict)
+    """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
         """Count, for every reachable node, the edges that lead to it."""
@@ -137,7 +143,21 @@ class Pass:
             if gradient is not None and (self.targets is None or id(child) in self.targets):  # torch does not compute unneeded ones
                 gradient.hold()
         for child, index, gradient in zip(node.children, node.indices, outgoing, strict=False):
+            self.note(node, child, index, gradient)
             self.deliver(queue, child, index, gradient)
+
+    def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
+        """Keep one of several gradients that add up to the first gradient of ``node``, where it is known and short enough to be shown."""
+        if node is None or index or gradient is None or self.as_meant or (self.waiting[id(node)] < MANY and id(node) not in self.parts):
+            return
+        known = gradient.array is not None and gradient.array.size <= CELL_LIMIT
+        self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
+
+    def added(self, node: Node) -> tuple[tuple[Node, np.ndarray], ...]:
+        """The gradients that were added up to the one that ``node`` received; none where there was one only, or where one is not known."""
+        parts = self.parts.pop(id(node), [])
+        known = tuple((sender, array) for sender, array in parts if array is not None)
+        return known if MANY <= len(parts) == len(known) else ()
 
     def capture(self, node: Node, incoming: list[Gradient | None], runs: bool) -> None:
         """Keep a gradient that ``autograd.grad`` returns: after the tensor's hooks, or before them when its node also runs."""
@@ -283,7 +303,8 @@ class Pass:
         first = incoming[0] if incoming else None
         if not self.as_meant:
             shape = first.shape if first is not None else (node.outputs[0][0] if node.outputs else ())
-            self.engine.ran.append(NodeRun(node, None if first is None or first.array is None else np.array(first.array), shape))
+            received = None if first is None or first.array is None else np.array(first.array)
+            self.engine.ran.append(NodeRun(node, received, shape, self.added(node)))
         if node.leaf is not None:
             if first is not None:
                 self.accumulate(node, node.leaf, first)

@@ -20,7 +20,8 @@ The state that effects write (``None`` means *does not exist* or *not known*)::
     nodes.n5     = {"name": "SigmoidBackward0", "next": ["n3", None], "born": step, "output": "t4" | None,
                     "saved": [{"name": "result", "tensor": "t4" | None, "storage": "S2" | None,
                                "counter": "C2" | None, "version": 0}, ...],
-                    "freed": False, "ran": None | step, "gradient": Cells | None, "gradient_shape": [...] | None}
+                    "freed": False, "ran": None | step, "gradient": Cells | None, "gradient_shape": [...] | None,
+                    "added": [{"node": "n7", "cells": Cells}, ...]}    # only where several gradients were added up to a short one
     mode         = {"grad": True, "inference": False}
 
 Strides, offsets and sizes are in *elements*, ``nbytes`` in bytes. ``Cells`` is a list of plain values (``true``,

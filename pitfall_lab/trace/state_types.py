@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Cell = int | float | bool | str
 """One element: ``true``, ``3``, ``0.5``, or one of the strings ``"nan"``, ``"inf"``, ``"-inf"``, ``"1+2j"``."""
@@ -67,8 +67,18 @@ class SavedState(TypedDict):
     version: int
 
 
+class SentGradient(TypedDict):
+    """What a node sent to another one."""
+
+    node: str
+    cells: Cells
+
+
 class NodeState(TypedDict):
-    """A node of the graph; ``ran`` is the step in which backward ran it, ``gradient`` what it received there."""
+    """A node of the graph; ``ran`` is the step in which backward ran it, ``gradient`` what it received there.
+
+    ``added``: of a short gradient that several nodes sent, what each sent.
+    """
 
     name: str
     next: list[str | None]
@@ -79,6 +89,7 @@ class NodeState(TypedDict):
     ran: int | None
     gradient: Cells | None
     gradient_shape: list[int] | None
+    added: NotRequired[list[SentGradient]]
 
 
 class ModeState(TypedDict):

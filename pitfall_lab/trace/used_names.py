@@ -61,9 +61,9 @@ def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
 
 def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:
     match statement:
-        case ast.AugAssign(target=ast.Subscript() as written) | ast.Assign(targets=[ast.Subscript() as written]) if (
-            operation.strip("_") in ("getitem", "setitem")
-        ):
+        case ast.AugAssign(target=ast.Subscript() as written) | ast.Assign(targets=[ast.Subscript() as written]) if operation.strip(
+            "_"
+        ) in ("getitem", "setitem"):
             return _selected(written)
         case ast.AugAssign(target=target, value=value):
             return [target, value]

@@ -13,7 +13,7 @@ from pitfall_lab.trace.text import plain
 
 
 def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, ...] = ()) -> Any:
-    """Return the array's elements, flat, as a trace's Cells; long ones are abbreviated to both ends (and ``keep``).
+    """Return the array's elements, flat, as a trace's Cells; long ones are abbreviated to both ends, the first NaN, and ``keep``.
 
     >>> cells(np.array([0.5, np.nan])), cells(np.arange(40))["shown"][:2]
     ([0.5, 'nan'], [[0, 0], [1, 1]])
@@ -26,20 +26,27 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
     half = limit // 2
     size = int(flat.size)
     chosen = [*range(half), *range(size - half, size)]
+    keep = (*keep, *_first_nan(flat))
     if keep:
         chosen = sorted({*chosen, *(k for k in keep if 0 <= k < size)})
     return {"count": size, "shown": [[k, plain(item)] for k, item in zip(chosen, flat[chosen].tolist(), strict=True)]}
 
 
-Look = np.ndarray[Any, np.dtype[Any]] | tuple[int, np.ndarray[Any, np.dtype[Any]]]
-"""A copy of the elements of an array that a trace shows: all of a short array, else its size and the elements at both ends. An array is
-not scanned by Python's cyclic collector, as a list would be."""
+def _first_nan(flat: np.ndarray) -> tuple[int, ...]:
+    """The place of the first NaN; none where there is no NaN. NumPy's ``argmax`` returns it."""
+    place = int(flat.argmax()) if flat.dtype.kind == "f" else 0
+    return (place,) if flat.dtype.kind == "f" and flat[place] != flat[place] else ()
+
+
+Look = np.ndarray[Any, np.dtype[Any]] | tuple[int, np.ndarray[Any, np.dtype[Any]], tuple[int, ...]]
+"""A copy of the elements of an array that a trace shows: all of a short array, else its size, the elements at both ends and the place of
+the first NaN. An array is not scanned by Python's cyclic collector, as a list would be."""
 
 
 def look(flat: np.ndarray) -> Look:
     """Copy the elements of a flat array that :func:`cells` would show, to be converted to JSON values later by :func:`as_json`."""
     size = flat.size
-    return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)])
+    return flat.copy() if size <= CELL_LIMIT else (size, flat[_ends(size)], _first_nan(flat))
 
 
 def as_json(seen: Look | None) -> Any:
@@ -48,8 +55,9 @@ def as_json(seen: Look | None) -> Any:
         return None
     if not isinstance(seen, tuple):
         return _plain(seen)
-    size, ends = seen
-    return {"count": size, "shown": [[k, item] for k, item in zip(_places(size), _plain(ends), strict=True)]}
+    size, ends, nan = seen
+    shown = dict(zip(_places(size), _plain(ends), strict=True)) | dict.fromkeys(nan, "nan")
+    return {"count": size, "shown": [[k, shown[k]] for k in sorted(shown)] if nan else [[k, item] for k, item in shown.items()]}
 
 
 def _plain(values: np.ndarray) -> list[Any]:
@@ -63,8 +71,8 @@ def alike(one: Look | None, other: Look | None) -> bool:
     """Whether :func:`as_json` returns the same for both. Most that differ do so in their first element."""
     if one is None or other is None:
         return one is other
-    (size, first), (length, second) = (seen if isinstance(seen, tuple) else (seen.size, seen) for seen in (one, other))
-    if size != length:
+    (size, first, nan), (length, second, other_nan) = (seen if isinstance(seen, tuple) else (seen.size, seen, ()) for seen in (one, other))
+    if size != length or nan != other_nan:
         return False
     return identical(first, second) or all(plain(a) == plain(b) for a, b in zip(first.tolist(), second.tolist(), strict=True))
 

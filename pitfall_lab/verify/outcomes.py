@@ -47,7 +47,11 @@ class Outcomes:
         gradients = [None if run.gradient is None else look(np.asarray(run.gradient).reshape(-1)) for run in runs]
         freed = [node.freed and node.leaf is None for node in nodes]
         events, place = self._writer.events, self._writer.rows.place(span)
-        ran = Ran(parent, place, len(events), list(map(_mark, nodes)), list(map(_name, nodes)), shapes, gradients, freed)
+        parts = {
+            k: [(_mark(sender), look(part.reshape(-1))) for sender, part in run.parts]
+            for k, run in enumerate(runs) if run.parts and all(_mark(sender) for sender, _ in run.parts)
+        }  # fmt: skip
+        ran = Ran(parent, place, len(events), list(map(_mark, nodes)), list(map(_name, nodes)), shapes, gradients, freed, parts)
         events += [ran] * len(nodes)
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:

@@ -303,7 +303,7 @@ class _Board:
         return moment(beat, memory)
 
     def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
-        """For each storage of an operand that the step's line writes as a name, or of a result without one: the tensor and what it is called there."""
+        """For each storage of an operand that the step's line writes as a name, or of a new result: the tensor and what it is called there."""
         event, out = self._event(step), {}
         if event is None or event.kind != "call" or event.span is None:
             return {}
@@ -320,7 +320,7 @@ class _Board:
         return out
 
     def _memory(self, storage: str, step: int, said: tuple[str, str] | None) -> StorageThen | None:
-        """A storage after a step: the tensors on it, shape, values and version. ``said``: a tensor on it, and its name on the step's line."""
+        """A storage after a step: tensors, shape, values and version. ``said``: a tensor on it, and its name on the step's line."""
         history = self.facts.storages.get(storage, [])
         record = next((r for s, r in reversed(history) if s <= step and r), None)
         if record is None:

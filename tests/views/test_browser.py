@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import pitfall_lab
 from pitfall_lab import views
 from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
@@ -418,3 +419,21 @@ def test_values_beside_the_code_are_never_cut_and_stepping_moves_no_line(stage, 
         stage.page.evaluate("step => window.widgets[0].set('step', step)", at)
         assert root.evaluate(CUT) == []
         assert root.evaluate(PLACED) == before
+
+
+def test_where_gradients_meet_each_edge_has_its_part_and_the_node_the_sum(stage):
+    trace = pitfall_lab.record("import torch\nx = torch.tensor(2.0, requires_grad=True)\nloss = x * 3 + x\nloss.backward()\n", "sum.py")
+    root = at(stage, trace, len(trace.events) - 1, tab="graph")
+    said = root.locator(".v-halo").evaluate_all("all => all.filter((one) => one.checkVisibility()).map((one) => one.textContent)")
+    assert {"3.", "1.", "4."} <= set(said)
+    assert "∇ 1 + 3 = 4" in root.locator(".v-card", has_text="AccumulateGrad").text_content()
+
+
+def test_a_card_of_many_saved_tensors_is_no_wider_than_a_few(stage):
+    text = "import torch\nlstm = torch.nn.LSTM(3, 4)\nout, state = lstm(torch.ones(2, 1, 3))\nout.sum().backward()\n"
+    trace = pitfall_lab.record(text, "lstm.py")
+    cards = views.scene(trace, ())["graph"]["nodes"]
+    widest = max(cards, key=lambda card: len(card["saved"]))
+    assert len(widest["saved"]) > 4
+    assert widest["w"] <= 340
+    assert all(notch["x"] + notch["w"] <= widest["w"] and notch["y"] + 26 <= widest["h"] for notch in widest["saved"])

@@ -51,7 +51,7 @@ class Ran(NamedTuple):
 
     ``parent``: the step of the backward; ``place``: the index of its span; ``first``: the step of the first node. The lists have one item
     for each node: mark, name, shape and contents of the gradient that it received (``gradients`` is empty without values), and whether its
-    saved tensors were freed.
+    saved tensors were freed. ``parts``, by the node's place: the gradients that were added up to it, each with the mark of its node.
     """
 
     parent: int
@@ -62,6 +62,7 @@ class Ran(NamedTuple):
     shapes: list[tuple[int, ...]]
     gradients: list[json_values.Look | None]
     freed: list[bool]
+    parts: dict[int, list[tuple[int, json_values.Look]]]
 
 
 class Rows:
@@ -133,6 +134,9 @@ class Rows:
         received = json_values.as_json(ran.gradients[k] if ran.gradients else None)
         effects = [Effect(f"{path}.ran", step, "modelled"), Effect(f"{path}.gradient", received, "modelled")]
         effects.append(Effect(f"{path}.gradient_shape", list(ran.shapes[k]), "modelled"))
+        if k in ran.parts:
+            added = [{"node": f"n{mark}", "cells": json_values.as_json(part)} for mark, part in ran.parts[k]]
+            effects.append(Effect(f"{path}.added", added, "modelled"))
         if ran.freed[k]:
             effects.append(Effect(f"{path}.freed", True, "modelled"))
         return Event(step, "node", ran.names[k], self.spans[ran.place], parent=ran.parent, effects=tuple(effects), by="modelled")

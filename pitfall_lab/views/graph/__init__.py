@@ -28,19 +28,27 @@ FOLDED = 6
 """So many nodes a loop's later turns must have to be folded."""
 
 TITLE, LINE, NOTCH, PAD = 26.0, 18.0, 26.0, 6.0
+ACROSS = 320.0
+"""Room for notches in one row, in px; a recurrent layer saves more tensors than a row has room for."""
 BADGE = 58.0
 """Room for a counter's badge ("C12·v3") in px; its version changes while stepping, its place does not."""
 
+MANY, ROUNDING = 2, 1e-4
+"""So many parts are a sum; and how far it may be from them, as a fraction of the largest."""
 STATES = {"freed": " freed", "hooked": " hook"}
 """What a look at a live graph found of a saved tensor besides its version."""
 
 
 class Notch(TypedDict):
-    """A saved tensor at the foot of its node's card; ``broken``, ``wrong`` and ``stale`` are the steps that found it so."""
+    """A saved tensor at the foot of its node's card; ``broken``, ``wrong`` and ``stale`` are the steps that found it so.
+
+    ``x`` and ``y`` are its place, from the left and from the top of the first row of notches.
+    """
 
     name: str
     text: str
     x: float
+    y: float
     w: float
     tensor: str | None
     storage: str | None
@@ -359,9 +367,10 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
     if not sub and not bare and record.get("gradient_shape") is not None:
         sub = shape_text(record["gradient_shape"])  # no name refers to its result; torch still has its shape
     saved, across = _notches(facts, label, record)
-    gradient = cells_text(record.get("gradient"), 4) if full and record.get("gradient") is not None else ""
+    gradient = _received(record) if full and record.get("gradient") is not None else ""
     width = max(90.0, width_of(title) + 24, width_of(cut(sub, 34), 12) + 36 + BADGE if sub else 0, across, width_of(gradient, 11) + 40)
-    height = TITLE + (LINE if sub else 0) + (NOTCH if saved else 0) + (LINE if gradient else 0) + PAD
+    notches = saved[-1]["y"] + NOTCH if saved else 0.0
+    height = TITLE + (LINE if sub else 0) + notches + (LINE if gradient else 0) + PAD
     return {
         "id": label,
         "kind": "node",
@@ -383,21 +392,35 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
     }
 
 
+def _received(record: dict[str, Any]) -> str:
+    """Return the gradient that came to a node; of a single number that several nodes sent, the sum: ``3 + 1 = 4``."""
+    total = record["gradient"]
+    parts = [sent["cells"][0] for sent in record.get("added", ()) if len(sent["cells"]) == 1]
+    known = isinstance(total, list) and len(total) == 1 and all(isinstance(one, (int, float)) for one in (*parts, *total))
+    if not known or len(parts) < MANY or abs(sum(parts) - total[0]) > ROUNDING * max(map(abs, parts)):
+        return cells_text(total, 4)
+    said = " + ".join(f"{one:.4g}" if one >= 0 else f"({one:.4g})" for one in parts)
+    return f"{said} = {total[0]:.4g}"
+
+
 def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Notch], float]:
-    """Saved tensors as notches along the card's foot, and how wide they are together."""
+    """Saved tensors as notches in rows at the card's foot, and how wide these are."""
     out: list[Notch] = []
-    x = PAD
+    x, y, widest = PAD, 0.0, 0.0
     for slot in record.get("saved", ())[:8]:
         name, version = str(slot.get("name", "?")), slot.get("version", 0)
         broken = facts.broken.get((label, name))
         saved_at = f" v{version}" if slot.get("counter") and version is not None else ""
         text = cut(name, 14) + saved_at + STATES.get(slot.get("state", ""), "")
         width = round(width_of(text, 11) + 26, 1)
+        if x > PAD and x + width > ACROSS:
+            x, y = PAD, y + NOTCH
         out.append(
             {
                 "name": name,
                 "text": text,
                 "x": x,
+                "y": y,
                 "w": width,
                 "tensor": slot.get("tensor"),
                 "storage": slot.get("storage"),
@@ -409,7 +432,8 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Not
             }
         )
         x = round(x + width + PAD, 1)
-    return out, x
+        widest = max(widest, x)
+    return out, widest
 
 
 def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:

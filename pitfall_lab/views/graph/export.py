@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,9 @@ def _table(card: Card, facts: Facts) -> str:
         mark = f"{letter(card['storage'])}  " if card["storage"] else ""
         rows.append(f"<tr><td>{mark}{clean(card['sub'])}</td></tr>")
     if card["saved"]:
-        cells = "".join(_notch(notch, facts) for notch in card["saved"])
-        rows.append(f'<tr><td><table border="0" cellborder="1" cellspacing="2" cellpadding="2"><tr>{cells}</tr></table></td></tr>')
+        for _, row in groupby(card["saved"], key=lambda notch: notch["y"]):
+            cells = "".join(_notch(notch, facts) for notch in row)
+            rows.append(f'<tr><td><table border="0" cellborder="1" cellspacing="2" cellpadding="2"><tr>{cells}</tr></table></td></tr>')
     style = "rounded" if card["kind"] == "node" else "solid"
     return f'<table border="1" cellborder="0" cellpadding="3" color="{border}" style="{style}">{"".join(rows)}</table>'
 

@@ -61,7 +61,7 @@ def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
             canvas.text(x + w - 8, row, f"{card['counter']}·v{at(facts.counters.get(card['counter'], []))}", "t s m dim", "end")
         row += 20
     for notch in card["saved"]:
-        _notch(canvas, x + notch["x"], row - 13, notch, facts)
+        _notch(canvas, x + notch["x"], row - 13 + notch["y"], notch, facts)
     if card.get("gradient"):
         canvas.text(x + 10, y + h - 9, f"∇ {card['gradient']}", "t s m")
 

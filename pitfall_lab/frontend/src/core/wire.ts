@@ -286,6 +286,7 @@ export interface NodeState {
   ran: number | null;
   gradient: Cells | null;
   gradient_shape: number[] | null;
+  added?: SentGradient[];
 }
 
 /** The modes of autograd. */
@@ -760,6 +761,12 @@ export interface SavedState {
   version: number;
 }
 
+/** What a node sent to another one. */
+export interface SentGradient {
+  node: string;
+  cells: Cells;
+}
+
 /** A beat with the storages that it is about. */
 export interface Moment {
   role: BeatRole;
@@ -859,6 +866,7 @@ export interface Notch {
   name: string;
   text: string;
   x: number;
+  y: number;
   w: number;
   tensor: string | null;
   storage: string | null;

@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { gist } from "../core/numbers";
-import type { Card, Drawing, Edge, GraphScene, Notch } from "../core/wire";
+import type { Card, Cells, Drawing, Edge, GraphScene, NodeState, Notch } from "../core/wire";
 import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle } from "./draw";
 import { mountLadder } from "./ladder";
 import { flow } from "./motion";
@@ -176,10 +176,25 @@ function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, mean: s
     toggle(all, "v-away", away);
     const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
     toggle(gradient, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
-    const cells = alone ? state.nodes[edge.from.startsWith("t") ? edge.to : edge.from]?.gradient : null;
-    const numbers = gist(cells, mean);
-    said.textContent = numbers && Array.isArray(cells) && cells.length > 4 ? `${edge.shape} ${numbers}` : numbers || edge.shape;
+    const receiver = state.nodes[edge.from.startsWith("t") ? edge.to : edge.from];
+    const flows = alone ? [receiver?.gradient] : edge.via ? [] : contributed(receiver, target);
+    const numbers = flows.map((cells) => gist(cells, mean)).join(" + ");
+    const long = flows.some((cells) => Array.isArray(cells) && cells.length > 4);
+    said.textContent = numbers && long ? `${edge.shape} ${numbers}` : numbers || edge.shape;
   };
+}
+
+/** What one of several nodes sent to `receiver`; nothing where the parts are not those of the gradient that it has now. */
+function contributed(receiver: NodeState | undefined, sender: string): Cells[] {
+  const { added = [], gradient } = receiver ?? {};
+  if (!Array.isArray(gradient)) return [];
+  const number = (cell: unknown): number => (typeof cell === "number" ? cell : Number.NaN);
+  const near = gradient.every((cell, at) => {
+    const parts = added.map(({ cells }) => number(Array.isArray(cells) ? cells[at] : null));
+    const most = Math.max(1e-9, ...parts.map(Math.abs));
+    return Math.abs(parts.reduce((sum, one) => sum + one, 0) - number(cell)) <= 1e-4 * most;
+  });
+  return near ? added.filter(({ node }) => node === sender).map(({ cells }) => cells) : [];
 }
 
 function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open?: (key: string) => void): Redraw {
@@ -218,7 +233,7 @@ function drawCard(svg: Element, card: Card, model: Model, box: HTMLElement, open
   g.append(...numbers);
   const cross = s("text", { x: card.w + 7, y: 17, class: "v-red" }, "✕");
   g.append(sub, badge, gradient, cross);
-  const notches = card.saved.map((notch) => drawNotch(g, card, notch, y - 13, model));
+  const notches = card.saved.map((notch) => drawNotch(g, card, notch, y - 13 + notch.y, model));
   if (card.kind === "module") face.before(s("rect", { class: "v-face", x: 4, y: 4, width: card.w, height: card.h, rx: 7 }));
   if (group) pressable(g, "", () => (card.opens && open ? open(card.opens) : (model.step = card.born)));
   else {
