@@ -303,7 +303,7 @@ class _Board:
         return moment(beat, memory)
 
     def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
-        """For each storage of an operand that the step's line writes as a name, or of a new result: the tensor and what it is called there."""
+        """For each storage of an operand that the line writes as a name, or of a new result: the tensor and what it is called there."""
         event, out = self._event(step), {}
         if event is None or event.kind != "call" or event.span is None:
             return {}
