@@ -23,11 +23,13 @@ from pitfall_lab.trace import T
 
 _MOODLE = re.compile(r"(?P<who>.+?)_(?P<number>[0-9]{1,12})_assignsubmission_[a-z]+(?:_.*)?", re.DOTALL)
 _CANVAS = re.compile(r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?:LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL)
-_BLACKBOARD = re.compile(r"(?P<who>.+)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
+_BLACKBOARD = re.compile(r"(?P<who>.+?)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
 _ENDING = re.compile(r"(?:\.ipynb|\.zip)?(?: ?\([0-9]{1,3}\))?(?:\.ipynb|\.zip)?\Z", re.IGNORECASE)
 _COPY = re.compile(r" ?\(([0-9]{1,3})\)(?=\.[^.]*\Z|\Z)")
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})
 _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+_UNCLEAR = "unclear"
+"""Of two systems' forms one is in what the student called the file: who does so could else hand in in another's name."""
 SHORT = 2
 """An id of so few digits is found at the beginning of a name only: ``week_3`` is nobody's."""
 
@@ -52,14 +54,15 @@ def form(name: str) -> Form | None:
     >>> form("lovelaceada_LATE_77_912_week-3")
     Form(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False)
     """
+    forms = []
     if found := _MOODLE.fullmatch(name):
-        return Form("moodle", found["who"], found["number"])
+        forms.append(Form("moodle", found["who"], found["number"]))
     if found := _BLACKBOARD.match(name):
         note = found["file"] is None and name[found.end() :].lower() == ".txt"
-        return Form("blackboard", found["who"], attempt=tuple(map(int, found["attempt"].split("-"))), note=note)
+        forms.append(Form("blackboard", found["who"], attempt=tuple(map(int, found["attempt"].split("-"))), note=note))
     if found := _CANVAS.fullmatch(name):
-        return Form("canvas", found["who"], found["number"], (int(found["attempt"]),))
-    return None
+        forms.append(Form("canvas", found["who"], found["number"], (int(found["attempt"]),)))
+    return forms[0] if len(forms) == 1 else Form(_UNCLEAR, "") if forms else None
 
 
 def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
@@ -134,6 +137,8 @@ class Directory:
         if name in self._twofold:
             en = "two people of this name handed in, and the roster has one"
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")
+        if (said := self._forms.get(name)) and said.system == _UNCLEAR:
+            return T(en="its name has the forms of two systems", zh="其名称同时符合两种系统的格式")
         if (count := len(self._meant.get(name, ()))) > 1:
             return T(en=f"the name fits {count} people in the roster", zh=f"此名与名单中的 {count} 人相符")
         return None
@@ -148,7 +153,7 @@ class Directory:
         said = self._forms.get(name)
         senders = {self._sender(each) for each in self._forms.values() if each.system == "canvas"}
         # a name such as week_3_12_ada has that form, too: all of a class would be one person
-        return name if said is None or (said.system == "canvas" and len(senders) < 2) else self._sender(said)
+        return name if said is None or said.system == _UNCLEAR or (said.system == "canvas" and len(senders) < 2) else self._sender(said)
 
     @staticmethod
     def _sender(said: Form) -> tuple[str, str, str]:
@@ -167,6 +172,8 @@ class Directory:
                 return {whole}
         if said is None:
             return self._by_words(bare)
+        if said.system == _UNCLEAR:
+            return set()
         if said.system == "blackboard":
             return self._by_login(said.who)
         meant = self._by_name(said)

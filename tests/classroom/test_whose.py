@@ -110,6 +110,24 @@ def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_c
     assert "fits 2 people" in contrary.doubt(annas[0]).en  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mallory_77_912_x_ada_attempt_2026-11-20-12-00-00",
+        "mallory_77_912_Ada Lovelace_5_assignsubmission_file_x",
+        "Week 3_mallory_attempt_2026-11-20-12-00-00_x_ada_attempt_2026-11-21-12-00-00",
+        "Week 3_mallory_attempt_2026-11-20-12-00-00_Ada Lovelace_5_assignsubmission_file_x",
+        "Mallory M_9_assignsubmission_file_x_ada_attempt_2026-11-20-12-00-00",
+        "Mallory M_9_assignsubmission_file_Ada Lovelace_5_assignsubmission_file_x",
+        "mallory_77_912_lovelaceada_78_913_x",
+    ],
+)
+def test_what_a_student_calls_a_file_does_not_make_it_anothers(name: str, tmp_path: Path) -> None:
+    assert Directory(CLASS, [name, "ada"]).person(name) is None
+    sheets = handed_in(tmp_path, {f"{name}.ipynb": book(e4_2="spoiled = 1"), "ada.ipynb": book(e4_2="mine = 1")})
+    assert sheets["ada"].cells == {"4.2": "mine = 1"}
+
+
 def test_two_numbers_with_one_name_are_two_people_and_the_student_column_decides() -> None:
     names = ["Grace Hopper_31_assignsubmission_file_", "Grace Hopper_32_assignsubmission_file_"]
     directory = Directory(CLASS, names)
@@ -373,3 +391,17 @@ def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsy
     capsys.readouterr()
     assert main(words) == 0
     assert "grades.moodle.csv is of an earlier run and was not written anew" in capsys.readouterr().out
+
+
+def test_a_state_file_among_submissions_is_not_believed(week: Path, tmp_path: Path) -> None:
+    """Who hands in a state file would else choose where pages are written, and which class list counts."""
+    place = tmp_path / "handed-in"
+    place.mkdir()
+    (place / "ada.ipynb").write_bytes(book(e12_2="x = 1"))
+    keys = [key for key in exercises() if key.startswith("12.")]
+    head = {"pitfall_lab_grading": 1, "assignment": "chapters-12", "exercises": keys}
+    options = {"options": {"lms": {"moodle": None}, "report": "../elsewhere", "roster": "ada.ipynb"}}
+    (place / "grades.state.jsonl").write_text(f"{json.dumps(head)}\n{json.dumps(options)}\n", encoding="utf-8")
+    assert main(["grade", str(place), "--chapters", "12", "--resume", "--trust"]) == 0
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (place / "grades.moodle.csv").exists()
