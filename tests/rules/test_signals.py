@@ -663,6 +663,18 @@ known, later = series[:, :34], series[:, 34:]
 usual = known[:, 1:].sub(known[:, :-1]).abs().mean(1)
 print(((later - known[:, -6:]).abs() / usual).mean())  # PL402
 """,
+    "a second derivative of two outputs, by a function": """
+wave = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 2))
+fitted = Adam(wave.parameters())
+def slope_of(values, at):
+    return torch.autograd.grad(values, at, grad_outputs=torch.ones_like(values), create_graph=True)[0]  # PL524
+for _ in range(2):
+    at = torch.rand(7, 1, requires_grad=True)
+    heights = wave(at)
+    fitted.zero_grad()
+    (slope_of(slope_of(heights, at), at) + torch.tensor([1.0, 4.0]) * heights).square().mean().backward()
+    fitted.step()
+""",
     "an attack in a function of its own, with momentum and several steps": """
 net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -1106,6 +1118,14 @@ print(((steps[34:] - steps[28:34]).abs() / steps[:34].mean(0)).mean())
 points = torch.rand(6, 3)
 pairs = points @ points.T
 print((points.square().sum(1) - 2 * pairs + points.square().sum(1)[:, None]).clamp(min=0).sqrt().sum())
+""",
+    "derivatives of one output, and of a sum that is meant": """
+field = nn.Sequential(nn.Linear(1, 6), nn.Tanh(), nn.Linear(6, 2))
+at = torch.rand(7, 1, requires_grad=True)
+parts = field(at)
+(whole,) = torch.autograd.grad(parts, at, torch.ones_like(parts), create_graph=True)
+each = [torch.autograd.grad(c, at, torch.ones_like(c), create_graph=True)[0] for c in parts.unbind(1)]
+print((whole - sum(each)).abs().max(), (each[0] + each[1] - parts.sum(1, keepdim=True)).square().mean())
 """,
     "averages of states that are not used for themselves again": DATA
     + """
