@@ -17,9 +17,11 @@ from pitfall_lab.classroom.submissions import CELL
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import Exercise
 from pitfall_lab.resources import shipped_notebooks
+from pitfall_lab.trace import T
 
 SUMMARY = "make an assignment for a class from the exercises of chapters"
 STUDENT = "student"
+_CHAPTER_LINK = re.compile(r"\[([^\]\n]+)\]\((\d\d-[\w-]+\.ipynb)(?:#[^)]*)?\)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
     init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
+    init.add_argument(
+        "--package",
+        metavar="SPEC",
+        default="pitfall-lab",
+        help="with --otter: what pip installs this package from in Otter's environment, such as git+https://… (default: pitfall-lab)",
+    )
     init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
     init.set_defaults(act=make)
     preview = words.add_parser("preview", help="write the answer key, and what students see, as pages")
@@ -98,7 +106,7 @@ def make(args: argparse.Namespace) -> int:
     if args.otter:
         from pitfall_lab.classroom.otter import write_masters
 
-        where = write_masters(args.folder, made, books)
+        where = write_masters(args.folder, made, books, args.package)
         print(f"The master notebooks, with solutions, are in {where}. Next, for each: otter assign NOTEBOOK FOLDER")
         return 0
     _write(args.folder, made, books)
@@ -145,11 +153,19 @@ def chapter_books(chapters: tuple[int, ...]) -> dict[str, Any]:
 
 
 def student_book(book: Any, made: Assignment, *, exercises_only: bool = False) -> Any:
-    """The notebook as students get it: no outputs, the assignment's exercises as they are given, once; these alone where that is wanted."""
+    """The notebook as students get it: no outputs, the assignment's exercises as they are given, once; these alone where that is wanted.
+
+    Names of chapters that are not handed out are no links.
+    """
+    from pitfall_lab.lessons.chapters import CHAPTERS
     from pitfall_lab.lessons.exercises import exercises
 
     book = copy.deepcopy(book)
     book.cells = _without_others(book.cells, made.keys)
+    files = {chapter.file for chapter in CHAPTERS if chapter.number in made.chapters}
+    for cell in book.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _CHAPTER_LINK.sub(lambda link: link[0] if link[2] in files else link[1], cell.source)
     for cell in book.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -211,33 +227,45 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
     return cells
 
 
+_PROGRESS = T(
+    en="5. If your teacher asks for it, hand in `pitfall-lab-progress.jsonl` from the same folder as well, in one zip or folder with the\n"
+    "   notebooks. It says how you answered the lesson's questions, so that the class can talk about what was often believed. It is not\n"
+    "   graded.\n",
+    zh="5. 如果老师要求，请把同一文件夹中的 `pitfall-lab-progress.jsonl` 与笔记本一起（放在一个 zip 或文件夹里）提交。它记录你对课程问题\n"
+    "   的回答，便于全班讨论常见的误解；不计分。\n",
+)
+
+
 def readme(made: Assignment, books: dict[str, Any]) -> str:
-    """The instructions for students."""
+    """The instructions for students; the file of their answers is asked for where the notebooks have questions."""
+    questions = any("pitfall_lab.question(" in cell.source for book in books.values() for cell in book.cells)
     files = "\n".join(f"- `{file}`" for file in books)
     keys = ", ".join(made.keys)
+    progress, too = (_PROGRESS.en, _PROGRESS.zh) if questions else ("", "")
     return f"""# {made.name}
 
 {files}
 
-1. Install pitfall_lab as its README says, or use the hub or the Binder link that your teacher gave you, and open these notebooks in
-   JupyterLab.
+1. Open these notebooks where pitfall_lab is installed: on the hub or the Binder page whose address your teacher gave you, or in JupyterLab
+   on your own computer, where `pitfall-lab doctor` in a terminal says whether everything is there.
 2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell as often as
    you like: it says what holds and what does not. `%%exercise {made.keys[0]} --hint` gives a hint.
 3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one that is filled in counts.
 4. Save, and hand in the notebooks. Only what is in these cells is graded; outputs and other cells are not looked at.
-
+{progress}
 A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np` imported: what other cells define is not there. It may take
 {made.limits.timeout:g} seconds and {made.limits.memory} MiB, and can use neither files nor the network nor other processes.
 `%time`, `!ls`, `x?` and the like are skipped when it is graded; `await` outside a function is an error there as in the notebook.
 
 ---
 
-1. 按 pitfall_lab 的 README 安装，或使用老师提供的 JupyterHub/Binder 链接，在 JupyterLab 中打开这些笔记本。
+1. 在装有 pitfall_lab 的地方打开这些笔记本：老师给出地址的 JupyterHub 或 Binder，或自己电脑上的 JupyterLab；
+   在终端运行 `pitfall-lab doctor` 可查看是否齐全。
 2. 以 `%%exercise` 开头的每个单元格是一道练习（{keys}）。修改该行**以下**的内容并运行，次数不限：结果会说明哪些性质成立、哪些不成立。
    `%%exercise {made.keys[0]} --hint` 给出提示。
 3. 不要改动第一行，每道练习只保留一个单元格：有多个时以最后一个已作答的为准。
 4. 保存并提交笔记本。只有这些单元格会被评分；输出和其他单元格不予理会。
-
+{too}
 每个单元格单独运行，输入会变化，`torch`、`nn`、`F`、`np` 已导入；其他单元格中定义的名字不可用。限时 {made.limits.timeout:g} 秒，
 内存 {made.limits.memory} MiB，不能使用文件、网络和其他进程。
 评分时会跳过 `%time`、`!ls`、`x?` 之类；函数之外的 `await` 与在笔记本中一样是错误。

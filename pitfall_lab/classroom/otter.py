@@ -7,6 +7,7 @@ judged in another process, as under :mod:`nbgrader <pitfall_lab.classroom.nbgrad
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from pitfall_lab.classroom.submissions import CELL
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import Exercise
 
-_CONFIG = "# ASSIGNMENT CONFIG\nexport_cell: false\ncheck_all_cell: false\nrequirements:\n  - pitfall-lab"
+_CONFIG = "# ASSIGNMENT CONFIG\nexport_cell: false\ncheck_all_cell: false\nrequirements:\n  - {package}"
 
 
-def write_masters(folder: Path, made: Assignment, books: dict[str, Any]) -> Path:
-    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``. Raises :class:`~pitfall_lab.cli.Refusal`."""
+def write_masters(folder: Path, made: Assignment, books: dict[str, Any], package: str = "pitfall-lab") -> Path:
+    """Write ``NAME/*.ipynb``, with solutions, for ``otter assign``. Raises :class:`~pitfall_lab.cli.Refusal`.
+
+    ``package`` is what pip installs this package from where the autograder runs.
+    """
     import nbformat
 
     where = folder / made.name
@@ -29,17 +33,17 @@ def write_masters(folder: Path, made: Assignment, books: dict[str, Any]) -> Path
     try:
         where.mkdir(parents=True)
         for file, book in books.items():
-            nbformat.write(master(book, made), where / file)
+            nbformat.write(master(book, made, package), where / file)
     except OSError as problem:
         raise Refusal(f"The notebooks cannot be written into {where}: {problem.strerror}.") from None
     return where
 
 
-def master(book: Any, made: Assignment) -> Any:
+def master(book: Any, made: Assignment, package: str = "pitfall-lab") -> Any:
     """The notebook with a question of Otter's around each exercise of the assignment."""
     from pitfall_lab.lessons.exercises import exercises
 
-    cells = [_raw(_CONFIG)]
+    cells = [_raw(_CONFIG.format(package=json.dumps(package)))]
     for cell in book.cells:
         begin = CELL.match(cell.source) if cell.cell_type == "code" else None
         cells += _question(exercises()[begin[1]], made.worth(begin[1])) if begin and begin[1] in made.keys else [cell]

@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
+import nbformat
 import pytest
 
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import report
+from pitfall_lab.classroom.init import STUDENT
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.ledger import Entry, settled
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
-from pitfall_lab.lessons import tasks
+from pitfall_lab.cli import main
+from pitfall_lab.lessons import progress, tasks
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.trace import Language
 
@@ -128,3 +131,33 @@ def test_a_student_reads_what_was_free(days: int, free: int, extra: float, said:
     (entry,) = settled(due, [replace(row, outcomes=half)], [Person("ada", extra_days=extra)])
     assert said in entry.remarks()
     assert "迟交" in " ".join(entry.remarks("zh"))
+
+
+# --- what is handed out ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chapters", ["5,12", "9", "1-19"])
+def test_no_link_of_what_is_handed_out_leads_nowhere(tmp_path: Path, chapters: str) -> None:
+    assert main(["classroom", "init", str(tmp_path / "a"), "--chapters", chapters]) == 0
+    there = {path.name for path in (tmp_path / "a" / STUDENT).iterdir()}
+    linked = []
+    for path in sorted((tmp_path / "a" / STUDENT).glob("*.ipynb")):
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown"]  # type: ignore[no-untyped-call]
+        linked += re.findall(r"\]\(([\w.-]+\.(?:ipynb|md))", "\n".join(cells))
+    assert set(linked) <= there
+    assert bool(linked) == (chapters != "9")
+
+
+def test_the_progress_file_is_asked_for_where_there_are_questions(tmp_path: Path) -> None:
+    for name, kind in (("whole", []), ("short", ["--exercises-only"])):
+        assert main(["classroom", "init", str(tmp_path / name), "--chapters", "12", *kind]) == 0
+        text = (tmp_path / name / STUDENT / "README.md").read_text(encoding="utf-8")
+        assert text.count(progress.NAME) == (2 if name == "whole" else 0)
+        assert "its README" not in text
+
+
+def test_otter_installs_the_package_from_where_the_teacher_says(tmp_path: Path) -> None:
+    words = ["classroom", "init", str(tmp_path / "c"), "--exercises", "12.2", "--otter", "--package", "git+https://example.org/x: y"]
+    assert main(words) == 0
+    first = nbformat.read(tmp_path / "c" / "pitfalls" / "12-inplace-errors.ipynb", as_version=4).cells[0].source  # type: ignore[no-untyped-call]
+    assert first.endswith('requirements:\n  - "git+https://example.org/x: y"')
