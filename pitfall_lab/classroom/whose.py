@@ -30,6 +30,8 @@ _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th"
 _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 _UNCLEAR = "unclear"
 """Of two systems' forms one is in what the student called the file: who does so could else hand in in another's name."""
+FEW = 3
+"""So many people with several numbers are more than chance."""
 SHORT = 2
 """An id of so few digits is found at the beginning of a name only: ``week_3`` is nobody's."""
 
@@ -209,11 +211,17 @@ class Directory:
         return {said.system for said, _ in told} - wrong
 
     def _of_two_people(self) -> set[str]:
-        """Names that have one person's name and different numbers of one system."""
+        """Names that have one person's name and different numbers of one system.
+
+        Moodle numbers people anew for each of its assignments: where most have several numbers, there are several downloads.
+        """
         numbers: dict[tuple[str, str], dict[str, list[str]]] = {}
         for name, said in self._forms.items():
             sure = name in self._people or f"{said.who}_{said.number}" in self._people
             if said.number and not sure and len(self._meant[name]) == 1:
                 (student,) = self._meant[name]
                 numbers.setdefault((said.system, student), {}).setdefault(said.number, []).append(name)
-        return {name for each in numbers.values() if len(each) > 1 for of in each.values() for name in of}
+        several = {who: each for who, each in numbers.items() if len(each) > 1}
+        of_moodle = [sum(system == "moodle" for system, _ in found) for found in (several, numbers)]
+        downloads = of_moodle[0] >= FEW and 2 * of_moodle[0] > of_moodle[1]
+        return {name for who, each in several.items() if not (downloads and who[0] == "moodle") for of in each.values() for name in of}

@@ -110,6 +110,21 @@ def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_c
     assert "fits 2 people" in contrary.doubt(annas[0]).en  # type: ignore[union-attr]
 
 
+def test_two_downloads_of_moodle_have_other_numbers_for_the_same_people() -> None:
+    class_of = ["Grace Hopper", "Ada Lovelace", "Marie Curie", "Łukasz Żółć"]
+    names = [f"{name}_{number + n}_assignsubmission_file_" for number in (30, 60) for n, name in enumerate(class_of)]
+    directory = Directory(CLASS, names[:-1])
+    assert [(person := directory.person(name)) and person.ident for name in names[:-1]] == [
+        "1015",
+        "1014",
+        "1013",
+        "1007",
+        "1015",
+        "1014",
+        "1013",
+    ]
+
+
 @pytest.mark.parametrize(
     "name",
     [
