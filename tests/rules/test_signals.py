@@ -675,6 +675,11 @@ for _ in range(2):
     (slope_of(slope_of(heights, at), at) + torch.tensor([1.0, 4.0]) * heights).square().mean().backward()
     fitted.step()
 """,
+    "logarithms in a bag of words of a distribution": """
+def words(given):
+    return torch.distributions.OneHotCategorical(probs=given).sample()  # PL946
+print(words(F.log_softmax(torch.randn(4, 5), 1).view(2, 2, 5)).sum())
+""",
     "an attack in a function of its own, with momentum and several steps": """
 net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -1126,6 +1131,13 @@ parts = field(at)
 (whole,) = torch.autograd.grad(parts, at, torch.ones_like(parts), create_graph=True)
 each = [torch.autograd.grad(c, at, torch.ones_like(c), create_graph=True)[0] for c in parts.unbind(1)]
 print((whole - sum(each)).abs().max(), (each[0] + each[1] - parts.sum(1, keepdim=True)).square().mean())
+""",
+    "shares of information, and logarithms as logits": """
+chances = torch.softmax(torch.randn(4, 5), 1)
+news = -chances.log()
+print((news / news.sum(1, keepdim=True)).max(), torch.distributions.Categorical(logits=chances.log()).sample())
+growth = torch.rand(6).add(2).log()
+print(growth / growth.sum())
 """,
     "averages of states that are not used for themselves again": DATA
     + """
