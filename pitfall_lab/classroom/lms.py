@@ -16,6 +16,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -102,8 +103,8 @@ def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[E
     quoting: Literal[0, 1] = csv.QUOTE_ALL if system == "blackboard" else csv.QUOTE_MINIMAL
     lines = SYSTEMS[system](" ".join((column or assignment.name).split()), most, listed)
     at = _STUDENT[system]
-    known = [line[at] for line in lines if line[at]]
-    if twice := next((word for word in known if known.count(word) > 1), None):
+    known = Counter(line[at] for line in lines if line[at])
+    if twice := next((word for word, count in known.items() if count > 1), None):
         raise Refusal(f"{path} would have two lines for {shown(twice)}; give each person of {ROSTER} an id and a login of their own.")
     csv.writer(text, quoting=quoting).writerows([[plain(cell) for cell in line] for line in lines])
     write_whole(path, text.getvalue())

@@ -125,6 +125,7 @@ class Directory:
                     index.setdefault(word, set()).add(person.student)
         names = list(dict.fromkeys(names))
         self._forms = {name: said for name in names if (said := form(name))}
+        self._canvas = {self._sender(said) for said in self._forms.values() if said.system == "canvas"}
         self._telling = self._systems_with_ids()
         self._meant = {name: self._of(name) for name in names}
         self._twofold = self._of_two_people()
@@ -153,9 +154,9 @@ class Directory:
     def one_person(self, name: str) -> Hashable:
         """The same for two names that are one person's by their form alone, whoever it is; a name of no form stands for itself."""
         said = self._forms.get(name)
-        senders = {self._sender(each) for each in self._forms.values() if each.system == "canvas"}
-        # a name such as week_3_12_ada has that form, too: all of a class would be one person
-        return name if said is None or said.system == _UNCLEAR or (said.system == "canvas" and len(senders) < 2) else self._sender(said)
+        # a name such as week_3_12_ada has Canvas' form, too: all of a class would be one person
+        alone = said is None or said.system == _UNCLEAR or (said.system == "canvas" and len(self._canvas) < 2)
+        return name if said is None or alone else self._sender(said)
 
     @staticmethod
     def _sender(said: Form) -> tuple[str, str, str]:
