@@ -201,7 +201,10 @@ def _finding(story: Story, made: Made) -> Finding:
             "update into every weight.",
             zh=f"{made.why.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
         ),
-        related=[story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN"))],
+        related=[
+            story.related("made", made.event.step, T(en="the first NaN is made here", zh="第一个 NaN 在这里产生")),
+            story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN")),
+        ],
         fixes=_fixes(story, made),
         facts=[Fact("made", made.event.op, story.by(made.event.step))],
     )  # fmt: skip

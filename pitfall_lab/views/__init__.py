@@ -21,7 +21,8 @@ from pitfall_lab.trace.text import excerpt
 from pitfall_lab.views.folds import Fold, folds
 from pitfall_lab.views.help import Help, texts
 from pitfall_lab.views.label_history import Facts, gather
-from pitfall_lab.views.stories import Story, fixes, stories
+from pitfall_lab.views.stories import DAMAGED, Story, fixes, stories
+from pitfall_lab.views.worth import Notable, notable
 
 __all__ = ["fragment", "later_stories", "names", "page", "rest", "scene", "text"]
 
@@ -74,6 +75,7 @@ class CommonScene(TypedDict, total=False):
     stories: list[Story]
     head: Text | None
     why: Text | None
+    worth: list[Notable]
     help: Help
     palette: list[str]
     story: list[int]
@@ -119,6 +121,7 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     out["names"] = facts.names
     out["stories"] = stories(facts, plain)
     out["head"], out["why"] = _said(headline(trace)), _said(stop(trace))
+    out["worth"] = [] if out["stories"] else _worth(facts)
     out["help"] = texts()
     out["palette"] = _palette(facts, out["stories"])
     out["story"] = list(story(trace, steps))
@@ -126,6 +129,13 @@ def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None
     out["touched"] = _touched(facts)
     out["folds"] = folds(trace)
     return out
+
+
+def _worth(facts: Facts) -> list[Notable]:
+    try:
+        return notable(facts)
+    except DAMAGED:
+        return []
 
 
 def rest(facts: Facts) -> dict[str, Any]:

@@ -304,7 +304,8 @@ class _Board:
 
     def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
         """For each storage of an operand that the line writes as a name, or of a new result: the tensor and what it is called there."""
-        event, out = self._event(step), {}
+        event = self._event(step)
+        out: dict[str, tuple[str, str]] = {}
         if event is None or event.kind != "call" or event.span is None:
             return {}
         names = operand_names(self.trace, event)
@@ -595,8 +596,8 @@ class _Board:
         if max(sizes) > TABLE:
             return None
         places = [[tensor.get("offset", 0) + r * steps[0] + c * steps[1] for c in range(sizes[1])] for r in range(sizes[0])]
-        table = [[seen.get(place) for place in row] for row in places]
-        return table if all(isinstance(cell, (int, float)) for row in table for cell in row) else None
+        table = [[cell for place in row if isinstance(cell := seen.get(place), (int, float))] for row in places]
+        return table if all(len(row) == sizes[1] for row in table) else None
 
     def _operand(self, label: str, step: int | None, name: str) -> TableSide:
         tensor = self.facts.tensor(label, step)

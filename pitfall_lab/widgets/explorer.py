@@ -67,7 +67,8 @@ class Explorer(anywidget.AnyWidget):
         findings: What the rules found in it; their stories and fixes are shown beside the views.
         language: ``"en"`` or ``"zh"``; the reader can switch.
         lab: Tries fixes, and other texts of the program. With it, the reader can try changes ("what if …"), and :meth:`try_fixes` works.
-        step: Where to open; by default at the write that breaks something, else at the end. -1 is before the first event.
+        step: Where to open; by default at the write that breaks something, else at what is worth a look, else at the end. -1 is before the
+            first event.
         whole: Whether large pictures are complete from the beginning; otherwise :meth:`complete` brings the rest of them.
 
     ``step``, ``focus`` and ``language`` follow the reader, and the reader follows them:
@@ -106,11 +107,12 @@ class Explorer(anywidget.AnyWidget):
         self.findings = tuple(findings)
         self._lab = lab
         self._changes = {change.id: change for change in changes(trace, self.findings)} if lab is not None else {}
-        step = opening_step(trace, self.findings) if step is None else step
-        written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         self._facts = _gathered(trace)
         self._shown: dict[str, Any] = {}
         scene = _scene(trace, self.findings, self._changes.values(), self._facts, first=not whole)
+        if step is None:
+            step = next((one["step"] for one in scene.get("worth", ())), None) or opening_step(trace, self.findings)
+        written = trace.events[step].writes if 0 <= step < len(trace.events) else ()
         self._outlined = self._facts if not whole and self._facts is not None and self._facts.outlined else None
         self._stories = scene.get("stories", [])
         super().__init__(

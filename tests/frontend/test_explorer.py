@@ -556,7 +556,7 @@ def test_the_headline_says_that_observation_stopped(stage: Stage):
     trace = trace_program("import torch\nx = torch.ones(2)\nfor _ in range(9):\n    x = x * 2\nprint(x.sum())\n", limit=5)
     root = stage.show(state_of(trace))
     assert root.locator(".pl-outcome").inner_text() == "■ observation stopped at line 4"
-    assert "pl-bad" in root.locator(".pl-outcome").get_attribute("class")
+    assert "pl-bad" not in root.locator(".pl-outcome").get_attribute("class"), "red is for what went wrong"
     why = root.locator(".pl-stopped").inner_text()
     assert why.startswith("Observation stopped here, because the trace has reached its limit of 5 steps")
     assert why.endswith("all from lines that were seen before.")

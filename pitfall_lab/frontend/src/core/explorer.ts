@@ -12,7 +12,7 @@ import { Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
-import { drawPicture, sentence, stepPicture } from "./picture";
+import { drawPicture, sentence, stepPicture, worthALook } from "./picture";
 import { prose } from "./prose";
 import { Scrubber } from "./scrubber";
 import type { Story } from "./story";
@@ -191,7 +191,10 @@ class Explorer {
     }
     const step = stepPicture(this.#model);
     this.#step = step;
-    return step.element;
+    const worth = worthALook(this.#model, (at) => this.#go(at));
+    if (!worth) return step.element;
+    worth.dataset.part = "picture";
+    return worth;
   }
 
   redraw(): void {
@@ -258,7 +261,7 @@ class Explorer {
   #about(story: Story | undefined, head: string): HTMLElement {
     const model = this.#model;
     const { outcome, agreement, sources } = model.trace;
-    const bad = outcome.kind === "raised" || !!model.scene.why;
+    const bad = outcome.kind === "raised"; // that observation stopped is nothing that went wrong
     const line = h("p", { class: "pl-about" });
     if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
     line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome", hidden: !story }, head));

@@ -30,7 +30,9 @@ export function known(cells: Cells | null, most: number): ([index: number, cell:
   if (!cells) return [];
   const all: [number, Cell][] = Array.isArray(cells) ? cells.map((cell, index) => [index, cell]) : (cells.shown ?? []);
   const count = Array.isArray(cells) ? cells.length : cells.count;
-  const chosen = all.length > most ? [...all.slice(0, most - 1), ...all.slice(-1)] : all;
+  const ends = all.length > most ? [...all.slice(0, most - 1), ...all.slice(-1)] : all;
+  const nan = all.find(([, cell]) => cell === "nan"); // what is no number is what to look at
+  const chosen = nan && !ends.includes(nan) ? [...ends, nan].sort((a, b) => a[0] - b[0]) : ends;
   return chosen.flatMap((one, at) => {
     const before = at ? (chosen[at - 1] as [number, Cell])[0] : -1;
     const gap = one[0] !== before + 1 ? [null] : [];

@@ -153,7 +153,8 @@ function sum({ name, rounds, first, left, cleared }: SumPicture, model: Explorer
   const most = Math.max(1e-12, ...numbers);
   const columns = rounds.map((round, at) => {
     const of = rounds.length + left;
-    const title = model.t(`backward ${first + at + 1} of ${of}`, `第 ${first + at + 1} 次反向，共 ${of} 次`);
+    const seen = model.scene.why ? model.t(" seen", "（看到的）") : "";
+    const title = model.t(`backward ${first + at + 1} of ${of}${seen}`, `第 ${first + at + 1} 次反向，共 ${of} 次${seen}`);
     return column(
       at ? "wrong" : "other",
       title,
@@ -378,6 +379,32 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
   const named = picture.behind && h("code", {}, picture.behind);
   const behind = (named || unreached) && h("li", { class: "pl-lost" }, named, unreached);
   return h("ol", { class: "pl-way" }, chip(picture.root, picture.root_line, picture.root_step, "pl-root-node"), ...chips, cut, behind);
+}
+
+/** What is seldom meant, where no rule says anything: a line each, that leads to its step. Null where there is nothing of the kind. */
+export function worthALook(model: ExplorerModel, go: Go): HTMLElement | null {
+  const { worth = [] } = model.scene;
+  if (model.stories.length || !worth.length) return null;
+  const rows = worth.map((one) =>
+    h(
+      "li",
+      {},
+      h(
+        "button",
+        { "data-step": one.step, "data-role": "other", click: () => go(one.step) },
+        h("span", { class: "pl-role" }, mark("other"), h("b", {}, say(one.place, model.language))),
+        h("span", {}, ...prose(say(one.text, model.language))),
+      ),
+    ),
+  );
+  const title = model.t("Worth a look", "值得一看");
+  const note = model.t("No finding here. These lines need not be wrong.", "这里没有发现。这些行不一定有错。");
+  return h(
+    "section",
+    { class: "pl-picture pl-worth", group: title },
+    h("h3", {}, title, " ", h("span", { class: "pl-untried" }, note)),
+    h("ol", { class: "pl-others" }, ...rows),
+  );
 }
 
 /** What the current step takes and what it makes or writes. Its room is fixed: stepping moves nothing. */

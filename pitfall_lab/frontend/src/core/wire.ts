@@ -75,6 +75,7 @@ export interface CommonScene {
   stories?: Story[];
   head?: Text | null;
   why?: Text | null;
+  worth?: Notable[];
   help?: Help;
   palette?: string[];
   story?: number[];
@@ -418,6 +419,14 @@ export interface SceneEvent {
   line?: number | null;
   code?: string;
   matters?: boolean;
+}
+
+/** A fact with its step, line and place. */
+export interface Notable {
+  step: number;
+  line: number;
+  place: Text;
+  text: Text;
 }
 
 /** Keys and signs with what they mean, and what "agree" means. */

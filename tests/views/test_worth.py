@@ -1,0 +1,52 @@
+"""What is worth a look where no rule speaks: facts of the trace, with their lines."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+from pitfall_lab import rules, views
+from pitfall_lab.verify import trace_program
+
+HALVED = """import torch
+def sample(log_variance):
+    deviation = log_variance.mul_(0.5).exp()
+    return deviation * torch.ones(3)
+def loss_of(z, log_variance):
+    return (z + log_variance).sum()
+hidden = torch.ones(3, requires_grad=True)
+log_variance = hidden * 2
+loss_of(sample(log_variance), log_variance).backward()
+"""
+
+
+def worth(program: str) -> list[tuple[int, str]]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        trace = trace_program(program)
+    return [(one["line"], one["text"]["en"]) for one in views.scene(trace, rules.find(trace))["worth"]]
+
+
+def test_a_write_that_another_function_reads_is_named_with_both_lines():
+    ((line, text),) = worth(HALVED)
+    assert line == 3
+    assert "`log_variance` itself" in text
+    assert "line 6 reads it" in text
+
+
+def test_a_program_that_makes_new_tensors_has_nothing_of_the_kind():
+    assert worth(HALVED.replace("mul_", "mul")) == []
+
+
+def test_the_first_nan_of_a_large_tensor_is_named():
+    program = "import torch\nx = torch.ones(5, 9)\nx[2, 3] = 0\ny = x - 1\nz = y / (x - x)\nprint(z[2].sum() + 1)\n"
+    assert worth(program)[0][0] == 5
+
+
+def test_two_tensors_of_one_length_that_make_a_table_are_named():
+    program = "import torch\na = torch.arange(4.0)\nb = torch.arange(4.0).reshape(4, 1)\nprint((a * b).max())\n"
+    assert [line for line, _ in worth(program)] == [4]
+
+
+def test_where_a_rule_speaks_there_is_no_list():
+    program = "import torch\nx = torch.ones(3, requires_grad=True)\nh = x.exp()\nh.mul_(2)\nh.sum().backward()\n"
+    assert worth(program) == []
