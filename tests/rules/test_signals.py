@@ -680,6 +680,22 @@ def words(given):
     return torch.distributions.OneHotCategorical(probs=given).sample()  # PL946
 print(words(F.log_softmax(torch.randn(4, 5), 1).view(2, 2, 5)).sum())
 """,
+    "snapshots that a class keeps, without a copy": """
+class Path:
+    def __init__(self, layer):
+        self.layer, self.points = layer, []
+    def take(self):
+        here = self.layer.weight.detach().numpy()  # PL701
+        self.points.append(here)
+    def lengths(self):
+        return [abs(b - a).sum() for a, b in zip(self.points, self.points[1:])]
+line = nn.Linear(3, 1)
+moved, path = SGD(line.parameters(), lr=0.1), Path(line)
+for _ in range(4):
+    path.take()
+    update(moved, line(torch.randn(5, 3)).square().mean())
+print(path.lengths())
+""",
     "an attack in a function of its own, with momentum and several steps": """
 net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -1138,6 +1154,15 @@ news = -chances.log()
 print((news / news.sum(1, keepdim=True)).max(), torch.distributions.Categorical(logits=chances.log()).sample())
 growth = torch.rand(6).add(2).log()
 print(growth / growth.sum())
+""",
+    "one look at the weights in each round, of which a number is kept": """
+line = nn.Linear(3, 1)
+moved, sizes, last = SGD(line.parameters(), lr=0.1), [], None
+for _ in range(4):
+    last = line.weight.detach().numpy()
+    sizes.append(float(abs(last).sum()))
+    update(moved, line(torch.randn(5, 3)).square().mean())
+print(sizes, last)
 """,
     "averages of states that are not used for themselves again": DATA
     + """

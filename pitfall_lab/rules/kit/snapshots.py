@@ -21,6 +21,8 @@ MIXING = ("add_", "sub_", "lerp_")
 """In-place operations that average a tensor with another one."""
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
 PAIR = 2
+MANY = 3
+"""So many aliases of one line, alive at once, are in a collection, wherever the program put them into it."""
 WRAPPING = {"dict", "list", "tuple", "OrderedDict"}
 """New containers of the same tensors."""
 COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
@@ -123,12 +125,16 @@ class Aliases:
         for made in self.made:
             places[made[0].span, made[2]].append(made)
         for (span, storage), rounds in places.items():
-            if len(rounds) > 1 and is_collected(story.program, story.program.at(span)):
-                first, last = rounds[0], rounds[-1]
-                died = [step for step, alive in story.history("tensors", first[1], "alive") if not alive]
+            first, last = rounds[0], rounds[-1]
+            alive = [made for made in rounds if self._lives_at(made[1], last[0].step)]
+            if len(rounds) > 1 and (len(alive) >= MANY or is_collected(story.program, story.program.at(span))):
                 changed = self._written(storage, first[0].step, last[0].step)
-                if changed is not None and (not died or died[0] > last[0].step):
+                if changed is not None and first in alive:
                     yield Kept("collected", first[0], first[1], storage, changed, last[0].step)
+
+    def _lives_at(self, label: str, step: int) -> bool:
+        """Whether the alias was still held by the program at ``step``."""
+        return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
         """Aliases with a name of their own that were written, when both they and the tensor behind them are read afterwards."""
