@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from pitfall_lab.classroom.nbgrader import _judge
 from pitfall_lab.cli import main
 from pitfall_lab.lessons.exercises import exercises
 
@@ -42,6 +43,7 @@ def nbgrader(folder: Path, *words: str) -> None:
     variables = {**os.environ, "HOME": str(home), "IPYTHONDIR": str(home / "ipython"), "PYTHONPATH": path, "PATH": programs}
     done = subprocess.run([sys.executable, "-W", "ignore", *words], cwd=folder, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "Traceback" not in done.stdout + done.stderr, "the interrupt that ends the kernel is not said as if it were a fault"
 
 
 def hand_in(folder: Path, student: str, cells: dict[str, str], forged: str = "") -> None:
@@ -73,3 +75,15 @@ def test_nbgrader_gives_the_points_that_the_grader_gives(course: Path) -> None:
     assert first == 1.0
     assert 0 < second < 1
     assert (third, fourth) == (0.0, 0.0)
+
+
+def test_an_interrupt_of_the_kernel_does_not_reach_the_process_that_judges() -> None:
+    """A kernel is ended with an interrupt to its whole process group; the judge ends with its input."""
+    judge = _judge.__wrapped__()
+    try:
+        assert os.getpgid(judge.pid) != os.getpgid(0)
+        judge.stdin.close()
+        assert judge.wait(120) == 0
+    finally:
+        judge.kill()
+        judge.stdout.close()

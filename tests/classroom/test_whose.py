@@ -10,6 +10,7 @@ import os
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -352,7 +353,7 @@ def week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (place / "roster.csv").write_text("\n".join(lines), encoding="utf-8")
     (place / "overrides.csv").write_text("student,exercise,points,note\n1011,,7,oral\nAda Lovelace,4.2,3,bonus\n", encoding="utf-8")
 
-    def here(_jobs, assignment, sheets, **_):
+    def here(_jobs: Any, assignment: Assignment, sheets: list[submissions.Sheet], **_: Any) -> Any:
         return ((sheet, [known(exercises()[key], exercises()[key].right[0]).to_dict() for key in assignment.keys]) for sheet in sheets)
 
     monkeypatch.setattr("pitfall_lab.classroom.grade._here", here)
