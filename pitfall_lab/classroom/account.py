@@ -50,7 +50,7 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[s
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     """Print what is allowed in the teacher's files and may be a slip, and how the deadline was read."""
     if assignment.due is not None:
-        print(f"The deadline was {datetime.fromtimestamp(assignment.due).astimezone():%Y-%m-%d %H:%M (UTC%z)}.")
+        print(f"The deadline is {datetime.fromtimestamp(assignment.due).astimezone():%Y-%m-%d %H:%M (UTC%z)}.")
     if assignment.points and (without := [key for key in assignment.keys if key not in assignment.points]):
         print(f"[points] has no line for {_names(without)}: each counts 1.")
     most = sum(assignment.worth(key) for key in assignment.keys)

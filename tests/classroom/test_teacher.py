@@ -70,6 +70,8 @@ def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows
     [
         ("id,name\n1,a\n1,b\n", "line 3: “1” is there twice"),
         ("student\nada\nada\n", "line 3: “ada” is there twice"),
+        ("student,id\n5,\nada,5\n", "line 3: “5” is there twice"),
+        ("id,login\n1,ada\n2,Ada\n", "line 3: the login “Ada” is there twice"),
         ("name\nAda\n", "one of them student or id"),
         ("", "one of them student or id"),
         ("student,extra_days\nada,many\n", "extra_days must be a number"),
