@@ -1,10 +1,10 @@
 """Finds the rounds of a program's loops, and lets those go unrecorded that only repeat what was recorded.
 
-A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one before. No line
-is traced and no code is changed. Only two kinds of loops are left: those whose rounds make an optimizer step, and those whose rounds run
-a module; loops inside a module are parts of its call. A loop is left at the head of a round, after rounds without anything new, and only
-if the rounds leave no longer graph behind. While it is left, each call is compared with those of the recorded rounds; the first that
-differs is recorded again, with what follows it.
+A round is seen from torch's calls alone: a call in a function of the program comes from an earlier place than the one before. No line is
+traced and no code is changed. Three kinds of loops are left: those whose rounds make an optimizer step, those whose rounds run a module,
+and any other one that has made many calls since it began; loops inside a module are parts of its call. A loop is left at the head of a
+round, after rounds without anything new, and only if the rounds leave no longer graph behind. While it is left, each call is compared with
+those of the recorded rounds; the first that differs is recorded again, with what follows it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pitfall_lab.observe.spans import SourceMap
 
 FIRST = 5
 """The number of rounds of a loop that are recorded before it may be left."""
+LENGTHY = 1000
+"""The number of calls after which a loop may be left whose rounds make no optimizer step and run no module."""
 DISTANCE = 3
 """A round is recorded as a sample whenever the loop has run so many times as many rounds as at the last one."""
 VARIANTS = 8
@@ -53,6 +55,8 @@ class Loop:
     """The calls of its recorded rounds."""
     began: int | None = None
     """The number of the call with which the present round began; None while the loop does not run."""
+    since: int = 0
+    """The number of the call with which its first round began, since it runs."""
     rounds: int = 0
     recorded: int = 0
     sample: int = 2 * FIRST
@@ -60,6 +64,8 @@ class Loop:
     steps: int = 0
     trains: bool = False
     nodes: int = -1
+    """The most nodes that the graphs of the living tensors had when a round began, and ``grown`` the round in which that was."""
+    grown: int = 0
     line: int = 0
 
 
@@ -102,6 +108,7 @@ class Rounds:
         """The calls that came with so many shapes that these are no longer compared."""
         self._fresh = self._module = -1
         self._path: list[tuple[int, CodeType, int]] = []
+        self._place = 0
         self._counted = 0
         self._kinds: dict[CodeType, int] = {}
 
@@ -109,7 +116,7 @@ class Rounds:
         """Note a call that may be recorded; return whether it begins a round that need not be recorded."""
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
-        self._path = path
+        self._path, self._place = path, place
         if loop is not None and self._ends_round(loop) and not self._is_whole:
             self._latest = loop
             loop.began, self.left, self._counted = None, loop, self.unseen
@@ -210,6 +217,7 @@ class Rounds:
     def _return(self) -> None:
         loop, self.left = self.left, None
         assert loop is not None
+        self._place = 0
         loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
@@ -245,6 +253,8 @@ class Rounds:
     def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
         """The loop that begins another round with the call at ``path``, if one does."""
         level = self._level_of(path)
+        if level is None and path and path == self._path and place == self._place:
+            level = len(path) - 1  # a round of a single call
         if level is None:
             return None
         _, code, at = path[level]
@@ -269,23 +279,26 @@ class Rounds:
         """Whether the rounds of ``loop`` from now on need not be recorded; called when a round was recorded and the next begins."""
         now, steps = len(self._calls), self.steps
         if loop.began is None:
-            loop.began, loop.steps = now, steps
+            loop.began, loop.since, loop.steps = now, now, steps
             loop.rounds += 2  # the first one, and the one that begins
             loop.recorded += 2
             return loop.nodes >= 0 and self._fresh < now - loop.length and self._is_stable(loop)
         trains = steps > loop.steps
-        if not trains and self._module < loop.began:
-            return False
+        may_be_left = trains or self._module >= loop.began or now - loop.since >= LENGTHY
         loop.inside.update(self._calls[loop.began :])
         alike = self._fresh < loop.began
         loop.length, loop.began, loop.steps, loop.trains = now - loop.began, now, steps, trains
         loop.rounds += 1
         loop.recorded += 1
-        return alike and loop.rounds > FIRST and self._is_stable(loop)
+        return may_be_left and alike and loop.rounds > FIRST and self._is_stable(loop)
 
     def _is_stable(self, loop: Loop) -> bool:
-        nodes, loop.nodes = loop.nodes, self._nodes()
-        return nodes == loop.nodes
+        """Whether the graphs have not grown for as many rounds as they had: the rounds of a loop inside this one may be among its own."""
+        nodes = self._nodes()
+        if nodes > loop.nodes:
+            loop.nodes, loop.grown = nodes, loop.rounds if loop.nodes >= 0 else 0
+            return False
+        return loop.rounds > 2 * loop.grown
 
 
 _OWN, _MODULE, _LIBRARY, _OTHER = range(4)

@@ -100,6 +100,60 @@ def test_a_loop_that_ends_is_recorded_and_so_is_what_follows() -> None:
     assert ("PL703", line_of(text, "state_dict()")) in found(sampled(text))
 
 
+BY_HAND = """
+import torch
+torch.manual_seed(0)
+w = torch.randn(6, requires_grad=True)
+x, y, kept = torch.randn(50, 6), torch.randn(50), None
+for number in range(4000):
+    loss = ((x @ w - y) ** 2).mean()
+    gradient, = torch.autograd.grad(loss, w)
+    with torch.no_grad():
+        w -= 0.01 * gradient
+    if number == 3500:
+        kept = w.detach()
+print((kept - w).abs().sum())
+"""
+MESSAGES = """
+import torch
+torch.manual_seed(0)
+edges, h, target = torch.randint(0, 60, (2, 400)), torch.randn(60, 8), torch.randn(60, 8)
+w = torch.randn(8, 8, requires_grad=True)
+for epoch in range(600):
+    z = h
+    for layer in range(3):
+        sums = torch.zeros(60, 8)
+        sums[edges[1]] += z[edges[0]] @ w
+        z = torch.tanh(sums)
+    gradient, = torch.autograd.grad(((z - target) ** 2).mean(), w)
+    w = (w - 0.1 * gradient).detach().requires_grad_()
+"""
+ONE_CALL = "import torch\nx = torch.ones(3)\nfor number in range(30000):\n    x = x * 0.9999\nprint(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "words"),
+    [(BY_HAND, "PL702", "kept = w.detach()"), (MESSAGES, "PL720", "sums[edges[1]] +="), (ONE_CALL, None, "")],
+)
+def test_long_loops_that_are_no_trainings_are_sampled_too(text: str, rule: str | None, words: str) -> None:
+    trace = trace_program(text, sampling=Sampling(), limit=20_000)
+    assert len(trace.events) < 6000
+    assert trace.stopped is None
+    assert trace.unseen
+    assert not trace.disagreements
+    assert found(trace) == ([] if rule is None else [(rule, line_of(text, words))])
+
+
+def test_a_short_loop_that_is_no_training_is_recorded_whole() -> None:
+    assert not sampled("import torch\nx = torch.ones(3)\nfor number in range(300):\n    x = x * 0.99\n    y = x + 1\n").unseen
+
+
+def test_graphs_that_grow_around_an_inner_loop_are_recorded_all_the_time() -> None:
+    text = "import torch\nw = torch.ones(3, requires_grad=True)\ntotal = 0\nfor number in range(200):\n    z = w\n"
+    text += "    for layer in range(12):\n        z = z * 0.9\n    total = total + z.sum()\n"
+    assert not sampled(text).unseen
+
+
 def checked(tmp_path: Path, text: str) -> Checked:
     file = tmp_path / "program.py"
     file.write_text(text, encoding="utf-8")
