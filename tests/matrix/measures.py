@@ -31,7 +31,7 @@ class Bench:
 
     def run(self, name: str, *words: object) -> str:
         """The output of a Python command from the root, which is kept in the file ``name``."""
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": ""}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": "", "PITFALL_ALL_VARIANTS": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # torch's modules are compiled once
         command = [self.python, *words]
         done = subprocess.run([*map(str, command)], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
