@@ -88,10 +88,11 @@ class Passing:
         if stretch is None:
             return
         effects, results = stretch.effects, []
-        for known in stretch.operands:
+        readable = not regions.writes_down()  # as in ``enter``: where torch traces again, they are read later
+        for known in stretch.operands if readable else ():
             real = known()
             effects += self._meeting.catch_up(real, regenerates=True) if real is not None else []
-        for real, names in self._fresh(stretch, frame, arguments):
+        for real, names in self._fresh(stretch, frame, arguments) if readable else ():
             record, more = self._adoption.adopt(real, frame, names)
             effects += more
             results.append(record.label)

@@ -55,8 +55,14 @@ def predict(world: World, call: Call) -> str:
     return ""
 
 
+MODES = re.compile(r"\bforward AD\b|\binside of vmap\b")
+"""Errors about ways to compute that have no model: of forward-mode gradients and of batches, a tensor's facts say nothing."""
+
+
 def undecided(world: World, call: Call, message: str) -> str:
-    """The reason why the shadow could not predict the error ``message``, if that depends on values it does not have; else ""."""
+    """The reason why the shadow could not predict the error ``message``, if that depends on what it does not have; else ""."""
+    if MODES.search(message):
+        return "torch computes forward-mode gradients or batches here, which have no model"
     entry = ENTRIES.get(call.name)
     if entry is None or not entry.numbers or not re.search(entry.numbers, message):
         return ""

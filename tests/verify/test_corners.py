@@ -29,6 +29,21 @@ torch.autograd.set_detect_anomaly(False)
 """,
         "a call of torch.autograd.Function.apply cannot be observed",
     ),
+    "a result that is written where forward-mode gradients are": (
+        """
+import warnings
+import torch
+import torch.autograd.forward_ad as fwd
+warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, when it is first used
+with fwd.dual_level():
+    dual, plain = fwd.make_dual(torch.rand(2), torch.rand(2)), torch.rand(2)
+    try:
+        torch.add(plain, plain, out=dual)
+    except RuntimeError as error:
+        print(error)
+""",
+        "forward-mode gradients",
+    ),
     "what a hook after accumulation returns": (
         """
 import torch
@@ -117,5 +132,25 @@ def work():
         del y
         print(kept() is None)
 work()
+"""
+    assert lockstep.check(text.strip()).problems == []
+
+
+def test_a_function_traced_after_another_warns_of_nothing_of_ours() -> None:
+    text = """
+import warnings
+import torch
+warnings.simplefilter("ignore", DeprecationWarning)
+x = torch.rand(3, 4)
+def double(x):
+    return x * 2
+traced = torch.jit.trace(double, x)
+def twice(x):
+    y = torch.jit._wait(torch.jit._fork(traced, x))
+    return y * 2
+again = torch.jit.trace(twice, x)
+print(torch.equal(again(x), x * 4))
+y = x * 3
+print(y.shape)
 """
     assert lockstep.check(text.strip()).problems == []

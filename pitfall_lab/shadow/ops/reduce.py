@@ -64,9 +64,16 @@ def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> 
     return np.ndarray(shape, small.dtype, in_memory_order(small), 0, (0,) * missing + tuple(strides))
 
 
-def _names(name: str, dim: Any) -> str:
-    """The overload: ``sum()`` makes SumBackward0, ``sum(dim)`` SumBackward1."""
-    return f"{name}Backward{0 if dim is None else 1}"
+EVERY: list[int] = []
+"""``dim`` where it is not given, which is another overload than ``None`` or ``()``: ``sum()`` makes SumBackward0, these SumBackward1."""
+
+
+def _names(name: str, *, given: bool) -> str:
+    return f"{name}Backward{int(given)}"
+
+
+def _whole(dim: Any) -> bool:
+    return dim is None or dim in ((), [])
 
 
 @op(
@@ -80,10 +87,12 @@ def _names(name: str, dim: Any) -> str:
         "torch.sum(a.t(), 0)",
         "m.sum()",
         "a.sum((0, 1))",
+        "a.sum(dim=None)",
+        "a[:1].sum((), keepdim=True)",
         "a[0, 0].sum()",
     ),
 )
-def sum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
+def sum(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input)
     kind = DType(dtype) if dtype else (INT64 if input.dtype.category < 2 else input.dtype)
@@ -93,12 +102,12 @@ def sum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype:
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide)
 
-    rule = Rule(_names("Sum", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim or dim is None),))
+    rule = Rule(_names("Sum", given=dim is not EVERY), forward, (), lambda g, s: (widen(g, before, dims, keepdim or _whole(dim)),))
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
-@op("mean", samples=("a.mean()", "a.mean(0)", "a.mean(1, keepdim=True)", "torch.mean(a, dim=(0, 1))"))
-def mean(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
+@op("mean", samples=("a.mean()", "a.mean(None)", "a.mean(0)", "a.mean(1, keepdim=True)", "torch.mean(a, dim=(0, 1))"))
+def mean(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input)
     kind = DType(dtype) if dtype else input.dtype
@@ -114,7 +123,10 @@ def mean(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
     def forward(x: np.ndarray) -> Any:
         return np.sum(x, axis=dims, keepdims=keepdim, dtype=wide) / count if count else np.full((), np.nan)
 
-    rule = Rule(_names("Mean", dim), forward, (), lambda g, s: (widen(g, before, dims, keepdim or dim is None) / g.dtype.type(count or 1),))
+    def vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray]:
+        return (widen(g, before, dims, keepdim or _whole(dim)) / g.dtype.type(count or 1),)
+
+    rule = Rule(_names("Mean", given=dim is not EVERY), forward, (), vjp)
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
@@ -138,7 +150,12 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
         flat = widen(g, before, dims, keepdim) * _product_of_others(s.self, dims)
         return (Written(np.ascontiguousarray(flat), 0, seen_through=True),)  # torch flattens the input, and shapes what comes out
 
-    rule = Rule(_names("Prod", dim), lambda x: np.prod(x, axis=dims, keepdims=keepdim), (Keep("self", 0), Keep("result", "result")), vjp)
+    rule = Rule(
+        _names("Prod", given=dim is not None),
+        lambda x: np.prod(x, axis=dims, keepdims=keepdim),
+        (Keep("self", 0), Keep("result", "result")),
+        vjp,
+    )
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
