@@ -138,6 +138,8 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
     shown = ", ".join(f"`{name}`" for name in plain) or ", ".join(f"`{owner}`" for owner in sorted(owners))
     title = T(en=f"Cut {shown} off from the earlier rounds", zh=f"把 {shown} 与之前各轮切断")
     candidates: list[Fix | None] = [*used]
+    if len(labels) > 1:  # a pair is kept: a tensor's own `detach` is tried last
+        kept.sort(key=lambda one: "tuple(" not in one[2])
     for keeper, owner, cut in kept:
         text = T(en=f"Keep `{owner}` without its history", zh=f"保留 `{owner}`，但不带历史")
         candidates.append(Fix(text, program.insert_after(keeper, cut), meaning="recompute"))

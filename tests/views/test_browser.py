@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pitfall_lab
-from pitfall_lab import views
+from pitfall_lab import rules, views
 from pitfall_lab.views.compare import compare
 from pitfall_lab.views.label_history import gather
 from tests.frontend.stage import state_of
@@ -437,3 +437,34 @@ def test_a_card_of_many_saved_tensors_is_no_wider_than_a_few(stage):
     assert len(widest["saved"]) > 4
     assert widest["w"] <= 340
     assert all(notch["x"] + notch["w"] <= widest["w"] and notch["y"] + 26 <= widest["h"] for notch in widest["saved"])
+
+
+def test_what_is_worth_a_look_leads_to_its_line_by_mouse_and_keyboard(stage):
+    text = "import torch\na = torch.arange(4.0)\nb = torch.arange(4.0).reshape(4, 1)\nc = a * b\nprint(c.max())\n"
+    trace = pitfall_lab.record(text, "table.py")
+    root = at(stage, trace, len(trace.events) - 1)
+    row = root.locator(".pl-worth button")
+    assert row.count() == 1
+    assert "line 4" in row.inner_text()
+    row.click()
+    assert trace.events[stage.state("step")].span.line == 4
+    assert row.get_attribute("aria-current") == "step"
+    assert root.locator(".pl-step .pl-op").inner_text() == "mul"
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_table_of_a_softmax_shows_both_sums_and_is_cut_nowhere(stage, width):
+    text = (
+        "import torch\nscores = torch.arange(12.0).reshape(3, 4).requires_grad_()\nweights = torch.softmax(scores, dim=0)\n"
+        "(weights @ torch.ones(4, 2)).sum().backward()\n"
+    )
+    trace = pitfall_lab.record(text, "softmax.py")
+    stage.page.set_viewport_size({"width": width, "height": 900})
+    root = stage.show(state_of(trace, rules.find(trace)))
+    sums = root.locator(".pl-grid .pl-end").all_inner_texts()
+    assert [one for one in sums if one == "Σ = 1"] == ["Σ = 1"] * 4, "each column"
+    assert len([one for one in sums if one not in ("Σ = 1", "")]) == 3, "no row"
+    edge = root.locator(".pl-picture").bounding_box()
+    grid = root.locator(".pl-grid").bounding_box()
+    assert grid["x"] >= edge["x"]
+    assert grid["x"] + grid["width"] <= edge["x"] + edge["width"]

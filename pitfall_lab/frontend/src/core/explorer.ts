@@ -194,7 +194,7 @@ class Explorer {
     const worth = worthALook(this.#model, (at) => this.#go(at));
     if (!worth) return step.element;
     worth.dataset.part = "picture";
-    return worth;
+    return h("div", { class: "pl-both" }, worth, step.element);
   }
 
   redraw(): void {
