@@ -106,7 +106,7 @@ def sum(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype
     return pure(e, rule, (input,), reduced_shape(before, dims, keepdim), kind)
 
 
-@op("mean", samples=("a.mean()", "a.mean(None)", "a.mean(0)", "a.mean(1, keepdim=True)", "torch.mean(a, dim=(0, 1))"))
+@op("mean", samples=("a.mean()", "a.mean(0)", "a.mean(1, keepdim=True)", "torch.mean(a, dim=(0, 1))", "a.mean(None)"))
 def mean(e: Engine, input: Any, dim: Any = EVERY, keepdim: bool = False, *, dtype: Any = None, out: Any = None) -> ShadowTensor:
     no_out(out)
     tensor_only(input)
