@@ -213,10 +213,12 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
         attempt.foresee(seeds, *expressions, **run)
         attempt.solution.foresee(seeds, *expressions, **run)
         for seed in seeds:
-            got = attempt.look(*expressions, seed=seed, **run).values
-            meant = attempt.solution.look(*expressions, seed=seed, **run).values
+            seen = attempt.look(*expressions, seed=seed, **run)
+            got, meant = seen.values, attempt.solution.look(*expressions, seed=seed, **run).values
             for expression in expressions:
                 if not alike(got[expression], meant[expression]):
+                    if seen.error is None and _is_ours(got[expression]) and (place := _place(expression)):
+                        return T(en=f"there is no {place}", zh=f"没有 {place}")
                     return _differs(expression, got[expression], meant[expression] if tell else None)
         return True
 
@@ -272,7 +274,7 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
             seen = attempt.look(expression, *(side for pair in sides for side in pair), seed=seed, **run)
             values, value = seen.values, seen.values[expression]
             if isinstance(value, Problem):
-                return reason if reason and seen.error is None and value.type in _OURS else value.say()
+                return reason if reason and seen.error is None and _is_ours(value) else value.say()
             held = all(_as_said(values[left], values[right]) for left, right in sides)
             if not held or not (value.all() if isinstance(value, np.ndarray) else value) or isinstance(value, Opaque):
                 return reason or _unmet(expression, attempt, {"seed": seed, **run})
@@ -283,6 +285,10 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
 
 _OURS = frozenset({"KeyError", "IndexError", "ValueError"})
 """What an expression of ours raises about what was noted while the cell ran; its message would be about our notes."""
+
+
+def _is_ours(value: Any) -> bool:
+    return isinstance(value, Problem) and value.type in _OURS and value.line is None
 
 
 def _compared(expression: str) -> list[tuple[str, str]]:

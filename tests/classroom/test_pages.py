@@ -8,7 +8,7 @@ import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import nbformat
 import pytest
@@ -22,6 +22,7 @@ from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
 from pitfall_lab.cli import main
 from pitfall_lab.lessons import progress, tasks
+from pitfall_lab.lessons.chapters import CHAPTERS
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.trace import Language
 
@@ -161,3 +162,21 @@ def test_otter_installs_the_package_from_where_the_teacher_says(tmp_path: Path) 
     assert main(words) == 0
     first = nbformat.read(tmp_path / "c" / "pitfalls" / "12-inplace-errors.ipynb", as_version=4).cells[0].source  # type: ignore[no-untyped-call]
     assert first.endswith('requirements:\n  - "git+https://example.org/x: y"')
+
+
+# --- hosting ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_hosting_sections_examples_are_well_formed() -> None:
+    page = (Path(report.__file__).parents[1] / "docs" / "classroom.md").read_text(encoding="utf-8")
+    hosting = page[page.index("## Hosting a class") :]
+    (link,) = re.findall(r"^https://hub\S+git-pull\S+$", hosting, re.MULTILINE)
+    query = dict(parse_qsl(urlsplit(link).query, strict_parsing=True))
+    assert query["repo"].startswith("https://")
+    assert query["urlpath"].startswith(f"lab/tree/{query['repo'].rpartition('/')[2]}/student/")
+    assert query["urlpath"].rpartition("/")[2] in {chapter.file for chapter in CHAPTERS}
+    (configuration,) = re.findall(r"```python\n(.*?)```", hosting, re.DOTALL)
+    compile(configuration, "jupyterhub_config.py", "exec")
+    places = set(re.findall(r"\b[\w-]+\.example\.org|your-registry|OWNER/REPOSITORY", hosting))
+    explained = hosting[: hosting.index("What was tried")]
+    assert all(place in explained for place in places)

@@ -152,6 +152,9 @@ def test_a_reason_is_about_the_answer_and_not_about_the_graders_notes() -> None:
     assert "d does not run between d_step and g_step" in no_step
     assert "is not in list" not in no_step
     assert "KeyError" not in reasons("9.3", "def counterexample():\n    p = nn.Parameter(torch.ones(3))\n    return p, p.detach()\n")
+    never = reasons("15.1", "def train(*_):\n    pass\n")
+    assert "there is no steps[0]" in never
+    assert "IndexError" not in never
     broken = reasons("12.4", "def counterexample():\n    x = = 1\n")
     assert "line 2 raises SyntaxError" in broken
     assert "Unmodelled" not in broken

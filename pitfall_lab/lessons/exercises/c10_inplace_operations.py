@@ -226,7 +226,7 @@ EXERCISES = (
             Property(T(en="w is the same tensor on the same memory", zh="w 仍是同一张量、同一内存"), in_place("w")),
             Property(
                 T(en="each parameter was written once, and the write was counted", zh="每个参数写入一次，且被计数"),
-                true("(w._version, b._version) == (1, 1)", T(en="a version counter does not stand at 1", zh="有版本计数器不等于 1")),
+                true("(w._version, b._version) == (1, 1)", T(en="a version counter is not 1", zh="有版本计数器不等于 1")),
             ),
             Property(
                 T(en="both are leaves that require grad", zh="两者仍是需要梯度的叶子"),

@@ -89,7 +89,10 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
 """,
         drive="train(model, optimizer, pieces, 3)",
         properties=(
-            Property(T(en="three steps: 3, 3 and 1 pieces", zh="三步：3、3 和 1 个小批"), true("len(steps) == 3")),
+            Property(
+                T(en="three steps: 3, 3 and 1 pieces", zh="三步：3、3 和 1 个小批"),
+                true("len(steps) == 3", T(en="another number of steps was taken", zh="走的步数不对")),
+            ),
             Property(T(en="the first step is that of the large batch", zh="第一步等于大批量的一步"), as_solved("steps[0]")),
             Property(
                 T(en="so is the last one, with what is left", zh="最后一步用剩余的小批，也相等"),
@@ -97,7 +100,7 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
             ),
             Property(
                 T(en="each piece has a backward of its own, which frees its graph", zh="每个小批单独反向传播并释放其计算图"),
-                true("len(backwards) == 7"),
+                true("len(backwards) == 7", T(en="another number of backwards was run", zh="backward 的次数不对")),
             ),
             Property(
                 T(en="no gradient leaks into the next epoch", zh="没有梯度漏到下一轮"),
