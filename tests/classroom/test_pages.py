@@ -177,6 +177,6 @@ def test_the_hosting_sections_examples_are_well_formed() -> None:
     assert query["urlpath"].rpartition("/")[2] in {chapter.file for chapter in CHAPTERS}
     (configuration,) = re.findall(r"```python\n(.*?)```", hosting, re.DOTALL)
     compile(configuration, "jupyterhub_config.py", "exec")
-    places = set(re.findall(r"\b[\w-]+\.example\.org|your-registry|OWNER/REPOSITORY", hosting))
+    places = set(re.findall(r"\b[\w-]+\.example\.org|your-registry|OWNER/REPOSITORY", unquote(hosting)))
     explained = hosting[: hosting.index("What was tried")]
     assert all(place in explained for place in places)
