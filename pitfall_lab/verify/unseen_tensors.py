@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import private, tensor_facts
+from pitfall_lab.observe import private, regions, tensor_facts
 from pitfall_lab.observe.expressions import attribute
 from pitfall_lab.observe.frame_variables import variables
 from pitfall_lab.observe.recorder import BACKWARD, Call, Enough
@@ -80,6 +80,8 @@ class Unseen:
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
         """Called after a line has run: look for memory that was written and tensors that were created without an observed call."""
+        if regions.writes_down():  # sizes are traced tensors there; all is looked at after the line that traces
+            return
         self._memory.look_for_writes(span)
         self.catch_up(span)
         if span is None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import fresh
+from tests.turns import todays
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -106,7 +107,7 @@ def test_a_part_of_the_tests_can_be_run(line: str) -> None:
     assert "::" in done.stdout
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.bench.")])
+@pytest.mark.parametrize("line", todays([line for line in COMMANDS if line.startswith("python3 -m tests.bench.")], of=3))
 def test_a_benchmark_prints_its_figures(line: str, warm_python: str) -> None:
     fewest = {"checking": ["1", "tests/programs/silent_data.py"], "questions": ["1"]}
     name = line.rpartition(".")[2]
@@ -119,7 +120,7 @@ def test_a_benchmark_prints_its_figures(line: str, warm_python: str) -> None:
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line.startswith("python3 -m tests.check.")])
 def test_the_table_of_recall_is_printed(line: str, warm_python: str) -> None:
-    done = python(ROOT, *shlex.split(line)[1:], "PL4", by=warm_python)  # of one family: all programs are run by the tests of the rules
+    done = python(ROOT, *shlex.split(line)[1:], "PL401", by=warm_python)  # of one rule: all programs are run by the tests of the rules
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert re.search(r"^PL401 .* 100% +0$", done.stdout, flags=re.MULTILINE)
 

@@ -136,12 +136,14 @@ work()
     assert lockstep.check(text.strip()).problems == []
 
 
-def test_a_function_traced_after_another_warns_of_nothing_of_ours() -> None:
+@pytest.mark.parametrize("before", ["", "torch.ones(1).set_(torch.ones(2))\n"], ids=["", "lines watched"])
+def test_a_function_traced_after_another_warns_of_nothing_of_ours(before: str) -> None:
     text = """
 import warnings
 import torch
 warnings.simplefilter("ignore", DeprecationWarning)
 x = torch.rand(3, 4)
+BEFORE
 def double(x):
     return x * 2
 traced = torch.jit.trace(double, x)
@@ -153,4 +155,4 @@ print(torch.equal(again(x), x * 4))
 y = x * 3
 print(y.shape)
 """
-    assert lockstep.check(text.strip()).problems == []
+    assert lockstep.check(text.replace("BEFORE\n", before).strip()).problems == []
