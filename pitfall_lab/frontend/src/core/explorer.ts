@@ -469,7 +469,7 @@ class Explorer {
     const tabs = this.#tabs();
     this.#shown = this.#columns;
     const ids = tabs.map((tab) => tab.id);
-    const wanted = [...this.#chosen.filter((id) => ids.includes(id)), ...ids];
+    const wanted = [...this.#chosen, ...this.#fitting(), ...ids].filter((id) => ids.includes(id));
     const shown = [...new Set(wanted)].slice(0, this.#shown);
     this.#root.classList.toggle("pl-code-first", this.#chosen[0] === "code");
     const open = tabs.filter((tab) => shown.includes(tab.id));
@@ -479,6 +479,13 @@ class Explorer {
     );
     for (const { view } of this.#open) view.update();
     this.#side.hidden = !tabs.length;
+  }
+
+  /** What is open before the reader chose: what helps, then the view that this finding has something in. */
+  #fitting(): string[] {
+    const { story, scene } = this.#model;
+    if (!story) return scene.worth?.length ? ["storage"] : [];
+    return ["fix", story.picture?.kind === "table" ? "broadcast" : story.graph ? "graph" : "storage"];
   }
 
   #bar(tabs: Tab[], shown: string[]): HTMLElement {
