@@ -57,6 +57,8 @@ class Loop:
     """The number of the call with which the present round began; None while the loop does not run."""
     since: int = 0
     """The number of the call with which its first round began, since it runs."""
+    partly: bool = False
+    """Whether recording went on within the present round, not at its head."""
     rounds: int = 0
     recorded: int = 0
     sample: int = 2 * FIRST
@@ -100,7 +102,7 @@ class Rounds:
         """How many steps the program's optimizers have made, and how many calls were not recorded."""
         self.left: Loop | None = None
         """The loop whose rounds are not recorded at present."""
-        self.loops: dict[int, Loop] = {}
+        self.loops: dict[tuple[int, int], Loop] = {}
         self._calls: list[int] = []
         self._known: set[int] = set()
         self._variants: dict[int, int] = {}
@@ -108,7 +110,9 @@ class Rounds:
         """The calls that came with so many shapes that these are no longer compared."""
         self._fresh = self._module = -1
         self._path: list[tuple[int, CodeType, int]] = []
-        self._place = 0
+        self._entry: tuple[list[tuple[int, CodeType, int]], int] = [], 0
+        """The path of the latest calls, and the place of the first of them that the program's own code made."""
+        self._is_own = False
         self._counted = 0
         self._kinds: dict[CodeType, int] = {}
 
@@ -116,7 +120,7 @@ class Rounds:
         """Note a call that may be recorded; return whether it begins a round that need not be recorded."""
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
-        self._path, self._place = path, place
+        self._path = path
         if loop is not None and self._ends_round(loop) and not self._is_whole:
             self._latest = loop
             loop.began, self.left, self._counted = None, loop, self.unseen
@@ -149,7 +153,7 @@ class Rounds:
             loop.rounds += 1
             if loop.rounds >= loop.sample or self._is_whole:
                 loop.recorded += 1
-                self._return()
+                self._return(at_head=True)
                 return False
         self.unseen += 1
         if self._sampling.again is None and (func in _BACKWARD or self.unseen % GLANCE == 0):
@@ -214,11 +218,12 @@ class Rounds:
         if self.left is not None:
             self._return()
 
-    def _return(self) -> None:
+    def _return(self, *, at_head: bool = False) -> None:
         loop, self.left = self.left, None
         assert loop is not None
-        self._place = 0
+        self._entry = [], 0
         loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
+        loop.partly = not at_head
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
         """Return the place of a call, and the program's functions around it that are not a module's (frame, code, position)."""
@@ -240,6 +245,7 @@ class Rounds:
                 path.clear()
             frame = frame.f_back  # type: ignore[assignment]
         path.reverse()
+        self._is_own = kinds.get(caller.f_code) == _OWN
         return hash(place), path
 
     def _kind(self, code: CodeType) -> int:
@@ -253,17 +259,21 @@ class Rounds:
     def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
         """The loop that begins another round with the call at ``path``, if one does."""
         level = self._level_of(path)
-        if level is None and path and path == self._path and place == self._place:
-            level = len(path) - 1  # a round of a single call
+        if level is None and path and self._is_own:  # a round of a single call, or one that torch makes of a function of the program
+            if path != self._entry[0]:
+                self._entry = path, place
+            elif place == self._entry[1]:
+                level = len(path) - 1
         if level is None:
             return None
         _, code, at = path[level]
         for other in self.loops.values():
             if other.began is not None and (other.level > level or (other.level == level and other.at > at)):
                 other.began = None
-        loop = self.loops.get(place)
+        key = place, level  # a round of a loop may begin with that of a loop in a function that it calls
+        loop = self.loops.get(key)
         if loop is None:
-            loop = self.loops[place] = Loop(place, level, at, code, line=_line(code, at))
+            loop = self.loops[key] = Loop(place, level, at, code, line=_line(code, at))
         return loop
 
     def _level_of(self, path: list[tuple[int, CodeType, int]]) -> int | None:
@@ -287,7 +297,9 @@ class Rounds:
         may_be_left = trains or self._module >= loop.began or now - loop.since >= LENGTHY
         loop.inside.update(self._calls[loop.began :])
         alike = self._fresh < loop.began
-        loop.length, loop.began, loop.steps, loop.trains = now - loop.began, now, steps, trains
+        if not loop.partly:
+            loop.length = now - loop.began
+        loop.began, loop.steps, loop.trains, loop.partly = now, steps, trains, False
         loop.rounds += 1
         loop.recorded += 1
         return may_be_left and alike and loop.rounds > FIRST and self._is_stable(loop)

@@ -127,7 +127,8 @@ class Aliases:
         for (span, storage), rounds in places.items():
             first, last = rounds[0], rounds[-1]
             alive = [made for made in rounds if self._lives_at(made[1], last[0].step)]
-            if len(rounds) > 1 and (len(alive) >= MANY or is_collected(story.program, story.program.at(span))):
+            several = len({label for _, label, _ in alive}) >= MANY  # one tensor, such as w.grad, lives without being collected
+            if len(rounds) > 1 and (several or is_collected(story.program, story.program.at(span))):
                 changed = self._written(storage, first[0].step, last[0].step)
                 if changed is not None and first in alive:
                     yield Kept("collected", first[0], first[1], storage, changed, last[0].step)
