@@ -56,6 +56,12 @@ class File:
         tree = ast.parse("".join(self.lines))
         self.tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
 
+    def holding(self, method: Callable[[], object]) -> File:
+        """The file in whose class the method stands, which the test file may have imported from beside it."""
+        code = getattr(inspect.unwrap(method), "__code__", None)
+        path = Path(code.co_filename).resolve() if code is not None else self.path
+        return File(path) if path != self.path and path.is_relative_to(self.path.parent) else self
+
     def only(self, method: Callable[[], object]) -> str:
         """The text without the bodies of the other tests, each line in its place: the recorder looks at what words a program uses."""
         code = getattr(inspect.unwrap(method), "__code__", None)
@@ -222,6 +228,7 @@ def once(test: unittest.TestCase, file: File, *, recorded: bool) -> Run:
     if recorded:
         name = test._testMethodName
         method = getattr(test, name)
+        file = file.holding(method)
         setattr(test, name, under_observation(method, Session(str(file.path), file.path.name, file.only(method)), kept))
     found, told = unittest.TestResult(), []
 
