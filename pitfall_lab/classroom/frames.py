@@ -38,7 +38,8 @@ _ATTRIBUTES = frozenset({"tb_frame", "gi_frame", "cr_frame", "ag_frame"})
 _SHUT = frozenset({"_xxsubinterpreters", "_interpreters", "_testcapi", "_testinternalcapi"})
 """Modules that a cell may not import. The collector is there already: only a cell that has taken it out of the list imports it again."""
 _HAND_ON = {
-    inspect.__file__: {"currentframe", "stack", "trace", "getinnerframes", "getouterframes"},
+    inspect.__file__: {"currentframe", "stack", "trace", "getinnerframes", "getouterframes"}
+    | {"getgeneratorlocals", "getcoroutinelocals", "getasyncgenlocals"},
     traceback.__file__: {"walk_stack", "walk_tb", "_walk_tb_with_full_positions"}
     | {"extract", "extended_frame_gen", "_extract_from_extended_frame_gen"},
     logging.__file__: {"<lambda>", "currentframe"},

@@ -22,6 +22,7 @@ from typing import Any, Literal, Self
 from pitfall_lab import processes
 from pitfall_lab.classroom import kernel, submissions
 from pitfall_lab.classroom.submissions import same
+from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.exercise import Exercise, Result, grade
 from pitfall_lab.trace import T
@@ -83,7 +84,8 @@ class Said:
 class Outcome:
     """What one cell was worth. ``detail`` is half a sentence about the error or about what was tampered with; ``source`` is the cell.
 
-    ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``.
+    ``skipped`` is what has a meaning in a notebook only, as the cell has it: ``%time``, ``!ls``. ``unneeded`` are words of a cell with
+    points that no exercise needs: :mod:`pitfall_lab.classroom.unneeded`.
     """
 
     key: str
@@ -93,6 +95,7 @@ class Outcome:
     seconds: float = 0.0
     source: str = ""
     skipped: tuple[str, ...] = ()
+    unneeded: tuple[str, ...] = ()
 
     @property
     def held(self) -> int:
@@ -122,7 +125,8 @@ class Outcome:
         marks = tuple(
             Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"])) for m in values["marks"]
         )
-        return cls(**{**values, "marks": marks, "skipped": tuple(map(str, values.get("skipped", ())))})
+        lists = {name: tuple(map(str, values.get(name, ()))) for name in ("skipped", "unneeded")}
+        return cls(**{**values, "marks": marks, **lists})
 
 
 class RoomError(Exception):
@@ -335,7 +339,9 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     skipped = tuple(sitting.skipped)[: kernel.MOST_SKIPPED]
     if result.error and result.error.type == "SystemExit":
         return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
-    return replace(_found(exercise, result, free), seconds=seconds, source=kept, skipped=skipped)
+    found = _found(exercise, result, free)
+    words = unneeded(source, (exercise.given, *exercise.right)) if found.credit else ()
+    return replace(found, seconds=seconds, source=kept, skipped=skipped, unneeded=words)
 
 
 def known(exercise: Exercise, source: str) -> Outcome:

@@ -26,12 +26,14 @@ VERDICTS: dict[str, T] = {
     "graded": T(en="graded", zh="已评分"),
     "stopped": T(en="graded; something in it had to be stopped", zh="已评分；其中有内容被终止"),
     "tampered": T(en="graded; it reached for the grader", zh="已评分；其中有内容试图接触评分程序"),
+    "look": T(en="graded; it uses what no exercise needs: read the cell", zh="已评分；使用了练习不需要的内容：请阅读该单元格"),
     "unfinished": T(en="not all could be graded; look at it yourself", zh="未能全部评分；请人工查看"),
     "empty": T(en="nothing was done", zh="没有作答"),
     "unreadable": T(en="could not be read", zh="无法读取"),
     "absent": T(en="did not hand in", zh="未提交"),
 }
 _SKIPPED = T(en="{what} has a meaning in a notebook only and was skipped", zh="{what} 只在笔记本中有意义，已跳过")
+_UNNEEDED = T(en="it uses {what}, which no exercise needs: read the cell", zh="使用了 {what}，这是练习不需要的：请阅读该单元格")
 _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 
 
@@ -65,6 +67,8 @@ class Row:
             return "unfinished"
         if "tampered" in seen:
             return "tampered"
+        if any(outcome.unneeded for outcome in self.outcomes):
+            return "look"
         if seen & set(_STOPPED):
             return "stopped"
         return "empty" if seen <= {"missing", "unsolved"} else "graded"
@@ -81,8 +85,9 @@ class Row:
             if outcome.status not in {"solved", "partly", "failed"}:
                 detail = f" ({outcome.detail})" if outcome.detail else ""
                 said.append(f"{outcome.key}: {SAYS[outcome.status].say(language)}{detail}")
-            if outcome.skipped:
-                said.append(f"{outcome.key}: {_SKIPPED.say(language).format(what=', '.join(f'`{each}`' for each in outcome.skipped))}")
+            for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, outcome.unneeded)):
+                if words:
+                    said.append(f"{outcome.key}: {sentence.say(language).format(what=', '.join(f'`{each}`' for each in words))}")
         return said
 
     def to_json(self) -> str:

@@ -12,13 +12,16 @@ it knows the answer. The documentation says how far that goes.
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import contextlib
 import gc
 import importlib.util
 import json
 import mmap
+import operator
 import os
+import re
 import secrets
 import select
 import signal
@@ -30,16 +33,21 @@ import types
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
+
+import numpy as np
 
 from pitfall_lab.check.worker import adopt_orphans, end_group, end_orphans, prctl, redirect
 from pitfall_lab.classroom import kernel
 from pitfall_lab.classroom.fence import LARGEST, Fence, FenceError, limit, list_path
 from pitfall_lab.classroom.folders import emptied, is_overfull, removed, unlinked
-from pitfall_lab.lessons.attempt import Request, observe
+from pitfall_lab.lessons.attempt import Look, Request, Steps, driven, observe, observing
 
 Job = dict[str, Any]
+Space = tuple[str, Mapping[str, Any], list[str], list[Any], frozenset[str] | None]
+"""A module's or class's names: its own name, the names as they are, those that are compared, their values, and all where none may come."""
 _NAME = "pitfall-lab-room-"
 PRINTED = 4 << 20
 """Bytes that a run may write to its output; more of them end it."""
@@ -77,9 +85,19 @@ _WATCHED = (
     "io",
     "os",
 )
+_USED = ("ast", "contextlib", "copy", "functools", "inspect", "linecache", "logging", "random", "traceback", "weakref", "torch.overrides")
+"""Modules that the observer calls, and what takes frames: of these, and of all of ours, the classes are compared too."""
 """Modules whose functions are compared afterwards, besides all of ours. All of torch's would take as long as the run."""
 _WHOLE = ("pitfall_lab.classroom.room", "pitfall_lab.classroom.kernel", "pitfall_lab.lessons.attempt")
 """Modules of which everything is compared, constants too."""
+
+
+_SET = ("torch.Storage",)
+"""What a setting of torch's replaces, which is put back before the end: the default dtype."""
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+_OBSERVER = ("pitfall_lab.lessons.", "contextlib.", "traceback.", "logging")
+_NEAR = ("builtins", "json", "numpy", "torch", "torch.Tensor", "torch.nn.functional", "contextlib", "traceback", "linecache", "sys.modules")
+"""What expressions and the observer itself use, which is compared whenever code of the learner's has run; everything is at the end."""
 
 
 def main() -> None:
@@ -247,9 +265,10 @@ class Clock:
     """
 
     def __init__(self, process: int) -> None:
-        self._status = Path(f"/proc/{process}/schedstat")
+        self._tasks = Path(f"/proc/{process}/task")
         self._times = Path(f"/proc/{process}/stat")
         self._started = time.monotonic()
+        self._waited = 0
         self.seconds = 0.0
 
     @property
@@ -266,11 +285,16 @@ class Clock:
     def _counted(self) -> float:
         elapsed = self.elapsed
         try:
-            _ran, waited, _times = map(int, self._status.read_bytes().split())
+            waited = sum(int((task / "schedstat").read_bytes().split()[1]) for task in self._first_two())
+            self._waited = max(self._waited, waited)  # a thread that has ended is not there any more
         except FileNotFoundError:
             fields = self._times.read_bytes().rpartition(b")")[2].split()
             return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-        return elapsed - waited / 1e9
+        return elapsed - self._waited / 1e9
+
+    def _first_two(self) -> list[Path]:
+        """The thread that waits and the one that the cell runs in, which is begun first; threads of the cell's own come later."""
+        return sorted(self._tasks.iterdir(), key=lambda task: int(task.name))[:2]
 
 
 def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Channel) -> tuple[str, int]:
@@ -363,22 +387,63 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
         fence.close()
     reached: list[str] = []
     originals.keep_frames(originals.frames, reached)
-    writes, ends, dumps, replaced = os.write, os._exit, json.dumps, originals.watch()
-    quoted, still = json.encoder.encode_basestring_ascii, gc.disable
-    try:
-        seen: dict[str, Any] = {"observations": [observe(request).to_json() for request in _requests(job)]}
-    except BaseException as problem:  # what it did makes the observation itself fail: it took all the memory, for one
-        seen = {"failed": type(problem).__name__, "full": _is_full()}
+    replaced, still, waiting = originals.replaced, gc.disable, _thread.allocate_lock()
+    writes, ends, dumps = os.write, os._exit, json.dumps
+    quoted = json.encoder.encode_basestring_ascii
+    found: list[dict[str, Any]] = []
+    requests = _requests(job)
+    kept = [*_SET, *(name for request in requests for name in _assigned(request))]
+    ours = [*kept]
+
+    def finish(text: str) -> None:
+        report = f"{word}\n{text}".encode()
+        while report:
+            report = report[writes(mouth, report) :]
+        ends(0)
+
+    def look(bare: bool | None) -> None:
+        gone = replaced(bare is True)
+        if bare is None:
+            ours[:] = [*gone, *kept]
+        elif gone := [name for name in gone if name not in ours]:  # it may be what writes the report
+            finish(f'{{"tampered": [{", ".join([quoted(name) for name in [*reached, *gone][:20]])}], "failed": ""}}')
+
+    def keep(seen: dict[str, Any]) -> None:
+        found.append(seen)
+        waiting.release()
+
+    waiting.acquire()
+    # On a stack of its own: no frame that the cell could get hold of leads to the names above.
+    _thread.start_new_thread(driven, (_seen(requests, look, keep), _uncompiled()))
+    waiting.acquire()
     reserve.close()
     still()  # no callback of the cell's comes between looking and writing
-    if gone := replaced():  # it may be what writes the report
-        text = f'{{"tampered": [{", ".join([quoted(name) for name in [*reached, *gone][:20]])}], "failed": ""}}'
-    else:
-        text = dumps({"tampered": reached[:20], "skipped": kernel.skipped, **seen})
-    report = f"{word}\n{text}".encode()
-    while report:
-        report = report[writes(mouth, report) :]
-    ends(0)
+    ours.clear()
+    look(False)
+    finish(dumps({"tampered": reached[:20], "skipped": kernel.skipped, **found[0]}))
+
+
+def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], None]) -> Steps[None]:
+    """The steps of all observations; what was seen is kept, or what made the observation itself fail: all memory was taken, for one."""
+    try:
+        observations = []
+        for request in requests:
+            seen = yield from observing(request, look)
+            observations.append(seen.to_json())
+        keep({"observations": observations})
+    except BaseException as problem:
+        keep({"failed": type(problem).__name__, "full": _is_full()})
+
+
+def _assigned(request: Request) -> list[str]:
+    """What the exercise's own program replaces while it runs: ``torch.optim = Refused()``."""
+    lines = [line for text in (request.setup, request.inputs, request.drive) for line in text.splitlines()]
+    return [name for line in lines for name in _DOTTED.findall(line.partition(" = ")[0]) if " = " in line]
+
+
+def _uncompiled() -> Callable[[], object]:
+    """What takes away the function that torch's compiler would have called with each frame."""
+    return partial(sys.modules["torch._C._dynamo.eval_frame"].set_eval_frame, None)
 
 
 def _is_full() -> bool:
@@ -402,41 +467,83 @@ class Originals:
     def __init__(self) -> None:
         frames = _own_copy("pitfall_lab.classroom.frames")
         self.frames, self.keep_frames = frames.known(), frames.keep_frames
-        self._spaces: list[tuple[str, Mapping[str, Any], list[tuple[str, Any, Any]], frozenset[str] | None]] = []
+        self._spaces: list[Space] = []
         for name, module in sorted(sys.modules.items()):
-            if isinstance(module, types.ModuleType) and (name in _WATCHED or name.startswith("pitfall_lab")):
+            used = name.startswith("pitfall_lab") or name in _USED
+            if isinstance(module, types.ModuleType) and (name in _WATCHED or used):
                 self._note(name, vars(module))
-                if name.startswith("pitfall_lab"):
+                if used:
                     for inner, value in list(vars(module).items()):
                         if isinstance(value, type) and value.__module__ == name:
                             self._note(f"{name}.{inner}", vars(value))
         self._note("json.encoder.JSONEncoder", vars(json.JSONEncoder))
         self._note("json._default_encoder", vars(json.dumps.__globals__["_default_encoder"]), closed=True)
-        watched = [(name, sys.modules[name], None) for name, *_ in self._spaces if name in sys.modules]
-        self._spaces.append(("sys.modules", sys.modules, watched, None))
+        watched = [name for name, *_ in self._spaces if name in sys.modules]
+        self._spaces.append(("sys.modules", sys.modules, watched, [sys.modules[name] for name in watched], None))
         torch = sys.modules["torch"]
         for owner in (torch.Tensor, torch.Tensor.__base__, torch.nn.Module, torch.nn.Parameter, torch.optim.Optimizer):
             self._note(f"torch.{owner.__name__}", vars(owner), closed=True)
+        self.replaced = self._watch()
 
     def _note(self, name: str, space: Mapping[str, Any], *, closed: bool = False) -> None:
-        kept = [(key, value, _code(value)) for key, value in list(space.items()) if name in _WHOLE or _acts(value)]
-        self._spaces.append((name, space, kept, frozenset(space) if closed else None))
+        kept = {key: value for key, value in list(space.items()) if name in _WHOLE or _acts(value)}
+        self._spaces.append((name, space, [*kept], [*kept.values()], frozenset(space) if closed else None))
 
-    def watch(self) -> Callable[[], list[str]]:
-        """:meth:`replaced`, as it is now: whatever becomes of the method afterwards, this is a copy of its code."""
-        copied = types.FunctionType(Originals.replaced.__code__, {"__builtins__": {}})
-        return lambda: copied(self)
+    def _watch(self) -> Callable[[bool], list[str]]:
+        """:func:`_replaced`, as it is now: whatever becomes of the function afterwards, this is a copy of its code.
 
-    def replaced(self) -> list[str]:
-        """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
-        found = []
-        for name, space, kept, names in self._spaces:
-            get = space.get
-            # twenty thousand of them after every run: no call for each
-            found += [f"{name}.{key}" for key, value, code in kept if (code and value.__code__ is not code) or get(key) is not value]
-            added = [key for key in space if names is not None and key not in names]
-            found += [f"{name}.{key}" for key in added if key != "__slotnames__"]  # Python's own copying leaves that name in a class
-        return found
+        It is called with True where nothing is watched: then it compares what expressions and the observer use.
+        """
+        near = [space for space in self._spaces if space[0] in _NEAR or space[0].startswith(_OBSERVER)]
+        copied = types.FunctionType(_replaced.__code__, {"__builtins__": {}, "every": all, "each": map, "same": operator.is_})
+        all_of, few_of = ((spaces, _changed_functions(spaces)) for spaces in (self._spaces, near))
+        return lambda bare: copied(*(few_of if bare else all_of))
+
+
+def _replaced(spaces: list[Space], changed: Callable[[], list[str]]) -> list[str]:
+    """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
+    found = changed()
+    for name, space, keys, values, names in spaces:
+        get = space.get
+        if not every(each(same, each(get, keys), values)):  # type: ignore[name-defined]  # noqa: F821 - see Originals._watch
+            found += [f"{name}.{key}" for key in keys if get(key) is not values[keys.index(key)]]
+        if names is not None and not names.issuperset(space):
+            found += [f"{name}.{key}" for key in space if key not in names and key != "__slotnames__"]  # Python's own copying leaves that
+    return found
+
+
+class _Memory:
+    """This process's memory as an array of words, of which only those are read that an index names."""
+
+    __array_interface__ = {"data": (8, False), "shape": (1 << 44,), "typestr": "=u8", "version": 3}  # noqa: RUF012 - NumPy's protocol
+
+
+def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
+    """What names the functions that have other code or defaults now.
+
+    Their pointers are compared: Python reports each look at a function's code to audit hooks, and there are ten thousand functions.
+    """
+    here = [(f"{name}.{key}", value) for name, _, keys, values, _ in spaces for key, value in zip(keys, values, strict=True)]
+    functions = [(name, value) for name, value in here if isinstance(value, types.FunctionType)]
+    memory, fields = np.asarray(_Memory()), _fields()
+    places = np.array([id(value) // 8 - 1 + field for _, value in functions for field in fields])
+    before, size = memory[places].tobytes(), 8 * len(fields)
+    parts = [(slice(size * n, size * (n + 1)), name) for n, (name, _) in enumerate(functions)]
+
+    def changed() -> list[str]:
+        now = memory[places].tobytes()
+        return [] if now == before else [name for part, name in parts if now[part] != before[part]]
+
+    return changed
+
+
+def _fields() -> list[int]:
+    """At which words a function has its code and its defaults."""
+
+    def example(_: int = 1, *, a: int = 2) -> None: ...
+
+    words = np.asarray(_Memory())[np.arange(id(example) // 8 - 1, id(example) // 8 + 15)].tolist()
+    return [words.index(id(each)) for each in (example.__code__, example.__defaults__, example.__kwdefaults__)]
 
 
 def _own_copy(name: str) -> Any:
@@ -452,10 +559,6 @@ def _own_copy(name: str) -> Any:
 
 def _acts(value: Any) -> bool:
     return isinstance(value, (types.ModuleType, type, property, classmethod, staticmethod)) or callable(value)
-
-
-def _code(value: Any) -> Any:
-    return value.__code__ if isinstance(value, types.FunctionType) else None
 
 
 if __name__ == "__main__":

@@ -14,21 +14,25 @@ import json
 import linecache
 import random
 import sys
+import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pitfall_lab.lessons import demonstrations, worlds
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.run_here import failing_line, undisturbed
+from pitfall_lab.shadow.facade import tensors as facade
 from pitfall_lab.trace import T, Trace
 
 NAME = "<exercise>"
 SETUP = "import numpy as np\nimport torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 """What every exercise's cell finds imported."""
+AS_TORCH = "torch"
+"""In the place of a misconception's key: the world of the shadow engine in which everything is as in torch."""
 PRINTED = 20_000
 """Characters of output that are kept."""
 MOST_PRINTED = 1 << 22
@@ -70,8 +74,9 @@ class Request:
     What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with. Random numbers
     start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of ``inputs`` hold is
     written down: expressions see it as ``before``. ``watched``: cell, inputs and drive are traced. ``believing`` is the
-    key of a misconception: the whole runs in that world then, on the shadow engine, and only its outcome is reported. Where ``without``
-    names functions, what uses them below the cell's last definition is left out (:mod:`pitfall_lab.lessons.demonstrations`).
+    key of a misconception, or :data:`AS_TORCH`: the whole runs in that world then, on the shadow engine, and only its outcome is
+    reported. Where ``without`` names functions, what uses them below the cell's last definition is left out
+    (:mod:`pitfall_lab.lessons.demonstrations`).
     """
 
     cell: str
@@ -145,6 +150,11 @@ class Observation:
         )
 
 
+A = TypeVar("A")
+Steps = Generator[tuple[Callable[..., Any], tuple[Any, ...]], Any, A]
+"""What is to be done one after the other: a function and its arguments at a time; what it returned, or raised, comes back."""
+
+
 def observe(request: Request) -> Observation:
     r"""Run a request in this process.
 
@@ -154,66 +164,122 @@ def observe(request: Request) -> Observation:
     >>> seen.values["b"], seen.values["c"].type
     (42, 'NameError')
     """
+    return driven(observing(request), _nothing)
+
+
+def driven(steps: Steps[A], after: Callable[[], object]) -> A:
+    """Do each of the ``steps`` and call ``after``; return what the generator returns.
+
+    A generator is on the stack only while it runs. So no frame below the learner's code holds anything of what observes it.
+    """
+    answer, problem = None, None
+    while True:
+        try:
+            do, words = steps.send(answer) if problem is None else steps.throw(problem)
+        except StopIteration as end:
+            found: A = end.value
+            return found
+        answer, problem = None, None
+        try:
+            answer = do(*words)
+        except BaseException as raised:
+            problem = raised
+        after()
+
+
+def _nothing() -> None:
+    """Do nothing: what an observation calls where nobody suspects the cell."""
+
+
+Look = Callable[[bool | None], object]
+"""Called as soon as code of the learner's has run, before anything of ours is used again. True: nothing is being watched.
+
+None: none has run, and what is replaced now is what the watching of a run replaces.
+"""
+
+
+def _looked(look: Look, bare: bool, do: Callable[..., Any], *words: Any) -> Steps[Any]:
+    """One step, which may run code of the learner's, and a look at what that has left."""
+    try:
+        return (yield do, words)
+    finally:
+        look(bare)
+
+
+def observing(request: Request, look: Look = lambda _: None) -> Steps[Observation]:
+    """The steps of :func:`observe`."""
     if request.without:
         request = replace(request, cell=demonstrations.without(request.cell, request.without), without=())
     if request.believing:
-        return _believed(request)
+        return (yield from _believed(request, look))
     cell = request.cell.rstrip("\n") + "\n"
     made = cell.count("\n") + 1
     driven = made + request.inputs.count("\n") + 1
     text = f"{cell}{request.inputs}\n{request.drive}\n"
-    stage = _Stage(request, made, driven)
+    stage = _Stage(request, made, driven, look)
     with undisturbed("torch"), _fresh_streams(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         linecache.cache[NAME] = (len(text), None, text.splitlines(keepends=True), NAME)
         try:
-            stage.run(text)
-            values = {expression: stage.value(expression) for expression in request.expressions}
+            yield from stage.run(text)
+            values = {}
+            for expression in request.expressions:
+                values[expression] = yield from stage.value(expression)
         finally:
             linecache.cache.pop(NAME, None)
     warned = tuple(dict.fromkeys(f"{w.category.__name__}: {w.message}" for w in caught if w.filename == NAME))
     return Observation(stage.error, stage.in_cell, stage.printed[:PRINTED], warned, values, stage.trace, made, driven)
 
 
-_BUILTINS = {name: value for name, value in vars(builtins).items() if not name.startswith("_")}
+_BUILTINS = types.MappingProxyType({name: value for name, value in vars(builtins).items() if not name.startswith("_")})
 """An expression means these, even where the cell has a function called `list` or `all`."""
 
 
-def _believed(request: Request) -> Observation:
+def _believed(request: Request, look: Look) -> Steps[Observation]:
     """Run a request in the world of a misconception."""
+    look(False)  # at what the cells of earlier requests have left
     program = f"{SETUP}\n{request.setup}\n{request.cell}\n{request.inputs}\n{request.drive}\n"
-    ran = worlds.run(program, MISCONCEPTIONS[request.believing](worlds.TORCH))
+    world = worlds.TORCH if request.believing == AS_TORCH else MISCONCEPTIONS[request.believing](worlds.TORCH)
+    ran = yield from _looked(look, True, worlds.run, program, world)
     if ran is None:
         unknown = Problem(UNMODELLED, "the shadow engine has no model of something in it")
         return Observation(unknown, in_cell=True, values=dict.fromkeys(request.expressions, unknown))
     names, error, _ = ran
     names |= {**_BUILTINS, "__builtins__": __builtins__, "shares": shares, "memory": memory}  # expressions ask the real torch
-    problem = None if error is None else Problem(type(error).__name__, _message(error))
-    return Observation(problem, values={e: _evaluated(e, names, problem) for e in request.expressions})
+    problem = None if error is None else Problem(type(error).__name__, (yield from _message(error, look)))
+    values = {}
+    for expression in request.expressions:
+        values[expression] = yield from _evaluated(expression, names, problem, look)
+    return Observation(problem, values=values)
 
 
-def _evaluated(expression: str, names: dict[str, Any], error: Problem | None) -> Any:
+def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, look: Look) -> Steps[Any]:
     """Return what an expression is, as plain data; what ended the program, or evaluating it, when it is nothing."""
     try:
-        return plain(eval(expression, names))  # noqa: S307 - the exercise's own expression
+        return plain((yield from _looked(look, True, eval, expression, names)))
     except KeyboardInterrupt:
         raise
     except BaseException as raised:  # an expression about something that the cell did not make
-        return error or Problem(type(raised).__name__, _message(raised))
+        return error or Problem(type(raised).__name__, (yield from _message(raised, look)))
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, look: Look) -> Steps[str]:
     try:
-        return str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
+        return str.__str__((yield from _looked(look, True, _text, error)))
     except Exception:  # an exception class of the learner's whose own __str__ fails
         return ""
+
+
+def _text(error: BaseException) -> str:
+    return str(error.msg or "") if isinstance(error, SyntaxError) else str(error)
 
 
 class _Stage:
     """A namespace in which a learner's cell, its inputs and the code that uses it run one after the other."""
 
-    def __init__(self, request: Request, made: int, driven: int) -> None:
+    def __init__(self, request: Request, made: int, driven: int, look: Look) -> None:
         self.request = request
+        self.look = look
         self.starts = {"inputs": made, "drive": driven}
         self.names: dict[str, Any] = {"__name__": "__main__", "__builtins__": __builtins__}
         self.driven: dict[str, Any] = {}
@@ -226,76 +292,84 @@ class _Stage:
         self.trace: Trace | None = None
         self.aside: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
-    def run(self, text: str) -> None:
+    def run(self, text: str) -> Steps[None]:
         """Run everything in order, up to the first error."""
         _seed(self.request.seed)
         exec(compile(SETUP + self.request.setup, "<setup>", "exec"), self.names)  # noqa: S102 - the exercise's own program
         self.ours = {name: value for name, value in self.names.items() if not name.startswith("__")}
+        modes = _modes()
         if not self.request.watched:
-            self._settle(self._programs())
+            failed = yield from self._programs()
+            _leave(modes)
+            yield from self._settle(failed)
             return
         from pitfall_lab.verify import Session
         from pitfall_lab.verify.experiments.witness import prepare
 
         prepare(self.request.setup + text)  # what torch imports when an optimizer first steps takes ten times as long while watched
+        self.look(False)  # at what the cells of earlier requests have left
         session = Session(NAME, "exercise", text)
         self.aside = session.aside
         with session:
-            failed = self._programs()
-        self._settle(failed)
-        self.trace = session.finish(failed)
+            self.look(None)
+            failed = yield from self._programs()
+        _leave(modes)
+        yield from self._settle(failed)
+        self.trace = yield from _looked(self.look, True, session.finish, failed)
 
-    def _programs(self) -> BaseException | None:
+    def _programs(self) -> Steps[BaseException | None]:
         """Run cell, inputs and drive; return what ended them."""
-        said = _Said()
+        said, look, bare = _Said(), self.look, not self.request.watched
         self.in_cell = True
         try:
             with contextlib.redirect_stdout(said):
                 _seed(self.request.seed)
-                exec(compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names)  # noqa: S102 - the learner's, on purpose
+                yield from _looked(look, bare, exec, compile(self.request.cell, NAME, "exec", dont_inherit=True), self.names)
             self.in_cell = False
             with contextlib.redirect_stdout(_Said()):
                 _seed(self.request.seed)
                 # A cell that calls something of its own `torch` is tried with torch all the same.
                 self.made = {**self.names, **self.ours}
                 self.driven = {**self.made}
-                self._part("inputs")
+                yield from _looked(look, bare, exec, self._part("inputs"), self.driven)
                 with self.aside():
                     # a cell that shows what it does may have names like those of the inputs
                     self.before = {n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)}
-                self._part("drive")
+                yield from _looked(look, bare, exec, self._part("drive"), self.driven)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any way in which a program can end is an answer
             return error
         finally:
-            self.printed = said.getvalue()
+            self.printed = io.StringIO.getvalue(said)
         return None
 
-    def _part(self, part: str) -> None:
-        """Run the inputs or the code that uses the cell, with the line numbers that they have in the traced text."""
+    def _part(self, part: str) -> types.CodeType:
+        """The inputs or the code that uses the cell, with the line numbers that they have in the traced text."""
         text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
-        exec(compile(text, NAME, "exec", dont_inherit=True), self.driven)  # noqa: S102 - the exercise's own program
+        return compile(text, NAME, "exec", dont_inherit=True)
 
-    def _settle(self, failed: BaseException | None) -> None:
+    def _settle(self, failed: BaseException | None) -> Steps[None]:
         """Store the exception that ended the program, if any."""
-        self.error = None if failed is None else self._problem(failed)
+        self.error = None if failed is None else (yield from self._problem(failed))
 
-    def _problem(self, error: BaseException) -> Problem:
+    def _problem(self, error: BaseException) -> Steps[Problem]:
         line = failing_line(error, NAME)
-        return Problem(type(error).__name__, _message(error), line if line is not None and line < self.starts["inputs"] else None)
+        message = yield from _message(error, self.look)
+        return Problem(type(error).__name__, message, line if line is not None and line < self.starts["inputs"] else None)
 
-    def value(self, expression: str) -> Any:
+    def value(self, expression: str) -> Steps[Any]:
         """Return the value of an expression after the run, as plain data."""
         if self.error is not None and self.in_cell:
             return self.error
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
         try:
-            return plain(eval(expression, {**self._all(), **_BUILTINS, **self.ours, **helpers}))  # noqa: S307 - the exercise's own expression
+            names = {**self._all(), **_BUILTINS, **self.ours, **helpers}
+            return plain((yield from _looked(self.look, True, eval, expression, names)))  # the exercise's own expression
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an expression about something that the cell did not make
-            return self.error or self._problem(error)
+            return self.error or (yield from self._problem(error))
 
     def _all(self) -> dict[str, Any]:
         """Return the variables after the run, those included that the cell's functions assigned while they were called."""
@@ -336,20 +410,51 @@ class _Before:
         self.memory = memory(value)
         self.values = _bytes(value)
         self.storage = _bytes(_whole(value))
-        self.value = value.detach().clone() if _is_tensor(value) else value.copy() if isinstance(value, np.ndarray) else value
+        self.value = _as_is(value).clone() if _is_tensor(value) else value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _is_tensor(value: Any) -> bool:
-    kind = type(value)  # an object of the learner's may answer to every name
-    return hasattr(kind, "untyped_storage") and hasattr(kind, "detach")
+    """Whether it is a tensor of torch's, or of the world of a misconception; an object of the learner's may answer to every name."""
+    return issubclass(type(value), (sys.modules["torch"].Tensor, facade.Tensor))
+
+
+def _as_is(value: Any) -> Any:
+    """The same memory as a tensor that has no class, no attributes and no history of its own, whatever the learner has given this one."""
+    torch = sys.modules["torch"]
+    if not issubclass(type(value), torch.Tensor):
+        return value.detach()
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # noqa: SLF001 - modes and classes of the learner's
+        return torch._C.TensorBase.detach(value)  # noqa: SLF001 - the method that cannot be replaced
+
+
+def _modes() -> tuple[int, int, Any]:
+    """How many modes are on, of functions and below autograd, and the default device."""
+    torch = sys.modules["torch"]
+    library, default = torch._C, getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # noqa: SLF001 - only this layer asks
+    return library._len_torch_function_stack(), library._len_torch_dispatch_stack(), default and default.device  # noqa: SLF001 - as above
+
+
+def _leave(modes: tuple[int, int, Any]) -> None:
+    """Leave the modes that the learner's code has entered and not left: a default device is one."""
+    torch = sys.modules["torch"]
+    functions, below, device = modes
+    if _modes()[2] != device:
+        torch.set_default_device(device)
+    for _ in range(torch._C._len_torch_function_stack() - functions):  # noqa: SLF001 - as above
+        torch._C._pop_torch_function_stack()  # noqa: SLF001 - as above
+    for _ in range(torch._C._len_torch_dispatch_stack() - below):  # noqa: SLF001 - as above
+        torch._C._pop_torch_dispatch_stack(None)  # noqa: SLF001 - as above
 
 
 def _whole(value: Any) -> Any:
     """Return all elements of the storage if ``value`` is a tensor; any other value unchanged."""
-    if not _is_tensor(value) or str(value.layout) != "torch.strided" or value.device.type == "meta":
+    if not _is_tensor(value):
+        return value
+    value = _as_is(value)
+    if str(value.layout) != "torch.strided" or value.device.type == "meta":
         return value
     length = value.untyped_storage().nbytes() // value.element_size()
-    return value.detach().as_strided((length,), (1,), 0)
+    return value.as_strided((length,), (1,), 0)
 
 
 def _bytes(value: Any) -> Any:
@@ -361,7 +466,7 @@ def _bytes(value: Any) -> Any:
 def memory(value: Any) -> int | None:
     """Return where a tensor's storage or an array's data begins; ``None`` for anything else. An expression of exercises."""
     if _is_tensor(value):
-        return int(value.untyped_storage().data_ptr())
+        return int(_as_is(value).untyped_storage().data_ptr())
     if isinstance(value, np.ndarray):
         return int(value.__array_interface__["data"][0])
     return None
@@ -377,12 +482,9 @@ def shares(a: Any, b: Any) -> bool:
     return bool(np.shares_memory(*arrays))
 
 
-_EXACT: dict[type, Callable[[Any], Any]] = {
-    int: int.__int__,
-    float: float.__float__,
-    complex: complex.__complex__,
-    str: str.__str__,
-}
+_EXACT: Mapping[type, Callable[[Any], Any]] = types.MappingProxyType(
+    {int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__}
+)
 """A number or text of a learner's own class may call itself equal to everything: what is compared is the number in it."""
 
 
@@ -392,28 +494,30 @@ def plain(value: Any) -> Any:
     >>> plain({"a": (1, [2.5, None])}), plain(object()).kind
     ({'a': (1, [2.5, None])}, 'object')
     """
-    if value is None or isinstance(value, bool):
+    kind = type(value)  # what an object of the learner's says of itself is not asked
+    if value is None or kind is bool:
         return value
-    for kind, exact in _EXACT.items():
-        if isinstance(value, kind):
+    for base, exact in _EXACT.items():
+        if issubclass(kind, base):
             return exact(value)
-    if isinstance(value, (np.ndarray, np.generic)):
-        return np.array(value) if value.dtype.kind in "biufc" else Opaque(type(value).__name__)
+    if issubclass(kind, (np.ndarray, np.generic)):
+        return np.array(value) if value.dtype.kind in "biufc" else Opaque(kind.__name__)
     if _is_tensor(value):
         return _numbers(value)
-    if isinstance(value, (list, tuple)):
-        inner = [plain(item) for item in value]
-        return inner if isinstance(value, list) else tuple(inner)
-    if isinstance(value, dict):
-        return {key if isinstance(key, (bool, int, float, str)) else str(key): plain(item) for key, item in value.items()}
-    if type(value).__module__ == "torch" and type(value).__name__ in ("dtype", "device", "layout", "memory_format"):
+    if issubclass(kind, (list, tuple)):
+        is_list = issubclass(kind, list)
+        inner = [plain(item) for item in (list if is_list else tuple).__iter__(value)]
+        return inner if is_list else tuple(inner)
+    if issubclass(kind, dict):
+        return {key if isinstance(key, (bool, int, float, str)) else str(key): plain(item) for key, item in dict.items(value)}
+    if kind.__module__ == "torch" and kind.__name__ in ("dtype", "device", "layout", "memory_format"):
         return str(value)
-    return Opaque(type(value).__name__)
+    return Opaque(kind.__name__)
 
 
 def _numbers(tensor: Any) -> Any:
     try:
-        seen = tensor.detach().resolve_conj().resolve_neg().cpu()
+        seen = _as_is(tensor).resolve_conj().resolve_neg().cpu()
         if str(seen.layout) != "torch.strided":
             seen = seen.to_dense()
         if str(seen.dtype) == "torch.bfloat16":

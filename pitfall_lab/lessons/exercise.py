@@ -73,7 +73,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pitfall_lab.lessons import boxes, demonstrations
-from pitfall_lab.lessons.attempt import UNMODELLED, Observation, Opaque, Problem, Request, observe
+from pitfall_lab.lessons.attempt import AS_TORCH, UNMODELLED, Observation, Opaque, Problem, Request, observe
 from pitfall_lab.trace import Language, Note, T, Trace
 from pitfall_lab.trace.replay import states
 
@@ -367,7 +367,10 @@ def fails(kind: str, **run: Any) -> Check:
 
 
 def surprises(misconception: str, **run: Any) -> Check:
-    """Check that the run raises on torch, and does not in the world of a misconception (its key)."""
+    """Check that the run raises on torch, and does not in the world of a misconception (its key).
+
+    It has to raise on the model of torch, too: a cell that finds out where it runs could do something else there.
+    """
 
     def check(attempt: Attempt) -> bool | T:
         seen, believed = attempt.look(**run), attempt.look(believing=misconception, **run).error
@@ -375,6 +378,8 @@ def surprises(misconception: str, **run: Any) -> Check:
             return T(en="nothing was raised", zh="没有抛出错误")
         if seen.in_cell:
             return seen.error.say()
+        if believed is None and attempt.look(believing=AS_TORCH, **run).error is None:
+            return T(en="it does something else when it is run on a model of torch", zh="在 torch 的模型上运行时，它做的是另一件事")
         if believed is None:
             return True
         if believed.type == UNMODELLED:

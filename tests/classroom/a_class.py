@@ -22,7 +22,8 @@ TARGET = "12.2"
 class Case:
     """``cells`` are the answers by key; the other exercises are there as given. ``write`` makes the file where a notebook will not do.
 
-    ``status`` is what each key must come to (others: unsolved); ``verdict`` is the row's; ``family`` is one of :data:`FAMILIES`.
+    ``status`` is what each key must come to (others: unsolved); ``verdict`` is the row's, or several
+    with ``|`` between them; ``family`` is one of :data:`FAMILIES`.
     """
 
     name: str
@@ -71,7 +72,7 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path) -> list[Case]:
     """All cases. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    from tests.classroom import second_class
+    from tests.classroom import fourth_class, second_class, third_class
 
     return [
         *_honest(),
@@ -87,13 +88,23 @@ def the_class(outside: Path) -> list[Case]:
         *_of("reach", second_class.reaching(outside)),
         *_of("exhaust", second_class.exhausting()),
         *_of("notebook", second_class.files()),
+        *_of("forge", third_class.forging()),
+        *_of("disturb", third_class.disturbing()),
+        *_of("reach", third_class.peeking(outside)),
+        *_of("notebook", third_class.files()),
+        *_of("forge", fourth_class.forging()),
+        *_of("disturb", fourth_class.disturbing()),
+        *_of("reach", fourth_class.peeking(outside)),
+        *_of("notebook", fourth_class.files()),
     ]
 
 
 FAMILIES = {
     "exhaust": "each run has limits of time, memory, output and files, and is ended with its group when it reaches one",
     "reach": "Landlock lets a cell read libraries and write in its folder; seccomp allows some calls; its process has read nothing else",
-    "forge": "another process decides, which has the answers; replaced functions and modules, frames and foreign reports are found",
+    "forge": "another process decides; what was replaced is found before it is used; no frame leads to the observer; words that no "
+    "exercise needs are named",
+    "disturb": "each run is a process of its own, and settings of torch's are those of a lesson before and after it",
     "end": "a cell that ends its process has ended a fork: its room and the other cells continue",
     "notebook": "a notebook is read as data, within a size, and only sources of exercises count",
     "kernel": "IPython's syntax is read behind the fence and within the limits",
@@ -564,9 +575,13 @@ def write_class(folder: Path) -> list[Case]:
     )
     cases = the_class(folder)
     for case in cases:
-        if case.write is not None:
-            case.write(folder / "submissions", Path(case.name))
-        else:
-            text = json.dumps(notebook(case.cells))
-            (folder / "submissions" / f"{case.name}.ipynb").write_text(text, encoding="utf-8")
+        write(case, folder / "submissions")
     return cases
+
+
+def write(case: Case, folder: Path) -> None:
+    """Write one submission into a folder."""
+    if case.write is not None:
+        case.write(folder, Path(case.name))
+    else:
+        (folder / f"{case.name}.ipynb").write_text(json.dumps(notebook(case.cells)), encoding="utf-8")

@@ -271,6 +271,8 @@ def test_what_surprises_a_belief_raises_on_torch_and_not_in_its_world() -> None:
     assert marks(edit.format("mul_(2)"), check, drive=drive) == [True]
     assert marks(edit.format("mul(2)"), check, drive=drive) == [False]
     assert marks("def f(x):\n    raise ValueError\n", check, drive=drive) == [False]
+    elsewhere = "def f(x):\n    y = x.exp()\n    if 'torch' in repr(type(x))[:15]:\n        y.mul_(2)\n    return y\n"
+    assert marks(elsewhere, check, drive=drive) == [False], "it asks where it runs"
     assert marks("f = = 2", check, drive=drive) == [False]
     assert marks("def f(x):\n    torch.linalg.eigvalsh(x)\n", check, drive=drive) == [False]
 

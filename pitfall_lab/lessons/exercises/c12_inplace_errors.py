@@ -220,8 +220,7 @@ EXERCISES = (
             ),
         ),
         given=_BEGIN + "    g_loss = -d(fake).mean()\n    d_loss.backward()\n    d_step.step()\n    g_loss.backward()\n    g_step.step()\n",
-        setup=_LOGGED,
-        inputs=_NETWORKS,
+        inputs=_LOGGED + _NETWORKS,
         drive="losses(g, d, g_step, d_step, noise, real)",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),

@@ -1,0 +1,100 @@
+"""Which words of an answer the teacher is told of."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import time
+
+import pytest
+
+from pitfall_lab.classroom import unneeded as module
+from pitfall_lab.classroom.judge import Outcome, Said
+from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.unneeded import MOST, unneeded
+from pitfall_lab.lessons.exercises import exercises
+
+HONEST = '''\
+from torch.utils.data import DataLoader, TensorDataset
+import torch.nn.functional as F, math
+
+
+class Net(nn.Module):
+    """Keeps the mean from x; opens nothing, and sys is not in it."""
+
+    def __init__(self):
+        super().__init__()
+        self._seen = []
+
+    def _note(self, x):
+        self._seen.append(x.detach())  # not through __code__
+
+    def forward(self, x):
+        self._note(x)
+        return getattr(x, "data") if x._version else x.grad_fn
+
+
+net = Net()
+print(f"{net._seen} {type(net).__name__}")
+net.eval()
+torch.backends.cudnn.deterministic = True
+if __name__ == "__main__":
+    w = torch.as_strided(torch.ones(4), (2,), (1,))
+'''
+
+
+def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> None:
+    for exercise in exercises().values():
+        for source in (exercise.given, *exercise.right, *exercise.wrong):
+            assert unneeded(source, (exercise.given, *exercise.right)) == (), exercise.key
+    assert unneeded(HONEST) == ()
+
+
+@pytest.mark.parametrize(
+    ("cell", "word"),
+    [
+        ("import sys", "sys"),
+        ("x = 1; import torch._C", "torch._C"),
+        ("from torch import overrides as o", "torch.overrides"),
+        ("from . import x", "..x"),
+        ("torch.sys.modules", "sys"),
+        ("f.__globals__", "__globals__"),
+        ("a._Stage", "_Stage"),
+        ("class A:\n    def __eq__(self, other):\n        return True", "__eq__"),
+        ("class A(torch.Tensor):\n    pass", "class … (Tensor)"),
+        ("torch.Tensor.detach = f", "torch.Tensor.detach"),
+        ("getattr(f, '__co' + 'de__')", "getattr"),
+        ("list(map(getattr, [f], ['x']))", "getattr"),
+        ("operator.attrgetter(name)(f)", "attrgetter"),
+        ("x = '{0.__code__}'", "'__code__'"),
+        ("torch.load(b, weights_only=False)", "weights_only"),
+        ("exec(text)", "exec"),
+        ("x = 1\n" * 20_000, "…"),
+        ("%time 1\nimport os\n!ls", "os"),
+        ("def f(:\n    import gc", "gc"),
+    ],
+)
+def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
+    assert word in unneeded(cell)
+
+
+@pytest.mark.parametrize(
+    "cell", ["(" * 100_000, '"""' + "x" * 99_999, "\\\n" * 50_000, "1_" * 50_000, "\0" * 99, "import " * 14_000, "class " * 16_000]
+)
+def test_no_text_takes_long(cell: str) -> None:
+    started = time.process_time()
+    assert len(unneeded(cell)) <= MOST
+    assert time.process_time() - started < 5
+
+
+def test_a_cell_with_such_words_is_a_verdict_of_its_own_and_costs_nothing() -> None:
+    mark = Said(("a", "b"), True)
+    row = Row("ada", "", (Outcome("5.1", "solved", (mark,), unneeded=("sys", "__code__")),))
+    assert row.verdict == "look"
+    assert row.outcomes[0].credit == 1
+    assert row.remarks() == ["5.1: it uses `sys`, `__code__`, which no exercise needs: read the cell"]
+    assert Row.from_values(json.loads(row.to_json())).verdict == "look"
+
+
+def test_the_examples_in_the_docstring_hold() -> None:
+    assert doctest.testmod(module).failed == 0
