@@ -204,6 +204,41 @@ def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: l
     assert written(rows, tmp_path, "blackboard")[0][4] == "Week 3 [Total Pts: 4 Score]"
 
 
+def imported(system: str, lines: list[list[str]], book: dict[str, str]) -> dict[str, str]:
+    """A gradebook (marks by the system's own key of a student) after an import, by the rules that the three systems document."""
+    head, *rows = lines
+    # Moodle: “Map from” and “Map to” are the same field; Canvas: the first of ID, SIS User ID and SIS Login ID that is filled in
+    key = head.index({"moodle": "ID number", "canvas": "SIS User ID", "blackboard": "Username"}[system])
+    mark = next(n for n, name in enumerate(head) if name.startswith("Week 3") and "feedback" not in name)
+    if system == "canvas":
+        assert head[:5] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
+        assert rows.pop(0)[0].strip() == "Points Possible"
+    for line in rows:
+        assert len(line) == len(head)
+        assert line[key] in book, f"no user {line[key]!r}: the line is refused"
+        if line[mark] != "":  # an empty cell changes nothing
+            book[line[key]] = str(float(line[mark]))
+    return book
+
+
+@pytest.mark.parametrize(("system", "keys"), [("moodle", "77 78 79"), ("canvas", "77 78 79"), ("blackboard", "adal bob 79")])
+def test_a_gradebook_has_the_marks_after_the_import_and_keeps_what_was_not_handed_in(
+    rows: list[Row], tmp_path: Path, system: str, keys: str
+) -> None:
+    entries = {entry.row.student: entry for entry in ledger.settled(ASSIGNMENT, rows, people(tmp_path))}
+    before = dict.fromkeys(keys.split(), "9.0")
+    ada, bob, carol = imported(system, written(rows, tmp_path, system), before).values()
+    assert (ada, bob, carol) == (str(entries["ada"].total), str(round(entries["bob"].total, 6)), "9.0")
+    raw = (tmp_path / f"grades.{system}.csv").read_bytes()
+    assert not raw.startswith(b"\xef\xbb\xbf"), "a mark of the encoding would belong to the first column's name"
+    assert raw.decode("utf-8").count("\r\n") == len(before) + (2 if system == "canvas" else 1)
+
+
+def test_a_feedback_never_comes_without_its_mark(rows: list[Row], tmp_path: Path) -> None:
+    """Moodle would empty the mark."""
+    assert all(line[4] or not line[5] for line in written(rows, tmp_path, "moodle"))
+
+
 def test_every_table_has_the_versions_and_no_formula(rows: list[Row], tmp_path: Path) -> None:
     entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path))
     ledger.write_grades(tmp_path / "grades.csv", ASSIGNMENT, entries, roster=True)
