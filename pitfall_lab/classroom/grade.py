@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if grades.is_dir():
         raise Refusal(f"{grades} is a folder; name a file with -o.")
     fenced = _fenced(trust=args.trust) if args.dask is None else not args.trust
-    options = _as_before(args, grades, where, remembered(grades, assignment) if args.resume or args.only else {})
+    before = remembered(grades, assignment) if args.resume or args.only else {}
+    options = _as_before(args, grades, where, before)
     people, overrides = _teachers(args, where.parent, assignment)
     found, directory, skipped = _found(where, grades, people)
     only = _only(args.only, found, directory)
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
     try:
-        if options:
+        if options and options != before:
             state.remember(options)
         rows = _graded(args, assignment, found, state, only=only, fenced=fenced, hidden=(str(folder.resolve()), str(where.resolve())))
     except KeyboardInterrupt:

@@ -44,7 +44,7 @@ def graded(folder: Path, cases: list[Case]) -> list[tuple[Case, dict[str, str] |
     with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
     lines = [json.loads(line) for line in (folder / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
-    kept = {line["student"]: {o["key"]: o for o in line["outcomes"]} for line in lines}
+    kept = {line["student"]: {o["key"]: o for o in line["outcomes"]} for line in lines if "student" in line}
     out = []
     for case in cases:
         name = plain(case.name)
