@@ -1,4 +1,4 @@
-"""Numbers that are lost without an error, and shared memory of arrays: in other forms, and right programs that resemble them."""
+"""Numbers that are lost, and losses that cannot do what is meant: in other forms, and right programs that resemble them."""
 
 from __future__ import annotations
 
@@ -71,6 +71,38 @@ for _ in range(4):
     terms = {"one": first, "two": 0.3 * second.item()}  # PL504
     update(opt, total(terms))
 """,
+    "a tanh of a module before targets of any size, and a loss that is written out": DATA
+    + """
+net, squash = nn.Linear(3, 1), nn.Tanh()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    out = squash(net(x)).squeeze(1)
+    update(opt, F.huber_loss(out, 5 * y.squeeze(1)))  # PL950
+    gap = 3 - 9 * y - torch.sigmoid(net(x))  # PL950
+    update(opt, (gap ** 2).mean())
+""",
+    "logarithms of probabilities of chosen classes, and of a distribution, without a minus": DATA
+    + """
+net = nn.Linear(3, 4)
+opt = SGD(net.parameters(), lr=0.1)
+labels = torch.randint(0, 4, (8, 1))
+for _ in range(2):
+    scores = F.log_softmax(net(x), -1)  # PL952
+    update(opt, scores.gather(1, labels).mean())
+def likelihood(inputs):
+    return Categorical(logits=net(inputs)).log_prob(labels[:, 0])  # PL952
+for _ in range(2):
+    update(opt, likelihood(x).sum())
+""",
+    "a function that makes the optimizer for each batch": DATA
+    + """
+net = nn.Linear(3, 1)
+def train_on(inputs, targets):
+    fresh = Adam(net.parameters(), lr=0.01)  # PL662
+    update(fresh, F.mse_loss(net(inputs), targets))
+for i in range(4):
+    train_on(x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])
+""",
 }
 
 RIGHT = {
@@ -139,6 +171,38 @@ net = nn.Linear(3, 1)
 opt = SGD(net.parameters(), lr=0.1)
 for i in range(4):
     update(opt, F.mse_loss(net(x.double().float()), y))
+""",
+    "outputs whose targets are in their range": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(torch.sigmoid(net(x)), (y > 0).float()))
+    update(opt, F.l1_loss(torch.relu(net(x)), y.abs()) + (torch.tanh(net(x)) - y.tanh()).square().mean())
+""",
+    "likelihoods with a minus, entropies, and weights of their own sign": DATA
+    + """
+net = nn.Linear(3, 4)
+opt = SGD(net.parameters(), lr=0.1)
+labels = torch.randint(0, 4, (8,))
+for _ in range(2):
+    chosen = Categorical(logits=net(x))
+    update(opt, -chosen.log_prob(labels).mean())
+    chosen = Categorical(logits=net(x))
+    update(opt, (chosen.log_prob(labels) * y.squeeze(1)).mean() if _ else -F.log_softmax(net(x), -1)[range(8), labels].mean())
+    scores = F.log_softmax(net(x), -1)
+    update(opt, (scores.exp() * scores).sum(-1).mean())
+""",
+    "an optimizer for each epoch, and one for each task": DATA
+    + """
+net = nn.Linear(3, 1)
+for _ in range(3):
+    opt = Adam(net.parameters(), lr=0.01)
+    for i in range(4):
+        update(opt, F.mse_loss(net(x[2 * i : 2 * i + 2]), y[2 * i : 2 * i + 2]))
+for _ in range(3):
+    own = nn.Linear(3, 1)
+    update(Adam(own.parameters()), F.mse_loss(own(x), y))
 """,
 }
 

@@ -1,0 +1,191 @@
+"""PL950: a prediction ends in a function with a limited range, and many of the targets of its loss are outside of that range."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import origin
+from pitfall_lab.trace import Event, T
+
+RANGES = {"relu": (0.0, math.inf), "relu_": (0.0, math.inf), "softplus": (0.0, math.inf), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0),
+          "softmax": (0.0, 1.0), "relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "hardtanh": (-1.0, 1.0)}  # fmt: skip
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+SIZES = ("pow", "__pow__", "square", "abs")
+"""What is taken of a difference in a loss that is written out."""
+FEWEST, PART, MARGIN = 3, 0.25, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """Of ``known`` numbers of ``target`` so many are ``outside`` of ``low`` to ``high``, the range of ``bound``; ``loss`` compares them."""
+
+    loss: Event
+    bound: Event
+    target: str
+    low: float
+    high: float
+    outside: int
+    known: int
+    example: float
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that compares what a limited function returns with targets that it cannot return."""
+    reported = set()
+    for loss in story.calls(*LOSSES, "sub", "subtract", "__rsub__", "rsub"):
+        place = story.span(loss.step)
+        if place in reported or loss.error is not None or (loss.name not in LOSSES and not _is_sized(story, loss)):
+            continue
+        found = _beyond(story, loss)
+        if found is not None:
+            reported.add(place)
+            yield _finding(story, found)
+
+
+def _is_sized(story: Story, event: Event) -> bool:
+    """Whether the size of a difference is taken, and nothing else of it."""
+    uses = story.uses(event.results[0]) if event.results else []
+    return bool(uses) and all(use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses)
+
+
+def _beyond(story: Story, loss: Event) -> Beyond | None:
+    labels = [o.label for o in loss.operands if o.label is not None][:2]
+    if len(labels) < 2 or story.shape(labels[0], loss.step) != story.shape(labels[1], loss.step):
+        return None
+    for one, target in (labels, labels[::-1]):
+        predicted = bool((story.tensor(one, loss.step) or {}).get("requires_grad"))
+        if not predicted or (story.tensor(target, loss.step) or {}).get("requires_grad"):
+            continue
+        bound = origin(story, one, loss.step)
+        if bound is None or bound.name not in RANGES:
+            continue
+        low, high = RANGES[bound.name]
+        numbers = [
+            value for _, value in Elements(story, target, loss.step).known() if isinstance(value, int | float) and math.isfinite(value)
+        ]
+        outside = [value for value in numbers if value < low - MARGIN or value > high + MARGIN]
+        if len(outside) >= FEWEST and len(outside) >= PART * len(numbers):
+            return Beyond(loss, bound, target, low, high, len(outside), len(numbers), max(outside, key=abs))
+    return None
+
+
+def _finding(story: Story, found: Beyond) -> Finding:
+    loss, bound = found.loss, found.bound
+    here, there = at_line(story, story.span(loss.step)), at_line(story, story.span(bound.step))
+    target, function = expression(story, found.target, loss.step), bound.name.strip("_")
+    end = T(en=f"{found.low:g} and more", zh=f"{found.low:g} 及以上")
+    if math.isfinite(found.high):
+        end = T(en=f"{found.low:g} to {found.high:g}", zh=f"{found.low:g} 到 {found.high:g}")
+    return RULE.finding(
+        story.span(loss.step), loss.step,
+        T(
+            en=f"{capital(here.en)} compares numbers that end in `{function}` ({there.en}), which returns {end.en}, with {target.en}: "
+            f"{found.outside} of the {found.known} known targets are outside, such as {number(found.example)}.",
+            zh=f"{here.zh}把以 `{function}` 结尾的数（{there.zh}，它只返回 {end.zh}）与 {target.zh} 比较：已知的 {found.known} 个目标"
+            f"中有 "
+            f"{found.outside} 个在范围之外，例如 {number(found.example)}。",
+        ),
+        T(
+            en=f"No weights make `{snippet(story, bound.span)}` return such a number, so the loss has a part that training cannot "
+            f"reduce, "
+            "and it pushes the function to its end, where its slope is 0. Leave the last function out, or bring the targets into its "
+            "range.",
+            zh=f"无论权重如何，`{snippet(story, bound.span)}` 都不会返回这样的数，所以损失中有一部分训练无法减小，而且它把函数推到斜率"
+            f"为 0 的"
+            "一端。请去掉最后这个函数，或把目标变换到它的范围内。",
+        ),
+        related=[story.related("made", bound.step, T(en="the prediction is limited here", zh="预测在这里被限制"))],
+        fixes=_fixes(story, bound),
+        facts=[Fact("outside", found.outside, story.by(loss.step)), Fact("known", found.known, story.by(loss.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, bound: Event) -> tuple[Fix, ...]:
+    """Fixes that leave the last function out where the line calls it itself."""
+    program = story.program
+    node = program.at(story.span(bound.step))
+    given = written_as(story, bound, bound.operands[0].label) if bound.operands else None
+    if not isinstance(node, ast.Call) or given is None:
+        return ()
+    title = T(en=f"Leave `{bound.name}` out", zh=f"去掉 `{bound.name}`")
+    return unique(program.text, [Fix(title, program.replace((node, operand(program, given))), meaning="later")])
+
+
+RULE = Rule(
+    code="PL950",
+    name="target-out-of-reach",
+    severity="warning",
+    title=T(en="Predictions end in a function that cannot reach the targets", zh="预测以一个达不到目标的函数结尾"),
+    what=T(
+        en="A network that is to predict numbers of any size ends in a ReLU, a sigmoid or a tanh. Such a function returns only a part of "
+        "all numbers, and the targets outside of it are never met. Leave it out, or scale the targets.",
+        zh="一个要预测任意大小数值的网络以 ReLU、sigmoid 或 tanh 结尾。这样的函数只能返回一部分数，范围之外的目标永远达不到。请去掉它"
+        "，或缩放"
+        "目标。",
+    ),
+    why=T(
+        en="`relu` returns no negative number, `sigmoid` only 0 to 1, `tanh` only -1 to 1. A loss of differences such as `mse_loss` "
+        "compares shapes and types, not ranges. The gradient of an example whose target is out of reach always points beyond the end "
+        "of the "
+        "function: outputs are driven there, where the slope is 0, and a ReLU that is negative for all examples learns nothing more.",
+        zh="`relu` 不返回负数，`sigmoid` 只返回 0 到 1，`tanh` 只返回 -1 到 1。`mse_loss` 这类求差的损失只检查形状和类型，不检查范围。"
+        "目标达不到"
+        "的样本，其梯度总是指向函数的端点之外：输出被推到斜率为 0 的地方；对所有样本都为负的 ReLU 再也学不到东西。",
+    ),
+    advice=T(
+        en="leave the function on {made} out, or bring the targets on {line} into its range.",
+        zh="去掉{made}的函数，或把{line}的目标变换到它的范围内。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(8, 3)
+y = x.sum(1, keepdim=True)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    predicted = torch.relu(net(x))  # made
+    loss = torch.nn.functional.mse_loss(predicted, y)  # PL950
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(8, 3)
+y = x.sum(1, keepdim=True)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    predicted = net(x)
+    loss = torch.nn.functional.mse_loss(predicted, y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.relu(net(x))",
+            "torch.tanh(net(x))",
+            T(
+                en="The range is another one, and the targets beyond 1 are still out of reach.",
+                zh="只是换了范围，大于 1 的目标仍然达不到。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.mse_loss.html",),
+)
