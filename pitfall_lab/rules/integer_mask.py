@@ -15,6 +15,8 @@ from pitfall_lab.trace import Event, T
 
 WHOLE = {"int8", "int16", "int32", "int64"}
 TURNED = {"__invert__", "bitwise_not"}
+OF_BITS = {"__and__", "bitwise_and", "__iand__", "bitwise_and_"}
+"""Calls that keep the lowest bit of what was turned, which is right."""
 POSITIONS = {"argmax", "argmin", "argsort", "sort", "topk", "max", "min", "nonzero", "randint", "randperm", "multinomial", "searchsorted",
              "bucketize", "unique", "arange"}  # fmt: skip
 """Calls whose whole numbers are places in a tensor, also where only 0 and 1 occur."""
@@ -38,10 +40,16 @@ def _mask(story: Story, event: Event) -> str | None:
     labels = [o.label for o in event.operands]
     label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None
     record = story.tensor(label, event.step) or {}
-    if label is None or str(record.get("dtype")).removeprefix("torch.") not in WHOLE or set(values(story, label, event.step)) != {0.0, 1.0}:
+    dtypes = WHOLE | {"uint8"} if event.name in TURNED else WHOLE
+    if (
+        label is None
+        or str(record.get("dtype")).removeprefix("torch.") not in dtypes
+        or set(values(story, label, event.step)) != {0.0, 1.0}
+    ):
         return None
     if event.name in TURNED:
-        return label if record.get("shape") else None
+        uses = story.uses(event.results[0])
+        return label if record.get("shape") and not (uses and all(use.name in OF_BITS for use in uses)) else None
     made = story.event(record.get("born"))
     if made is not None and made.name in POSITIONS:
         return None
@@ -54,11 +62,11 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
     here, name = at_line(story, span), expression(story, mask, event.step)
     record = story.tensor(mask, event.step) or {}
     dtype = str(record.get("dtype")).removeprefix("torch.")
-    turned = event.name in TURNED
+    turned, (zero, one) = event.name in TURNED, (255, 254) if dtype == "uint8" else (-1, -2)
     what = (
         T(
-            en=f"turns every bit of {name.en}, whole numbers 0 and 1: they become -1 and -2, and none becomes 0.",
-            zh=f"把 {name.zh}（整数 0 和 1）的每一位取反：它们变成 -1 和 -2，没有一个变成 0。",
+            en=f"turns every bit of {name.en}, whole numbers 0 and 1: they become {zero} and {one}, and none becomes 0.",
+            zh=f"把 {name.zh}（整数 0 和 1）的每一位取反：它们变成 {zero} 和 {one}，没有一个变成 0。",
         )
         if turned
         else T(
@@ -71,9 +79,9 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
         T(en=f"{capital(here.en)} {what.en}", zh=f"{here.zh}{what.zh}"),
         T(
             en=f"{capital(name.en)} has dtype {dtype}. `~` inverts a mask, and an index selects rows, only for `torch.bool`; for integers "
-            "`~n` is `-n - 1`, and an index is a list of row numbers.",
-            zh=f"{name.zh} 的 dtype 是 {dtype}。只有对 `torch.bool`，`~` 才把遮罩取反，索引才是挑选行；对整数，`~n` 是 `-n - 1`，"
-            "索引则是一串行号。",
+            f"`~n` is `{'255 - n' if dtype == 'uint8' else '-n - 1'}`, and an index is a list of row numbers.",
+            zh=f"{name.zh} 的 dtype 是 {dtype}。只有对 `torch.bool`，`~` 才把遮罩取反，索引才是挑选行；对整数，`~n` 是 "
+            f"`{'255 - n' if dtype == 'uint8' else '-n - 1'}`，索引则是一串行号。",
         ),
         related=[
             story.related("made", record.get("born"), T(en="the mask is made here", zh="遮罩在这里产生")),

@@ -94,6 +94,12 @@ def likelihood(inputs):
 for _ in range(2):
     update(opt, likelihood(x).sum())
 """,
+    "bits of a mask that counts": DATA
+    + """
+valid = (y.squeeze(1) > -9).to(torch.uint8)
+valid[3:] = 0
+print((x[:, 0] * ~valid).sum() / valid.sum())  # PL807
+""",
     "a function that makes the optimizer for each batch": DATA
     + """
 net = nn.Linear(3, 1)
@@ -192,6 +198,11 @@ for _ in range(2):
     update(opt, (chosen.log_prob(labels) * y.squeeze(1)).mean() if _ else -F.log_softmax(net(x), -1)[range(8), labels].mean())
     scores = F.log_softmax(net(x), -1)
     update(opt, (scores.exp() * scores).sum(-1).mean())
+""",
+    "the lowest bit of what was turned, and a mask of truth values": DATA
+    + """
+valid = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1], dtype=torch.uint8)
+print((x[:, 0] * (~valid & 1)).sum(), (x[:, 0] * ~valid.bool()).sum(), x[valid == 0])
 """,
     "an optimizer for each epoch, and one for each task": DATA
     + """
