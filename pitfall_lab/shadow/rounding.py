@@ -140,7 +140,7 @@ def _reread(array: Any, salt: int) -> Any:
 
 
 def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int) -> np.ndarray:
-    """Each value changed by half a unit in the last place or more, up or down as ``bits`` say; zeros stay zero.
+    """Each value changed by half a unit in the last place or more, up or down as ``bits`` say; zeros stay zero, infinities infinite.
 
     Every other run computes in double precision, which shows what a formula loses inside. (For half precision: in single.)
     """
@@ -150,6 +150,7 @@ def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: in
         part = (mixed >> np.uint64(11)).astype(np.float64) / 2**53
         kind = np.finfo(dtype)
         share = HALF if dtype == np.float16 else 1
-        unit = np.where(numbers == 0, 0, np.maximum(np.abs(numbers) * float(kind.eps) * share, float(kind.smallest_subnormal)))
+        still = (numbers == 0) | ~np.isfinite(numbers)
+        unit = np.where(still, 0, np.maximum(np.abs(numbers) * float(kind.eps) * share, float(kind.smallest_subnormal)))
         moved = numbers + unit * np.where(part < 0.5, -0.5 - part, part)
         return np.asarray(moved, np.float64 if salt % 2 or dtype == np.float64 else np.float32)

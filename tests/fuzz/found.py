@@ -1849,4 +1849,13 @@ t1 = torch.tensor([0.5, 2.0], requires_grad=True)
 t2 = torch.threshold(t1, threshold=(1 + 0j), value=(1 + 0j))
 t2.sum().backward()
 """,
+    "a mask's infinities say nothing about rounding, nor that there is none": """
+import numpy as np
+import torch.nn.functional as F
+def waves(*shape):
+    return torch.tensor(np.sin(np.arange(1, np.prod(shape) + 1) * 1.7).astype(np.float32).reshape(shape))
+t1 = waves(2, 2, 3, 4).requires_grad_()
+t2 = F.scaled_dot_product_attention(t1, t1 * 2, t1 + 1, waves(3, 3) > 0)
+t2.view(-1).pow(2).sum().backward()
+""",
 }
