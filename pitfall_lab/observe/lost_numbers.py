@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from pitfall_lab.observe.recorder import Call
 
-_BY_SIGN: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+Sign = Literal["+", "-", "*", "to", "="]
+_BY_SIGN: dict[str, tuple[Sign, Callable[[Any, Any], Any]]] = {
     **dict.fromkeys(("add", "add_", "__add__", "__radd__", "__iadd__"), ("+", operator.add)),
     **dict.fromkeys(("sub", "sub_", "subtract", "subtract_", "__sub__", "__isub__"), ("-", operator.sub)),
     **dict.fromkeys(("rsub", "__rsub__"), ("-", lambda a, b: b - a)),
@@ -36,7 +37,7 @@ NEAR = 1e-9
 class Numbers(NamedTuple):
     """An example, ``one`` and ``other`` (both sides, or two numbers that become equal) and what they became, and how many ``of`` all."""
 
-    sign: str
+    sign: Sign
     one: float
     other: float
     meant: float
@@ -64,7 +65,7 @@ def out_of_range(call: Call) -> Numbers | None:
     return _outside(sign, np.broadcast_arrays(*(sides[::-1] if "rsub" in call.name else sides)), compute(*sides), dtype)
 
 
-def _outside(sign: str, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers | None:
+def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers | None:
     limits = torch.iinfo(dtype)
     outside = (meant < limits.min) | (meant > limits.max)
     if not outside.any():
@@ -72,7 +73,8 @@ def _outside(sign: str, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers |
     first = np.unravel_index(int(outside.argmax()), outside.shape)
     exact = int(meant[first])
     got = (exact - limits.min) % (limits.max - limits.min + 1) + limits.min
-    return Numbers(sign, *(float(side[first]) for side in sides), float(exact), float(got), int(outside.sum()), outside.size)
+    one, other = (float(side[first]) for side in sides)
+    return Numbers(sign, one, other, float(exact), float(got), int(outside.sum()), outside.size)
 
 
 def lost_by_conversion(call: Call, result: Any) -> Numbers | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -101,7 +102,10 @@ def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
     if story.name(label, reuse.freed.step) is not None:
         return None
     born = (story.tensor(label) or {}).get("born")
-    for place in (lambda event: _in_loop(story, loop, event), lambda event: next(call_chain(story, event), None)):
+    places: tuple[Callable[[Any], Any], ...] = (
+        lambda event: _in_loop(story, loop, event), lambda event: next(call_chain(story, event), None)
+    )  # fmt: skip
+    for place in places:
         made, reading = (place(story.line_event(step)) for step in (born, used))
         both = assigned(program, made) & reads(program, reading) if made is not None and reading is not None else set()
         if len(both) == 1:

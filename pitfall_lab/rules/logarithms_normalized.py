@@ -30,7 +30,7 @@ def find(story: Story) -> Iterator[Finding]:
         if (
             made is not None
             and made.name in LOGARITHMS
-            and _is_sum(story, *given, event.step)
+            and _is_sum(story, given[0], given[1], event.step)
             and _is_negative(story, given[0], event.step)
         ):
             told.add(story.span(event.step))
@@ -80,7 +80,7 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
         return ()
     given = next((word for word in node.keywords if word.arg == "probs"), None)
     if given is not None:
-        edit = (given, f"logits={program.segment(given.value)}")
+        edit: tuple[ast.AST, str] = (given, f"logits={program.segment(given.value)}")
     elif node.args and not isinstance(node.args[0], ast.Starred) and len(node.args) == 1:
         edit = (node.args[0], f"logits={operand(program, node.args[0])}")
     else:
