@@ -94,6 +94,16 @@ def likelihood(inputs):
 for _ in range(2):
     update(opt, likelihood(x).sum())
 """,
+    "a contrastive loss with each picture beside itself, and the most alike": DATA
+    + """
+net = nn.Linear(3, 6)
+z = F.normalize(net(torch.cat([x, x + 0.1])), dim=1)
+scores = z @ z.t() / 0.1
+F.cross_entropy(scores, torch.arange(16).roll(8)).backward()  # PL954
+print((F.normalize(x, dim=1) @ F.normalize(x, dim=1).T).argmax(1))
+h = F.normalize(x, dim=1)
+print(torch.matmul(h, h.T).max(1).indices)  # PL954
+""",
     "bits of a mask that counts": DATA
     + """
 valid = (y.squeeze(1) > -9).to(torch.uint8)
@@ -203,6 +213,18 @@ for _ in range(2):
     + """
 valid = torch.tensor([0, 1, 1, 0, 0, 1, 0, 1], dtype=torch.uint8)
 print((x[:, 0] * (~valid & 1)).sum(), (x[:, 0] * ~valid.bool()).sum(), x[valid == 0])
+""",
+    "tables without their diagonal, of two sets, and the farthest": DATA
+    + """
+net = nn.Linear(3, 6)
+z = F.normalize(net(x), dim=1)
+scores = z @ z.T / 0.1
+scores = scores - 1e9 * torch.eye(8)
+F.cross_entropy(scores, torch.arange(8).roll(4)).backward()
+table = torch.cdist(x, x)
+table.fill_diagonal_(9)
+print(table.argmin(1), torch.cdist(x, x).argmax(1), torch.cdist(x, x[:4]).argmin(1), torch.cdist(x, x).topk(2, largest=False).indices[:, 1])
+F.cross_entropy(net(x) @ net(x + 0.1).T, torch.arange(8)).backward()
 """,
     "an optimizer for each epoch, and one for each task": DATA
     + """

@@ -1,0 +1,178 @@
+"""PL954: a table of all pairs of one set has each element beside itself, and the best of each row, or a loss, includes that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand, torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.shared_memory import same_piece
+from pitfall_lab.trace import Event, T
+
+PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm"}
+NEAREST, FARTHEST = ("argmin", "min"), ("argmax", "max")
+SCALED = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "div_", "mul_", "clone", "contiguous", "float", "to", "detach"}
+FEWEST, MOST = 4, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """``used`` takes the best of each row of the table that ``made`` computed of one tensor, or scores a loss with it."""
+
+    made: Event
+    used: Event
+    table: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that meets each element itself in a table of its pairs."""
+    reported = set()
+    for used in story.calls(*NEAREST, *FARTHEST, "cross_entropy"):
+        place, table = story.span(used.step), used.operands[0].label if used.operands else None
+        shape = story.shape(table, used.step) or ()
+        if place in reported or used.error is not None or table is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < FEWEST:
+            continue
+        made = _table(story, table, used.step)
+        if made is None or (used.name != "cross_entropy" and not _is_itself(story, used, made)):
+            continue
+        reported.add(place)
+        yield _finding(story, Own(made, used, table))
+
+
+def _table(story: Story, label: str | None, step: int) -> Event | None:
+    """The call that computed the table of all pairs of one tensor with itself; ``None`` if its diagonal may have changed since."""
+    for _ in range(MOST):
+        record = story.tensor(label, step) or {}
+        event = story.event(record.get("born"))
+        if event is None or event.kind != "call" or label not in event.results:
+            return None
+        if any(story.events[at].name not in SCALED for at in story.writes(str(record.get("storage")), event.step, step)):
+            return None
+        given = [o.label for o in event.operands if o.label is not None]
+        if event.name in PRODUCTS | {"cdist"} and len(given) == 2:
+            return event if _is_of_one(story, event, *given) else None
+        if event.name not in SCALED or len(given) != 1 or given[0] == label:
+            return None
+        label, step = given[0], event.step
+    return None
+
+
+def _is_of_one(story: Story, event: Event, one: str, other: str) -> bool:
+    left, right = (story.tensor(label, event.step) or {} for label in (one, other))
+    if event.name == "cdist":
+        return one == other or same_piece(left, right)
+    turned = {**right, "shape": list(right.get("shape") or [])[::-1], "stride": list(right.get("stride") or [])[::-1]}
+    kept = {**left, "shape": list(left.get("shape") or []), "stride": list(left.get("stride") or [])}
+    return len(turned["shape"]) == 2 and same_piece(kept, turned)
+
+
+def _is_itself(story: Story, used: Event, made: Event) -> bool:
+    """Whether the place of the best in each row is the row's own number: the nearest by distance, the most alike by product."""
+    if used.name not in (NEAREST if made.name == "cdist" else FARTHEST):
+        return False
+    label = used.results[-1] if used.results else None
+    known = list(Elements(story, label, used.step).known())
+    return len(known) >= FEWEST and all(len(index) == 1 and value == index[0] for index, value in known)
+
+
+def _finding(story: Story, found: Own) -> Finding:
+    used, made = found.used, found.made
+    here, there = at_line(story, story.span(used.step)), at_line(story, story.span(made.step))
+    table, count = expression(story, found.table, used.step), (story.shape(found.table, used.step) or (0,))[0]
+    what = T(
+        en=f"looks for the best in each row of {table.en}, and finds the row's own element in all of them",
+        zh=f"在 {table.zh} 的每一行里找最好的，找到的却都是这一行自己",
+    )
+    if used.name == "cross_entropy":
+        what = T(
+            en=f"takes {table.en} for scores of {count} classes, among which each element meets itself",
+            zh=f"把 {table.zh} 当作 {count} 个类别的分数，其中每个元素也遇到它自己",
+        )
+    return RULE.finding(
+        story.span(used.step), used.step,
+        T(
+            en=f"{capital(here.en)} {what.en}: {there.en} computes all pairs of one set, and the diagonal is each element with itself.",
+            zh=f"{here.zh}{what.zh}：{there.zh}计算同一个集合的所有配对，而对角线是每个元素与它自己。",
+        ),
+        T(
+            en=f"In `{snippet(story, made.span)}` nothing is nearer to an element than itself, so what is compared with others wins "
+            f"always "
+            "against them. Leave the diagonal out before the best is taken or the loss is computed.",
+            zh=f"在 `{snippet(story, made.span)}` 中，没有什么比元素自己离自己更近，所以它总是胜过其他元素。请在取最好的或计算损失之前"
+            f"去掉"
+            "对角线。",
+        ),
+        related=[story.related("made", made.step, T(en="all pairs of one set, each element with itself too", zh="一个集合的所有配对"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("elements", count, story.by(used.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
+    """Fixes that give the diagonal the worst of all numbers."""
+    program, torch = story.program, torch_name(story.program)
+    given = written_as(story, found.used, found.table)
+    if given is None or torch is None:
+        return ()
+    table, worst = operand(program, given), "inf" if found.used.name in NEAREST else "-inf"
+    text = f'{table}.masked_fill({torch}.eye(len({program.segment(given)}), dtype={torch}.bool), float("{worst}"))'
+    title = T(en="Leave the diagonal out", zh="去掉对角线")
+    return unique(program.text, [Fix(title, program.replace((given, text)), meaning="later")])
+
+
+RULE = Rule(
+    code="PL954",
+    name="pairs-with-itself",
+    severity="warning",
+    title=T(en="Each element is compared with itself too", zh="每个元素也与它自己比较了"),
+    what=T(
+        en="A program compares all examples with all others and takes the best for each. In the table of one set each example is also "
+        "beside "
+        "itself, and it is always its own nearest. Leave the diagonal out.",
+        zh="程序把所有样本两两比较，为每个样本取最好的一个。在同一个集合的表里，每个样本也与自己配对，而离它最近的总是它自己。请去掉对"
+        "角线。",
+    ),
+    why=T(
+        en="`cdist(x, x)` is 0 on its diagonal, and the diagonal of `z @ z.T` holds the squared lengths: for normalised rows the largest "
+        "number that there can be. An accuracy of nearest neighbours computed so is 1, and a contrastive loss spends its probability on "
+        "pairs that are no pairs. `masked_fill` with infinity takes them out of a minimum, a maximum and a softmax.",
+        zh="`cdist(x, x)` 的对角线为 0，`z @ z.T` 的对角线是各行长度的平方：对归一化的行，这是可能的最大值。这样算出的近邻准确率是 1，"
+        "而对比损失"
+        "把概率花在了不是配对的配对上。用无穷大做 `masked_fill`，就能把它们从最小值、最大值和 softmax 中去掉。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(6, 3, requires_grad=True)
+distance = torch.cdist(x, x)  # made
+nearest = distance.argmin(dim=1)  # PL954
+loss = (x - x[nearest]).square().sum()
+loss.backward()
+print(nearest, loss.item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(6, 3, requires_grad=True)
+distance = torch.cdist(x, x)
+nearest = distance.masked_fill(torch.eye(6, dtype=torch.bool), float("inf")).argmin(dim=1)
+loss = (x - x[nearest]).square().sum()
+loss.backward()
+print(nearest, loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "distance.argmin(dim=1)",
+            "distance.argmin(dim=0)",
+            T(en="The table is symmetric: its columns are its rows.", zh="这张表是对称的：列就是行。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.cdist.html",),
+)
