@@ -424,8 +424,8 @@ class Graph:
         base = tensor.view.base
         if base.storage is not tensor.storage:
             raise Unmodelled("a write through a view whose storage was replaced (.data, set_), so that it no longer shares its base's")
-        if base.dtype != tensor.dtype:
-            raise Unmodelled("an in-place write to a view whose dtype differs from its base's")
+        if base.dtype != tensor.dtype or (tensor.node is not None and tensor.node.name == "ViewAsRealBackward0"):
+            raise Unmodelled("an in-place write to a view whose dtype, or that of a view on the way to it, differs from its base's")
         outer = self.new_node("CopySlices", (self.edge(base), *node.next[1:]), copy_slices_vjp(base, tensor, node))
         outer.inner = node
         outer.outputs = [(base.shape, base.dtype)]

@@ -44,6 +44,17 @@ with fwd.dual_level():
 """,
         "forward-mode gradients",
     ),
+    "a write through a view of another dtype and back": (
+        """
+import torch
+x = torch.ones(2, 2, dtype=torch.double, requires_grad=True)
+back = torch.view_as_real(torch.view_as_complex(x.clone()))
+back.mul_(2)
+back.sum().backward()
+print(back.grad_fn.name(), x.grad)
+""",
+        "on the way to it",
+    ),
     "what a hook after accumulation returns": (
         """
 import torch
