@@ -35,8 +35,8 @@ _getframe = sys._getframe
 _is_compiling = torch.compiler.is_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
-OPTIMIZERS = str(Path(torch.optim.__path__[0])) + os.sep
-"""The folder of torch's optimizers, whose calls are always the same while the recording pauses between rounds."""
+ROUTINE = (str(Path(torch.optim.__path__[0])) + os.sep, str(Path(torch.utils.data.__path__[0])) + os.sep)
+"""The folders of torch's optimizers and data loaders, whose calls are always the same while the recording pauses between rounds."""
 GRAD = "torch.Tensor.grad.__get__"
 ROOM = 200
 """How many more calls may be nested while the end of a recording is noted: the program may have used up what Python allows."""
@@ -78,14 +78,14 @@ class Call:
 class Site:
     """What is known of one place in a program that calls torch, kept from one call to the next."""
 
-    __slots__ = ("again", "alone", "code", "in_optimizer", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
+    __slots__ = ("again", "alone", "code", "is_routine", "is_user", "names", "number", "run", "scope", "scope_number", "span", "target")
 
     def __init__(self, frame: FrameType, sources: SourceMap) -> None:
         code = frame.f_code
         #: Kept so that no other code object gets its id.
         self.code = code
         self.is_user = sources.is_user(code.co_filename) and code.co_name != STAND_IN
-        self.in_optimizer = code.co_filename.startswith(OPTIMIZERS)
+        self.is_routine = code.co_filename.startswith(ROUTINE)
         self.span = sources.span(frame) if self.is_user else None
         #: The name that the call's result is assigned to.
         self.target = sources.target(self.span) if self.span is not None else None
@@ -212,8 +212,14 @@ class Recorder(TorchFunctionMode):
         """Run one call in torch, and call the listener before and after it."""
         __tracebackhide__ = True
         kwargs = kwargs or {}
-        if self._is_between and func in self._idle:
-            return func(*args, **kwargs)
+        if self._is_between:
+            if func in self._idle:
+                return func(*args, **kwargs)
+            if func in _GRADIENT:
+                caller = _getframe(1)
+                known = self._sites.get((id(caller.f_code), caller.f_lasti))
+                if known is not None and not known.is_user:
+                    return known.run(func, args, kwargs)
         # torch's Python functions also pass the class Tensor in ``kinds`` (handle_torch_function); only classes of the program matter here.
         # Functions that get or set an attribute pass Parameter, which does not handle operations.
         if kinds and kinds in (_PLAIN, _PARAMETERS):
@@ -231,7 +237,7 @@ class Recorder(TorchFunctionMode):
         try:
             site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
             skipped = self._rounds is not None and (
-                self._is_between if site.in_optimizer else self._leaves_out(func, args, kwargs, caller, site)
+                self._is_between if site.is_routine else self._leaves_out(func, args, kwargs, caller, site)
             )
         except Exception as error:
             self.stop(error)
@@ -644,6 +650,7 @@ def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs) if kwargs
 _run = _pitfall_lab_run
 
 
+_GRADIENT = {torch.Tensor.grad.__get__}  # type: ignore[attr-defined]
 _WHOLE = (object,)
 """In place of the classes that handle a call: its parts are not recorded."""
 _PLAIN = (torch.Tensor,)

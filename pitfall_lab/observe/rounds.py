@@ -65,8 +65,11 @@ class Loop:
     length: int = 0
     steps: int = 0
     trains: bool = False
+    is_plain: bool = False
+    """Whether its rounds make no step and run no module."""
     nodes: int = -1
-    """The most nodes that the graphs of the living tensors had when a round began, and ``grown`` the round in which that was."""
+    """The number of nodes that the graphs of the living tensors had; ``most`` and ``grown``: the most, and in which round."""
+    most: int = -1
     grown: int = 0
     line: int = 0
 
@@ -294,7 +297,8 @@ class Rounds:
             loop.recorded += 2
             return loop.nodes >= 0 and self._fresh < now - loop.length and self._is_stable(loop)
         trains = steps > loop.steps
-        may_be_left = trains or self._module >= loop.began or now - loop.since >= LENGTHY
+        loop.is_plain = not trains and self._module < loop.began
+        may_be_left = not loop.is_plain or now - loop.since >= LENGTHY
         loop.inside.update(self._calls[loop.began :])
         alike = self._fresh < loop.began
         if not loop.partly:
@@ -305,12 +309,15 @@ class Rounds:
         return may_be_left and alike and loop.rounds > FIRST and self._is_stable(loop)
 
     def _is_stable(self, loop: Loop) -> bool:
-        """Whether the graphs have not grown for as many rounds as they had: the rounds of a loop inside this one may be among its own."""
-        nodes = self._nodes()
-        if nodes > loop.nodes:
-            loop.nodes, loop.grown = nodes, loop.rounds if loop.nodes >= 0 else 0
+        """Whether the graphs are as long as a round before.
+
+        The rounds of a loop inside a plain one may be among its own: then whether they have not grown for as many rounds as they had.
+        """
+        before, loop.nodes = loop.nodes, self._nodes()
+        if loop.nodes > loop.most:
+            loop.most, loop.grown = loop.nodes, 0 if before < 0 else loop.rounds
             return False
-        return loop.rounds > 2 * loop.grown
+        return loop.rounds > 2 * loop.grown if loop.is_plain else loop.nodes == before
 
 
 _OWN, _MODULE, _LIBRARY, _OTHER = range(4)
