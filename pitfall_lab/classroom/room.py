@@ -495,17 +495,27 @@ class Originals:
         It is called with True where nothing is watched: then it compares what expressions and the observer use.
         """
         near = [space for space in self._spaces if space[0] in _NEAR or space[0].startswith(_OBSERVER)]
-        copied = types.FunctionType(_replaced.__code__, {"__builtins__": {}, "every": all, "each": map, "same": operator.is_})
-        all_of, few_of = ((spaces, _changed_functions(spaces)) for spaces in (self._spaces, near))
+        tools = {"__builtins__": {}, "every": all, "each": map, "same": operator.is_, "Missing": KeyError}
+        copied = types.FunctionType(_replaced.__code__, tools)
+        all_of, few_of = ((_at_once(spaces), _changed_functions(spaces)) for spaces in (self._spaces, near))
         return lambda bare: copied(*(few_of if bare else all_of))
 
 
-def _replaced(spaces: list[Space], changed: Callable[[], list[str]]) -> list[str]:
+def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], list[Any]]]:
+    """Each with what gets all of its values at once, in a tuple, as they should be; the first is there twice, so that it is a tuple."""
+    return [(space, operator.itemgetter(*space[2], space[2][0]), [*space[3], space[3][0]]) for space in spaces if space[2]]
+
+
+def _replaced(spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], changed: Callable[[], list[str]]) -> list[str]:
     """The full names of what is another object now, has other code, or was added to a class of tensors or modules."""
     found = changed()
-    for name, space, keys, values, names in spaces:
+    for (name, space, keys, values, names), get_all, meant in spaces:
         get = space.get
-        if not every(each(same, each(get, keys), values)):  # type: ignore[name-defined]  # noqa: F821 - see Originals._watch
+        try:
+            unchanged = every(each(same, get_all(space), meant))  # type: ignore[name-defined]  # noqa: F821 - see Originals._watch
+        except Missing:  # type: ignore[name-defined]  # noqa: F821 - as above
+            unchanged = False
+        if not unchanged:
             found += [f"{name}.{key}" for key in keys if get(key) is not values[keys.index(key)]]
         if names is not None and not names.issuperset(space):
             found += [f"{name}.{key}" for key in space if key not in names and key != "__slotnames__"]  # Python's own copying leaves that

@@ -331,7 +331,7 @@ class _Stage:
                 # A cell that calls something of its own `torch` is tried with torch all the same.
                 self.made = {**self.names, **self.ours}
                 self.driven = {**self.made}
-                yield from _looked(look, bare, exec, self._part("inputs"), self.driven)
+                yield from _looked(look, True, exec, self._part("inputs"), self.driven)
                 with self.aside():
                     # a cell that shows what it does may have names like those of the inputs
                     self.before = {n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)}

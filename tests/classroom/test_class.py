@@ -126,4 +126,5 @@ def test_a_resumed_run_grades_only_what_has_changed(folder: Path, tmp_path: Path
     assert "loop" not in rows
     assert len(rows) == len(NAMES) - 3  # the loop, the pipe and the socket
     lines = (again / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 2 + len(NAMES) + 2  # the head, the options, everything of the first run, the torn line, the changed one
+    lines = [line for line in lines if not line.startswith('{"options"')]
+    assert len(lines) == 1 + len(NAMES) + 2  # the head, everything of the first run, the torn line, the changed one
