@@ -650,7 +650,7 @@ def _pitfall_lab_run(func, args, kwargs): return func(*args, **kwargs) if kwargs
 _run = _pitfall_lab_run
 
 
-_GRADIENT = {torch.Tensor.grad.__get__}  # type: ignore[attr-defined]
+_GRADIENT = {torch.Tensor.grad.__get__}  # type: ignore[union-attr]
 _WHOLE = (object,)
 """In place of the classes that handle a call: its parts are not recorded."""
 _PLAIN = (torch.Tensor,)
