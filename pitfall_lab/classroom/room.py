@@ -503,7 +503,8 @@ class Originals:
 
 def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], list[Any]]]:
     """Each with what gets all of its values at once, in a tuple, as they should be; the first is there twice, so that it is a tuple."""
-    return [(space, operator.itemgetter(*space[2], space[2][0]), [*space[3], space[3][0]]) for space in spaces if space[2]]
+    each = [(space, [*space[2], *space[2][:1]], [*space[3], *space[3][:1]]) for space in spaces]
+    return [(space, operator.itemgetter(*keys) if keys else tuple, values) for space, keys, values in each]
 
 
 def _replaced(spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], changed: Callable[[], list[str]]) -> list[str]:
