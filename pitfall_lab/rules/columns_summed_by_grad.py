@@ -139,8 +139,8 @@ RULE = Rule(
         "有多个输出时，则是它们之和的导数。结果的形状与*输入*相同，即 `(n, 1)`，与形状为 `(n, k)` 的输出可以广播，所以没有报错。",
     ),
     advice=T(
-        en="differentiate the columns one by one and join the results, or use `torch.func.jacrev` with `torch.func.vmap`.",
-        zh="逐列求导再合并结果，或者使用 `torch.func.jacrev` 和 `torch.func.vmap`。",
+        en="differentiate the columns one by one on {line} and join the results, or use `torch.func.jacrev` with `torch.func.vmap`.",
+        zh="在{line}逐列求导再合并结果，或者使用 `torch.func.jacrev` 和 `torch.func.vmap`。",
     ),
     bad="""import torch
 
