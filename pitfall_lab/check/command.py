@@ -52,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fixes.add_argument("--diff", action="store_true", help="show what --fix would change, and change nothing")
     fixes.add_argument("--no-fixes", action="store_true", help="do not try repairs: each program runs once")
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--timeout", type=seconds, metavar="S", help=f"stop a run of a program after S seconds (default: {TIMEOUT:g})")
+    limits.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help=f"stop a run after S seconds, not counting waits for a busy processor (default: {TIMEOUT:g})",
+    )
     limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
     limits.add_argument("--steps", type=steps, metavar="N", help=f"look at so many steps of a program (default: {EVENT_LIMIT})")
     limits.add_argument("--every-round", action="store_true", help="record also rounds of loops that repeat what was recorded before")

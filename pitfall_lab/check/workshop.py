@@ -25,6 +25,8 @@ NO_NUMBERS = -1
 EVENT_LIMIT = 20_000
 """The default limit of recorded events; later calls are counted but not observed."""
 START_SECONDS = 120.0
+PATIENCE = 10
+"""So many times its time limit a run may take on a machine that is busy with other work."""
 THIS = "# ── this cell ──"
 AGAIN = "# ── again: "
 """The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has moved it.
@@ -228,7 +230,7 @@ class Workshop:
         try:
             self._worker.stdin.write(json.dumps(job) + "\n")
             self._worker.stdin.flush()
-            ready, _, _ = select.select([self._worker.stdout], [], [], job["timeout"] + START_SECONDS)
+            ready, _, _ = select.select([self._worker.stdout], [], [], PATIENCE * job["timeout"] + START_SECONDS)
             answer = self._worker.stdout.readline() if ready else ""
         except BrokenPipeError:
             answer = ""

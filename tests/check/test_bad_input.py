@@ -14,6 +14,7 @@ import pytest
 
 from pitfall_lab.check import Checked, Workshop, examine
 from pitfall_lab.check.settings import Settings
+from pitfall_lab.check.worker import Allowance
 from pitfall_lab.cli import main
 
 BAD = "import torch\nx = torch.ones(3, requires_grad=True)\nh = torch.sigmoid(x)\nh.mul_(10)\nh.sum().backward()\n"
@@ -90,6 +91,22 @@ def test_a_program_that_never_ends_is_stopped_with_a_code_of_its_own(title: str,
     assert result.exit_code == 3
     assert "did not end within 1 s" in str(result.problem)
     assert len(result.printed) <= 1 << 20
+
+
+def test_waiting_for_a_busy_processor_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waits = [0.0], tmp_path / "schedstat"
+    monkeypatch.setattr("pitfall_lab.check.worker.time.monotonic", lambda: now[0])
+    allowed = Allowance(os.getpid(), 5)
+    monkeypatch.setattr(allowed, "_waits", waits)
+    answers = {}
+    for seconds, waited in ((4, 0), (6, 0), (6, 3), (20, 14), (20, 17), (51, 50)):
+        now[0] = seconds
+        waits.write_text(f"1000000 {waited * 10**9} 7\n", encoding="ascii")
+        answers[seconds, waited] = allowed.over()
+    assert answers == {(4, 0): False, (6, 0): True, (6, 3): False, (20, 14): True, (20, 17): False, (51, 50): True}
+    waits.unlink()
+    now[0] = 6
+    assert allowed.over()  # where the system does not say
 
 
 RUNS = {
