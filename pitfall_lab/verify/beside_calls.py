@@ -22,7 +22,9 @@ MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
 FIRST = 3
 """The number of steps of each scheduler that are recorded one by one."""
-SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps")
+SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
+MODES = ("min", "max")
+"""Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the metric before its last step."""
 
 
 @dataclass(slots=True)
@@ -185,4 +187,7 @@ class BesideCalls:
 
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:
     held = ((name, vars(scheduler).get(name)) for name in SETTINGS)
-    return tuple((name, float(value)) for name, value in held if type(value) in (int, float) and math.isfinite(value))
+    numbers = [(name, float(value)) for name, value in held if type(value) in (int, float) and math.isfinite(value)]
+    if vars(scheduler).get("mode") in MODES:
+        numbers.append(("mode", float(MODES.index(vars(scheduler)["mode"]))))
+    return tuple(numbers)

@@ -696,6 +696,19 @@ for _ in range(4):
     update(moved, line(torch.randn(5, 3)).square().mean())
 print(path.lengths())
 """,
+    "an accuracy in a report, for a scheduler that waits for less": """
+points = torch.randn(30, 3)
+kinds = (points.sum(1) > 0).long()
+guess = nn.Linear(3, 2)
+moves = SGD(guess.parameters(), lr=0.5)
+waits = torch.optim.lr_scheduler.ReduceLROnPlateau(moves, "min", patience=1)  # PL664
+def report():
+    with torch.no_grad():
+        return {"right": guess(points).argmax(1).eq(kinds).sum().div(30).item()}
+for _ in range(3):
+    update(moves, F.cross_entropy(guess(points), kinds))
+    waits.step(report()["right"])
+""",
     "an attack in a function of its own, with momentum and several steps": """
 net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -1163,6 +1176,23 @@ for _ in range(4):
     sizes.append(float(abs(last).sum()))
     update(moved, line(torch.randn(5, 3)).square().mean())
 print(sizes, last)
+""",
+    "schedulers that wait for a loss, and for an accuracy to stop rising": """
+points = torch.randn(30, 3)
+kinds = (points.sum(1) > 0).long()
+guess = nn.Linear(3, 2)
+moves = SGD(guess.parameters(), lr=0.5)
+waits = torch.optim.lr_scheduler.ReduceLROnPlateau(moves, patience=1)
+rising = torch.optim.lr_scheduler.ReduceLROnPlateau(moves, mode="max", patience=1)
+for _ in range(3):
+    loss = F.cross_entropy(guess(points), kinds)
+    update(moves, loss)
+    rising.step((guess(points).argmax(1) == kinds).float().mean().item())
+    waits.step(loss.item())
+wrong = torch.optim.lr_scheduler.ReduceLROnPlateau(moves, patience=1)
+for _ in range(3):
+    update(moves, F.cross_entropy(guess(points), kinds))
+    wrong.step((guess(points).argmax(1) != kinds).float().mean().item())
 """,
     "averages of states that are not used for themselves again": DATA
     + """
