@@ -55,11 +55,16 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.related(
             "made", born, T(en=f"{name.en} is computed here, in one round of the loop …", zh=f"{name.zh} 在某一轮里在这里算出……")
         ),
-        story.related("freed", reuse.freed.step, T(en="this round's backward uses up its record", zh="这一轮的反向传播用完了它的记录")),
+        story.related(
+            "freed", reuse.freed.step, T(en="this round's backward frees what its graph saved", zh="这一轮的反向传播释放了计算图保存的张量")
+        ),
         story.related(
             "backward",
             step,
-            T(en="the next round's backward continues into it, and torch raises", zh="下一轮的反向传播要继续走进去，torch 报错"),
+            T(
+                en="the next round's backward goes into that graph again, and torch raises",
+                zh="下一轮的反向传播又走进那张计算图，torch 报错",
+            ),
         ),
     ]
     if used is not None:
@@ -69,17 +74,18 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.span(step),
         step,
         T(
-            en=f"{capital(here.en)} wants to go back through the loop's earlier rounds too, because {name.en} carries their computation "
-            "into this one.",
-            zh=f"{here.zh}还要沿着循环中之前各轮的计算往回走，因为 {name.zh} 把它们的计算带进了这一轮。",
+            en=f"The backward on {here.en} also goes through an earlier round of the loop, because {name.en} carries its graph along, and "
+            "what that graph saved is already freed.",
+            zh=f"{here.zh}的反向传播还要经过循环的前一轮，因为 {name.zh} 带着那一轮的计算图，而图中保存的张量已被释放。",
         ),
         T(
-            en=f"{capital(name.en)} was computed in an earlier round, and torch remembers how. Using it again makes that earlier "
-            "computation a part of this round's. Its record was used up by the backward of its own round. To go back through one round "
-            "only, cut it off where the next round begins: `detach()` gives the same numbers without their history.",
-            zh=f"{name.zh} 是在前一轮算出来的，torch 记得是怎么算的。再次使用它，就把那一轮的计算也变成了这一轮的一部分，"
-            "而那份记录已经被它自己那一轮的反向传播用完了。如果只想往回走一轮，就在下一轮开始时切断：`detach()` 给出"
-            "同样的数值，但不带历史。",
+            en=f"{capital(name.en)} was computed in an earlier round and belongs to that round's graph. Using it again makes that graph a "
+            "part of this round's. But the `backward()` of the earlier round has freed the tensors that its graph had saved, and a second "
+            "backward needs them. To go back through one round only, cut the graph where the next round begins: `detach()` gives the same "
+            "numbers without the graph.",
+            zh=f"{name.zh} 是在前一轮算出来的，属于那一轮的计算图。再次使用它，就把那张图也变成了这一轮的一部分，"
+            "而前一轮的 `backward()` 已经释放了图中保存的张量，再次反向传播却需要它们。如果只想往回走一轮，就在下一轮开始时"
+            "切断计算图：`detach()` 给出同样的数值，但不带计算图。",
         ),
         related=related,
         fixes=_fixes(reuse, loop, labels, holder),

@@ -67,20 +67,22 @@ def _finding(story: Story, label: str, first: Moment, added: Moment, second: Mom
     return RULE.finding(
         story.span(added.step), added.step,
         T(
-            en=f"{capital(here.en)} adds its gradients to old ones that {before.en} has already used, so {after.en} uses those again.",
-            zh=f"{here.zh}把梯度加到了{before.zh}已经用过的旧梯度上，所以{after.zh}会再用一次旧梯度。",
+            en=f"The gradients are not cleared after the update on {before.en}: {here.en} adds new ones to them, and {after.en} "
+            "uses the sum.",
+            zh=f"{before.zh}的更新之后没有清零梯度：{here.zh}把新的梯度加到旧的上面，{after.zh}用的是两者之和。",
         ),
         T(
-            en=f"`backward()` never replaces a gradient, it adds to what is there.{shown.en} Every update then follows the sum of all "
-            "gradients so far and not the gradient of this moment. Clear them once for each update.",
-            zh=f"`backward()` 从不替换梯度，而是加到已有的上面。{shown.zh}这样每次更新走的都是至今所有梯度之和，而不是此刻的梯度。"
-            "每次更新都应清零一次。",
+            en=f"`backward()` never replaces a gradient, it adds to what is there.{shown.en} Every update then uses the sum of all "
+            "gradients so far, not those of the latest `backward()` alone. Clear them once for each update.",
+            zh=f"`backward()` 从不替换梯度，而是加到已有的上面。{shown.zh}这样每次更新用的都是至今所有梯度之和，"
+            "而不只是最近一次 `backward()` 的梯度。每次更新都应清零一次。",
         ),
         related=[
             story.related("step", first.step, T(
-                en="this update uses the gradients and leaves them there", zh="这次更新用了梯度，并把它们留在那里")),
-            story.related("backward", added.step, T(en="the next gradients are added to them", zh="下一次的梯度加到它们上面")),
-            story.related("step", second.step, T(en="this update uses the sum of old and new", zh="这次更新用的是新旧之和")),
+                en="this update uses the gradients, and they are not cleared", zh="这次更新用了梯度，之后没有清零")),
+            story.related("backward", added.step, T(
+                en="the new gradients are added to the old ones in `.grad`", zh="新的梯度加到 `.grad` 里旧的上面")),
+            story.related("step", second.step, T(en="this update uses old and new gradients together", zh="这次更新用的是新旧梯度之和")),
         ],
         fixes=_fixes(story, added, second),
         facts=[Fact("tensor", label, story.by(added.step)), Fact("left", old), Fact("sum", new)],

@@ -192,13 +192,12 @@ def _finding(story: Story, made: Made) -> Finding:
     return RULE.finding(
         span, made.event.step,
         T(
-            en=f"{capital(here.en)} makes NaN, which is no number, of {what.en}, and the loss that {there.en} starts from is NaN.",
-            zh=f"{here.zh}把 {what.zh} 变成了 NaN（不是数），而{there.zh}的反向传播从一个 NaN 的损失开始。",
+            en=f"{capital(here.en)} computes NaN (not a number) from {what.en}, and the loss on {there.en} is NaN.",
+            zh=f"{here.zh}由 {what.zh} 算出 NaN（不是数），而{there.zh}的损失是 NaN。",
         ),
         T(
             en=f"{made.why.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, and after the "
-            f"next "
-            "update into every weight.",
+            "next update into every weight.",
             zh=f"{made.why.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
         ),
         related=[
@@ -216,16 +215,16 @@ def _seen_closely(story: Story, found: Unfinite) -> Finding:
     span, event = story.span(first.step), story.event(first.step)
     here, then = at_line(story, span), at_line(story, story.span(found.step))
     what = snippet(story, span)
-    made = T(en="NaN, which is no number,", zh="NaN（不是数）") if first.kind == "nan" else T(en="infinity", zh="无穷大")
-    message = T(en=f"{capital(here.en)} makes {made.en} in `{what}`", zh=f"{here.zh}的 `{what}` 得到{made.zh}")
+    made = T(en="NaN (not a number)", zh="NaN（不是数）") if first.kind == "nan" else T(en="infinity", zh="无穷大")
+    message = T(en=f"{capital(here.en)} computes {made.en} in `{what}`", zh=f"{here.zh}的 `{what}` 得到{made.zh}")
     if first is not found:
         message = T(en=f"{message.en}, which becomes NaN on {then.en}", zh=f"{message.zh}，它在{then.zh}变成 NaN")
     there = story.span(found.backward)
     if found.backward is not None:
         end = at_line(story, there)
         message = T(
-            en=f"{message.en}, and the loss that {end.en} starts from is {_word(found).en}.",
-            zh=f"{message.zh}，而{end.zh}的反向传播从一个{_word(found).zh}的损失开始。",
+            en=f"{message.en}, and the loss on {end.en} is {_word(found).en}.",
+            zh=f"{message.zh}，而{end.zh}的损失是{_word(found).zh}。",
         )
     else:
         message = T(en=f"{message.en}; {found.spread} later results are NaN.", zh=f"{message.zh}；之后有 {found.spread} 个结果是 NaN。")

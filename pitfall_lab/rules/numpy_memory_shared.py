@@ -71,19 +71,21 @@ def _batch(story: Story, event: Event, bridge: ast.Call, filled: Span, count: in
     return RULE.finding(
         span, step,
         T(
-            en=f"{capital(here.en)} does not copy: {changed.en} fills the same array anew, and {count} tensors that {used.en} joins are "
-            "that one memory.",
-            zh=f"{here.zh}没有复制：{changed.zh}重新填充同一个数组，而{used.zh}合并的张量中有 {count} 个就是这一块内存。",
+            en=f"{capital(here.en)} does not copy the array: {changed.en} writes new numbers into it, and {count} tensors that {used.en} "
+            "joins share its memory.",
+            zh=f"{here.zh}没有复制数组：{changed.zh}把新的数写入它，而{used.zh}合并的张量中有 {count} 个共用它的内存。",
         ),
         T(
-            en=f"`{code}` makes a tensor that looks at the memory of the array. Each round makes another one, and all of them show what "
-            "the array holds now.",
-            zh=f"`{code}` 产生的张量看着数组的内存。每一轮又产生一个，而它们显示的都是数组现在的内容。",
+            en=f"`{code}` makes a tensor that shares the array's memory. Each round makes another one, and all of them show what the "
+            "array holds now.",
+            zh=f"`{code}` 产生的张量与数组共用内存。每一轮又产生一个，而它们显示的都是数组现在的内容。",
         ),
         related=[
-            Related("alias", span, None, T(en="one memory gets another owner in each round", zh="每一轮，同一块内存又多一个主人")),
-            Related("changed", filled, None, T(en="the array is filled anew here", zh="数组在这里被重新填充")),
-            story.related("used", step, T(en="the tensors are taken for different ones here", zh="在这里把这些张量当成各不相同的")),
+            Related("alias", span, None, T(en="each round makes one more tensor of this memory", zh="每一轮又产生一个共用这块内存的张量")),
+            Related("changed", filled, None, T(en="new numbers are written into the array here", zh="在这里把新的数写入数组")),
+            story.related("used", step, T(
+                en="tensors of one memory are joined here: they all show the same numbers",
+                zh="在这里合并共用内存的张量：它们显示的都是同样的数")),
         ],
         fixes=unique(program.text, [Fix(fix.title, fix.edits, meaning="later")]),
         facts=[Fact("tensors", count, story.by(step))],

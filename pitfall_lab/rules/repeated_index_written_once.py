@@ -105,30 +105,28 @@ def _finding(story: Story, found: Repeated) -> Finding:
     position = ", ".join(map(str, found.twice or ()))
     proof = (
         T(
-            en=f"there are {found.count} positions for {found.places} places, so {found.count - found.places} or more additions are lost",
-            zh=f"{found.places} 个位置上有 {found.count} 次写入，所以至少有 {found.count - found.places} 次加法丢失",
+            en=f"there are {found.count} indices for {found.places} places, so at least {found.count - found.places} additions are lost",
+            zh=f"{found.count} 个索引只对应 {found.places} 个位置，所以至少有 {found.count - found.places} 次加法丢失",
         )
         if found.twice is None
-        else T(en=f"position {position} occurs more than once", zh=f"位置 {position} 出现不止一次")
+        else T(en=f"index {position} occurs more than once, and is added to only once", zh=f"索引 {position} 出现不止一次，却只加一次")
     )
     return RULE.finding(
         story.span(write.step), write.step,
         T(
-            en=f"{capital(here.en)} adds to elements of {target.en} selected by positions, and {proof.en}: each place is increased "
-            f"only once.",
-            zh=f"{here.zh}对按位置选出的 {target.zh} 的元素做加法，而{proof.zh}：每个位置只增加一次。",
+            en=f"{capital(here.en)} adds to {target.en} at indices that repeat: {proof.en}.",
+            zh=f"{here.zh}在重复的索引处对 {target.zh} 做加法：{proof.zh}。",
         ),
         T(
-            en=f"`{statement_text(story, story.span(write.step))}` first takes all the selected elements, then adds, then writes "
-            f"them back. "
-            "Every repetition of a position takes the same old number and writes the same sum, so the repetitions are lost. "
+            en=f"`{statement_text(story, story.span(write.step))}` first reads all the indexed elements, then adds, then writes "
+            "them back. Where an index repeats, every addition begins with the same old number, and only one of the results stays. "
             "`index_put_(…, accumulate=True)`, `index_add_`, `scatter_add_` or `bincount` count each one.",
-            zh=f"`{statement_text(story, story.span(write.step))}` 先取出所有选中的元素，再相加，然后写回。重复的位置每次取到的都是"
-            f"同一个旧值，写"
-            "回的也是同一个和，所以重复的部分都丢失了。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
+            zh=f"`{statement_text(story, story.span(write.step))}` 先读取所有被索引的元素，再相加，然后写回。索引重复时，每次加法都从"
+            "同一个旧值开始，最后只留下其中一个结果。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
             "会逐次累加。",
         ),
-        related=[story.related("changed", write.step, T(en="each place is written once here", zh="每个位置在这里只写入一次"))],
+        related=[story.related("changed", write.step, T(
+            en="of several additions at one index, only one stays", zh="同一索引处的多次加法，只留下一次"))],
         fixes=_fixes(story, found),
         facts=[Fact("positions", found.count, story.by(write.step)), Fact("places", found.places, story.by(write.step))],
     )  # fmt: skip
@@ -142,7 +140,8 @@ def _fixes(story: Story, found: Repeated) -> tuple[Fix, ...]:
     target, inner = program.segment(statement.target.value), statement.target.slice
     index = ", ".join(map(program.segment, inner.elts)) if isinstance(inner, ast.Tuple) else f"{program.segment(inner)},"
     value = program.segment(statement.value)
-    tensor = f"{target}.new_tensor({value})" if isinstance(statement.value, ast.Constant) else f"({value})"
+    plain = isinstance(statement.value, ast.Name | ast.Attribute | ast.Subscript | ast.Call)
+    tensor = f"{target}.new_tensor({value})" if isinstance(statement.value, ast.Constant) else value if plain else f"({value})"
     sign = "-" if isinstance(statement.op, ast.Sub) else ""
     new = f"{target}.index_put_(({index}), {sign}{tensor}, accumulate=True)"
     title = T(en="Add every repetition: `index_put_(…, accumulate=True)`", zh="逐次累加：`index_put_(…, accumulate=True)`")

@@ -190,18 +190,17 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
             facts=[Fact("axis", found.axis, story.by(event.step)), Fact("shape", size, story.by(event.step))],
         )  # fmt: skip
     there, right = at_line(story, story.span(use.event.step)), _right(found)
-    example = _example(story, found)
+    example, other = _example(story, found), right % len(found.shape)
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} takes a softmax along axis {found.axis} of {size}, and {there.en} uses the result along another axis: "
-            "what it takes together does not add up to 1.",
-            zh=f"{here.zh}沿着 {size} 的第 {found.axis} 轴做 softmax，而{there.zh}沿着另一个轴使用结果：放在一起用的数加起来并不是 1。",
+            en=f"{capital(here.en)} takes a softmax along axis {found.axis} of {size}, but {there.en} uses the result along axis {other}, "
+            "where the numbers do not add up to 1.",
+            zh=f"{here.zh}沿着 {size} 的第 {found.axis} 轴做 softmax，而{there.zh}沿着第 {other} 轴使用结果，那里的数加起来并不是 1。",
         ),
         T(
             en=f"`{code}` makes the numbers along axis {found.axis} add up to 1, so each result depends on the other examples or rows "
-            f"there."
-            f"{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
+            f"there.{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
             zh=f"`{code}` 让沿第 {found.axis} 轴的数加起来为 1，于是每个结果都取决于那里的其他样本或行。{example.zh}{there.zh}的 "
             f"`{use.event.name}` 沿着第 {right} 轴。",
         ),

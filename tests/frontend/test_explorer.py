@@ -145,7 +145,8 @@ def test_the_finding_tells_its_story_why_and_what_helps(stage: Stage):
     finding = root.locator(".pl-head").inner_text()
     assert finding.startswith("Line 6 overwrites h")
     assert "saved-tensor-overwritten" in finding
-    assert "predicted" in finding
+    assert "predicted before torch raised" in finding
+    assert "torch and the model agree on" in finding
     assert root.locator(".pl-fix").count() == 4
     assert root.locator(".pl-why").inner_text()
     first = root.locator(".pl-fix").first
@@ -229,6 +230,37 @@ def test_long_names_and_small_numbers_leave_room_for_the_fix_on_the_first_screen
     copy = root.locator("[data-do=copy]").first.bounding_box()
     top = root.bounding_box()["y"]
     assert copy["y"] + copy["height"] - top <= 680, copy
+
+
+@pytest.mark.parametrize("height", [760, 1000])
+def test_the_panels_end_where_the_window_ends(stage: Stage, height: int):
+    stage.page.set_viewport_size({"width": 1280, "height": height})
+    root = opened(stage)
+    box, side = root.bounding_box(), root.locator(".pl-main").bounding_box()
+    assert height - 30 <= side["y"] + side["height"] - box["y"] <= height - 20
+    before = side["height"]
+    stage.page.keyboard.press("End")
+    assert root.locator(".pl-main").bounding_box()["height"] == before, "stepping moves nothing"
+
+
+def test_a_fix_names_the_line_that_it_changes_and_leads_there(stage: Stage):
+    root = opened(stage)
+    edit = rules.find(TRACE)[0].fixes[0].edits[0]
+    place = root.locator(".pl-fix").first.locator(".pl-places button").first
+    assert place.inner_text() == f"line {edit.line}"
+    place.click()
+    assert TRACE.events[stage.state("step")].span.line == edit.line
+    assert root.locator(".pl-now-row").get_attribute("data-line") == str(edit.line)
+
+
+def test_a_write_that_the_counter_does_not_see_is_said_to_come_past_it(stage: Stage):
+    text = "import torch\nw = torch.ones(3, requires_grad=True)\nh = w * 1\nout = h * w\nh.detach().numpy()[:] = 5\nout.sum().backward()\n"
+    trace = trace_program(text)
+    root = stage.show(state_of(trace, rules.find(trace)[:1]))
+    written = root.locator(".pl-written").first
+    assert written.inner_text() == "written past the counter: still v0"
+    assert "NumPy" in written.get_attribute("title")
+    assert root.locator(".pl-version").first.get_attribute("title").startswith("version 0 of the counter")
 
 
 def test_the_worst_finding_comes_first(stage: Stage):

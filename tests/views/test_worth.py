@@ -7,6 +7,7 @@ import io
 
 from pitfall_lab import rules, views
 from pitfall_lab.verify import trace_program
+from tests.frontend.stage import state_of
 
 HALVED = """import torch
 def sample(log_variance):
@@ -50,3 +51,11 @@ def test_two_tensors_of_one_length_that_make_a_table_are_named():
 def test_where_a_rule_speaks_there_is_no_list():
     program = "import torch\nx = torch.ones(3, requires_grad=True)\nh = x.exp()\nh.mul_(2)\nh.sum().backward()\n"
     assert worth(program) == []
+
+
+def test_the_headline_is_the_line_that_is_worth_a_look(stage):
+    trace = trace_program(HALVED)
+    root = stage.show(state_of(trace, rules.find(trace)))
+    ((line, _),) = worth(HALVED)
+    assert root.locator(".pl-message").inner_text() == f"Line {line} is worth a look."
+    assert root.locator(".pl-outcome").inner_text() == "✓ finished without an error"

@@ -12,15 +12,20 @@ import { Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
-import { drawPicture, sentence, stepPicture, worthALook } from "./picture";
+import { drawPicture, sentence, stepPicture, worthALook, worthTitle } from "./picture";
 import { prose } from "./prose";
-import { Scrubber } from "./scrubber";
+import { Scrubber, timeSigns } from "./scrubber";
 import type { Story } from "./story";
 import { watchTheme } from "./theme";
 import { type Lab, WhatIf } from "./whatif";
 import { say } from "./words";
 
 const TEXT_WINDOW = 200;
+/** In px: the margins around an Explorer on a page of its own, the least and the most height of its panels, and the width below which they are one column. */
+const AROUND = 26;
+const LEAST = 270;
+const MOST = 640;
+const NARROW = 720;
 
 const ICONS: Record<string, string> = {
   start: "M4 3v10M13 3L7 8l6 5",
@@ -90,6 +95,21 @@ export function openRoot(host: HTMLElement, style: string): HTMLElement {
   const root = h("div", { class: "pl-root", role: "group", "data-lm-suppress-shortcuts": "true" });
   shadow.replaceChildren(h("style", {}, style), root);
   return root;
+}
+
+/** What both engines agree about, in words for somebody who has never heard of two engines. */
+function agreedText({ agreed, checked, mirrored }: Trace["agreement"], model: ExplorerModel): string {
+  const calls = agreed === checked ? `${checked}` : model.t(`${agreed} of ${checked}`, `${checked} 次中的 ${agreed}`);
+  const unit = checked === 1 ? "call" : "calls";
+  const rest = mirrored ? model.t(`, ${mirrored} not modelled`, `，${mirrored} 次未建模`) : "";
+  return model.t(`torch and the model agree on ${calls} ${unit}`, `torch 与模型在 ${calls} 次调用上一致`) + rest;
+}
+
+function notModelled(model: ExplorerModel): string {
+  return model.t(
+    "Of calls that are not modelled, torch's results are shown unchecked.",
+    "对未建模的调用，显示的是 torch 的结果，未经检验。",
+  );
 }
 
 class Explorer {
@@ -176,7 +196,10 @@ class Explorer {
     if (back) parts.splice(1, 0, back);
     if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.#notes());
     this.#root.replaceChildren(...parts);
-    if (!this.#asText) this.#mount();
+    if (!this.#asText) {
+      this.#fit();
+      this.#mount();
+    }
     this.#updateShell();
     tellFound(model, this.#host);
   }
@@ -246,7 +269,8 @@ class Explorer {
     const model = this.#model;
     const { story } = model;
     const head = say(model.scene.head, model.language) || model.trace.outcome.kind;
-    const message = story ? say(story.message, model.language) : head;
+    const worth = worthTitle(model);
+    const message = story ? say(story.message, model.language) : worth || head;
     const quoted = !!story && story.rule === "" && typeof story.message === "string";
     const title = h("h2", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, ...(quoted ? [message] : prose(message)));
     return h(
@@ -264,30 +288,19 @@ class Explorer {
     const bad = outcome.kind === "raised"; // that observation stopped is nothing that went wrong
     const line = h("p", { class: "pl-about" });
     if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
-    line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome", hidden: !story }, head));
-    if (story?.predicted)
-      line.append(
-        h(
-          "span",
-          { title: model.t("computed by the shadow engine before torch got there", "影子引擎在 torch 运行到之前已算出") },
-          dot("m", byText("m", model)),
-          model.t("predicted", "已预测"),
-        ),
+    line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, head));
+    if (story?.predicted) {
+      const how = model.t(
+        "A model of torch computes each call on its own, without torch. It had found this error before torch raised it.",
+        "一个独立的 torch 模型不借助 torch 计算每次调用。在 torch 报错之前，它已算出这个错误。",
       );
-    const agreed = model.t(
-      `${agreement.agreed} of ${agreement.checked} operations agree`,
-      `${agreement.checked} 个操作中 ${agreement.agreed} 个一致`,
-    );
-    const mirrored = agreement.mirrored ? model.t(`, ${agreement.mirrored} without a model`, `，${agreement.mirrored} 个没有模型`) : "";
-    if (agreement.checked)
-      line.append(
-        h(
-          "span",
-          { class: "pl-agree", title: say(this.#helpTexts.agreement, model.language) },
-          dot("a", byText("a", model)),
-          agreed + mirrored,
-        ),
-      );
+      line.append(h("span", { title: how }, dot("m", how), model.t("predicted before torch raised", "在 torch 报错前已预测")));
+    }
+    if (agreement.checked) {
+      // The sign has the explanation as its name: a screen reader reads it where a pointer shows it.
+      const how = [say(this.#helpTexts.agreement, model.language), agreement.mirrored ? notModelled(model) : ""].filter(Boolean).join(" ");
+      line.append(h("span", { class: "pl-agree", title: how }, dot("a", how), agreedText(agreement, model)));
+    }
     if (agreement.disagreed)
       line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
     line.append(h("span", { class: "pl-name" }, sources[0]?.name ?? ""));
@@ -381,6 +394,15 @@ class Explorer {
 
   // ---------------------------------------------------------------------------------------------------------------- code and panel
 
+  /** How much of the window is left below what stands above the code: the panels use it, and end where the window ends. */
+  #fit(): void {
+    const main = this.#root.querySelector<HTMLElement>(":scope > .pl-main");
+    if (!main || getComputedStyle(this.#host).getPropertyValue("--pitfall-lab-room")) return;
+    const left = innerHeight - (main.getBoundingClientRect().top - this.#root.getBoundingClientRect().top) - AROUND;
+    if (left < LEAST || this.#root.clientWidth < NARROW) this.#root.style.removeProperty("--pl-room");
+    else this.#root.style.setProperty("--pl-room", `${Math.min(Math.round(left), MOST)}px`);
+  }
+
   #main(): HTMLElement {
     const code = h(
       "section",
@@ -458,7 +480,9 @@ class Explorer {
   #shown = 0;
   /** Another width may have room for another number of panels. */
   #reopen(): void {
-    if (this.#asText || !this.#side?.isConnected || this.#columns === this.#shown) return;
+    if (this.#asText || !this.#side?.isConnected) return;
+    this.#fit();
+    if (this.#columns === this.#shown) return;
     this.#mountSide();
     this.#roving.sweep();
   }
@@ -650,7 +674,7 @@ class Explorer {
         "div",
         {},
         h("h3", {}, model.t("Signs", "符号")),
-        list([...dots, ...signs]),
+        list([...dots, ...signs, ...timeSigns()]),
         shown,
         h("p", { class: "pl-nothing" }, say(agreement, model.language)),
       ),

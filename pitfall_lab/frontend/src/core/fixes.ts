@@ -169,9 +169,23 @@ export class Fixes {
       "li",
       { class: "pl-fix" },
       h("p", {}, ...prose(say(fix.title, model.language))),
-      h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...rows),
+      h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...this.#places(fix), ...rows),
       h("div", { class: "pl-act" }, buttons, tried),
     );
+  }
+
+  /** The lines that the edit changes; each leads to its line in the code where a call was seen there. */
+  #places({ edits }: Fix): HTMLElement[] {
+    const model = this.#model;
+    const near = model.story?.step ?? model.step;
+    const lines = [...new Set(edits.map((edit) => edit.line))].sort((a, b) => a - b);
+    const links = lines.map((line) => {
+      const seen = model.trace.events.filter(({ kind, span }) => kind !== "node" && span?.source === 0 && span.line === line);
+      const [first] = seen.sort((a, b) => Math.abs(a.step - near) - Math.abs(b.step - near));
+      if (!first) return h("span", {}, model.place(line));
+      return h("button", { "data-line": line, click: () => (model.step = first.step) }, model.place(line));
+    });
+    return links.length ? [h("span", { class: "pl-places" }, ...links)] : [];
   }
 
   #apply(fix: Fix): void {

@@ -9,7 +9,7 @@ export function shape(size: readonly number[]): string {
 }
 
 /** A value of at most four significant digits, as the static pictures write it. */
-export function value(cell: Cell | null | undefined, dtype = "float"): string {
+export function value(cell: Cell | null | undefined, dtype = ""): string {
   if (cell === null || cell === undefined) return "·";
   if (typeof cell === "boolean") return cell ? "True" : "False";
   if (typeof cell !== "number") return String(cell);
@@ -19,7 +19,7 @@ export function value(cell: Cell | null | undefined, dtype = "float"): string {
 }
 
 /** Three digits: for cells that stand beside each other. */
-export function brief(cell: Cell, dtype = "float"): string {
+export function brief(cell: Cell, dtype = ""): string {
   return typeof cell === "number" && !Number.isInteger(cell) && Math.abs(cell) < 1000 && Math.abs(cell) >= 0.001
     ? value(Number(cell.toPrecision(3)), dtype)
     : value(cell, dtype);
@@ -52,7 +52,7 @@ export function gist(cells: Cells | null | undefined, mean: string, dtype = "flo
 }
 
 /** A row of cells, wrapped as the tensor's last dimension is when it is small. */
-export function cellRow(cells: Cells | null, size: number[] | null, dtype: string, was: Cells | null = null, most = 7): HTMLElement | null {
+export function cellRow(cells: Cells | null, size: number[] | null, was: Cells | null = null, most = 7): HTMLElement | null {
   const row = known(cells, most);
   if (!row.length) return null;
   const old = new Map(known(was, 100).flatMap((one) => (one ? [one] : [])));
@@ -61,7 +61,7 @@ export function cellRow(cells: Cells | null, size: number[] | null, dtype: strin
   const shown = row.map((one) => {
     if (!one) return h("i", { class: "pl-gap" }, "…");
     const changed = old.has(one[0]) && old.get(one[0]) !== one[1];
-    return h("b", { class: changed ? "pl-cell pl-fresh" : "pl-cell" }, brief(one[1], dtype));
+    return h("b", { class: changed ? "pl-cell pl-fresh" : "pl-cell" }, brief(one[1]));
   });
   if (!columns) return h("span", { class: "pl-cells" }, ...shown);
   // A number for which a narrow card has no room ends with an ellipsis: half a number would be another number.

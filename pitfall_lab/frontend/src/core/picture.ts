@@ -95,7 +95,12 @@ const ENDS = 3;
 function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel, tight = false): HTMLElement {
   const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, ...wrapped(name))]);
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
-  const version = one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version" }, `v${one.version}`);
+  const counts = model.t(
+    `version ${one.version} of the counter: it counts the writes in place to this memory`,
+    `版本计数器的值 ${one.version}：它记录这块内存被原地写入的次数`,
+  );
+  const version =
+    one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version", title: counts }, `v${one.version}`);
   const head = h(
     "span",
     { class: "pl-named" },
@@ -105,13 +110,26 @@ function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | nul
     version,
     one.shape?.length ? h("small", {}, shape(one.shape)) : "",
   );
-  const cells = cellRow(one.cells, one.shape, one.dtype ?? "", before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
+  const cells = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
   const many =
     one.size && !cells
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
       : null;
-  const written = one.changed && before ? h("small", { class: "pl-written" }, model.t("written over", "被改写")) : null;
+  const written = one.changed && before ? writtenOver(one, before, model) : null;
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
+}
+
+/** That a memory was written; where its counter has not moved, that the write came past it. */
+function writtenOver(one: Memory, before: Memory, model: ExplorerModel): HTMLElement {
+  const past = one.version !== null && one.version === before.version;
+  const text = past
+    ? model.t(`written past the counter: still v${one.version}`, `绕过计数器被改写：仍是 v${one.version}`)
+    : model.t("written over", "被改写");
+  const how = model.t(
+    "The numbers changed, but the version counter did not: it sees no write by NumPy, through .data or from outside of torch.",
+    "数值变了，版本计数器却没变：它看不到 NumPy、.data 或 torch 之外的写入。",
+  );
+  return h("small", { class: "pl-written", title: past ? how : "" }, text);
 }
 
 /** The node's bar under a column: it begins where it saved, and ends where it needs. */
@@ -381,6 +399,17 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
   return h("ol", { class: "pl-way" }, chip(picture.root, picture.root_line, picture.root_step, "pl-root-node"), ...chips, cut, behind);
 }
 
+/** The headline where no rule says anything and something is worth a look; empty otherwise. */
+export function worthTitle(model: ExplorerModel): string {
+  const { worth = [], why, head } = model.scene;
+  const [first] = worth;
+  if (model.stories.length || !first || why || !say(head, "en").startsWith("✓")) return "";
+  const lines = new Set(worth.map((one) => one.line)).size;
+  if (lines > 1) return model.t(`${lines} lines are worth a look.`, `有 ${lines} 行值得一看。`);
+  const place = say(first.place, model.language);
+  return model.t(`${place.charAt(0).toUpperCase()}${place.slice(1)} is worth a look.`, `${place}值得一看。`);
+}
+
 /** What is seldom meant, where no rule says anything: a line each, that leads to its step. Null where there is nothing of the kind. */
 export function worthALook(model: ExplorerModel, go: Go): HTMLElement | null {
   const { worth = [] } = model.scene;
@@ -398,7 +427,7 @@ export function worthALook(model: ExplorerModel, go: Go): HTMLElement | null {
     ),
   );
   const title = model.t("Worth a look", "值得一看");
-  const note = model.t("No finding here. These lines need not be wrong.", "这里没有发现。这些行不一定有错。");
+  const note = model.t("No rule found a mistake here; these lines may be right.", "没有规则发现错误；这些行可能是对的。");
   return h(
     "section",
     { class: "pl-picture pl-worth", group: title },

@@ -1,9 +1,11 @@
 /** The scrubber: a native slider over a strip of event ticks, so that it works with mouse, touch and assistive tools. */
 
+import type { Text } from "./contract";
 import { h, s } from "./dom";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import type { Story } from "./story";
+import { say } from "./words";
 
 const HEIGHT = 40;
 /** Beyond this many events the ticks touch each other and become a quiet band. */
@@ -15,7 +17,7 @@ function ticks(model: ExplorerModel): SVGElement {
   for (const event of model.trace.events) {
     const at = event.step + 1;
     if (event.error) paths.error += `M${at} ${event.kind === "node" ? 20 : 10}V30`;
-    else if (event.writes.length) paths.write += `M${at} 12V20`;
+    else if (event.writes.length) paths.write += event.kind === "node" ? `M${at} 20V28` : `M${at} 12V20`;
     else if (event.kind === "node") paths.node += `M${at} 20V27`;
     else paths.call += `M${at} 15V20`;
   }
@@ -27,6 +29,26 @@ function ticks(model: ExplorerModel): SVGElement {
     s("path", { class: "pl-axis", d: `M0 20H${Math.max(1, model.trace.events.length)}` }),
     ...drawn,
   );
+}
+
+/** What the strip shows, for the help: a sign and what it means. */
+export function timeSigns(): [Element, Text][] {
+  const sign = (kind: string): Element => h("i", { class: `pl-key pl-key-${kind}` });
+  return [
+    [sign("call"), { en: "above the line: a call of the program", zh: "线以上：程序中的一次调用" }],
+    [sign("node"), { en: "below the line: a node that backward runs", zh: "线以下：反向传播运行的一个节点" }],
+    [sign("write"), { en: "dark: it writes into memory in place", zh: "深色：原地写入内存" }],
+  ];
+}
+
+/** The same in one line below the strip. */
+function legend(model: ExplorerModel): HTMLElement {
+  const dark = h("i", { class: "pl-key pl-key-write" });
+  const [above, below] = [
+    model.t("above: calls, ", "上：调用，"),
+    model.t(" those that write in place · below: backward", " 原地写入 · 下：反向传播"),
+  ];
+  return h("p", { class: "pl-legend", "aria-hidden": "true" }, above, dark, below);
 }
 
 /** The beats of the story as pins above the strip. */
@@ -53,7 +75,9 @@ export class Scrubber {
     this.input = h("input", { type: "range", min: -1, max: model.last, step: 1, label: model.t("Step", "步骤") });
     this.input.addEventListener("input", () => (this.#model.step = Number(this.input.value)));
     this.#pins = pins(model, undefined);
-    this.element = h("div", { class: "pl-scrub" }, ticks(model), this.#pins, this.input);
+    const signs = timeSigns().map(([, text]) => say(text, model.language));
+    this.input.title = signs.join(model.t("; ", "；"));
+    this.element = h("div", { class: "pl-scrub" }, ticks(model), this.#pins, this.input, legend(model));
   }
 
   pin(story: Story | undefined): void {
