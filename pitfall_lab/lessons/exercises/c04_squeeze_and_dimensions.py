@@ -82,11 +82,12 @@ CLASSIFY = Exercise(
     task=T(
         en=(
             "`classify(scores)` gets a float tensor of shape (batch, classes, 1, 1) and returns the class with the highest "
-            "score for each sample, as a tensor of shape (batch,). It does so for every batch, except for a batch of one."
+            "score for each sample, as a tensor of shape (batch,). It does so except for a batch of one, and where there is only one "
+            "class. Repair it."
         ),
         zh=(
             "`classify(scores)` 得到形状为 (批次, 类别, 1, 1) 的浮点张量，返回每个样本得分最高的类别，形状为 (批次,)。除了只"
-            "有一个样本的批次，它对任何批次都正确。请修好它。"
+            "有一个样本的批次和只有一个类别的情况，它都正确。请修好它。"
         ),
     ),
     given="""\

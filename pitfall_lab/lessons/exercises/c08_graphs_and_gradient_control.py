@@ -7,7 +7,6 @@ from pitfall_lab.lessons.exercise import (
     Property,
     as_solved,
     equal,
-    finds_nothing,
     runs,
     true,
 )
@@ -272,14 +271,14 @@ EXERCISES = (
         task=T(
             en=(
                 "`slope(function, x)` is to return the derivative of `function` at the 0-dim tensor `x` as a Python number, *from"
-                " values of the function alone*: it is there to check autograd. Its results are poor. There are two faults; find "
-                "them, and fix them. An error up to 3e-8 is allowed, for an `x` of either float dtype, and no rule of pitfall_lab"
-                " may find a pitfall in it."
+                " values of the function alone*: it is there to check autograd. Its results are poor. Three things must change: "
+                "the dtype, the step and the formula. An error up to 3e-8 is allowed, for an `x` of float32 or float64 between "
+                "0.5 and 1.5."
             ),
             zh=(
                 "`slope(function, x)` 应*只用函数值*返回 `function` 在零维张量 `x` 处的导数，是一个 Python 数：它是用来检查 "
-                "autograd 的。结果很粗糙。其中有两处错误，请找出并修好。`x` 可以是两种浮点 dtype，允许误差不超过 3e-8，并且 "
-                "pitfall_lab 的规则不得在其中发现陷阱。"
+                "autograd 的。结果很粗糙。有三处要改：dtype、步长和公式。`x` 是 0.5 与 1.5 之间的 float32 或 float64，允许误差"
+                "不超过 3e-8。"
             ),
         ),
         given=_SLOPE + "    h = 1e-9\n    return ((function(x + h) - function(x)) / h).item()\n",
@@ -313,14 +312,13 @@ EXERCISES = (
                     T(en="it is a tensor, or something else that is not a float", zh="它是张量，或别的不是 float 的东西"),
                 ),
             ),
-            Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
         setup="import math\n",
         hints=(
             T(en="Look at the picture of section 7: where does 1e-9 lie, in float32?", zh="看第 7 节的图：在 float32 中 1e-9 落在哪里？"),
             T(
-                en="One fault is the dtype together with the step, the other is that only one side is used.",
-                zh="一处错误是 dtype 与步长，另一处是只用了一侧。",
+                en="In float64 a step of 1e-9 is still too small, and a step to one side only is too coarse at any size.",
+                zh="在 float64 中 1e-9 的步长仍然太小；只用一侧，则任何步长都太粗糙。",
             ),
             T(
                 en="`x = x.double()`, `h = 1e-5`, and `(function(x + h) - function(x - h)) / (2 * h)`.",
