@@ -361,8 +361,8 @@ export class CodeView {
       const begin = tops.find((one) => one >= middle && one <= most) ?? tops.findLast((one) => one <= middle) ?? 0;
       return box.scrollTo({ top: begin, behavior: "instant" });
     }
-    if (top < box.scrollTop + 8) box.scrollTop = Math.max(0, top - 40);
-    else if (top + row.offsetHeight > box.scrollTop + box.clientHeight - 8) box.scrollTop = top + row.offsetHeight - box.clientHeight + 40;
+    if (top < box.scrollTop) box.scrollTop = Math.max(0, top - 40);
+    else if (top + row.offsetHeight > box.scrollTop + box.clientHeight) box.scrollTop = top + row.offsetHeight - box.clientHeight + 40;
   }
 
   #at(target: EventTarget | null): { line: Line; piece: Piece | null } | null {

@@ -24,7 +24,7 @@ const TEXT_WINDOW = 200;
 /** In px: the margins around an Explorer on a page of its own, the least and the most height of its panels, and the width below which they are one column. */
 const AROUND = 26;
 const LEAST = 270;
-const MOST = 640;
+const MOST = 720;
 const NARROW = 720;
 
 const ICONS: Record<string, string> = {

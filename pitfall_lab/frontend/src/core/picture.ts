@@ -139,7 +139,7 @@ function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: Ex
   const node = h("code", {}, keeper.name);
   part.classList.add("pl-holds");
   if (at === keeper.from) part.append(h("span", {}, node, " ", keeps(keeper, model)));
-  if (keeper.freed !== null && at === keeper.freed) part.append(h("span", {}, model.t("lets it go", "将其释放")));
+  if (keeper.freed !== null && at === keeper.freed) part.append(h("span", {}, model.t("frees it", "将其释放")));
   if (keeper.freed !== null && at > keeper.freed) part.classList.add("pl-gone");
   if (at === keeper.to) {
     part.classList.add("pl-needs");
@@ -347,7 +347,7 @@ function axes({ name, shape: size, along, used, made, then, cells }: AxesPicture
       line("other", made),
       said("pl-along", model.t(`${way(along)} adds up to 1 (axis ${along})`, `${way(along)}加起来为 1（第 ${along} 轴）`)),
       line("wrong", then),
-      said("pl-used", model.t(`takes ${way(used)} together (axis ${used})`, `把${way(used)}放在一起用（第 ${used} 轴）`)),
+      said("pl-used", model.t(`combines ${way(used)} (axis ${used})`, `把${way(used)}放在一起用（第 ${used} 轴）`)),
     ),
     h("div", { class: "pl-grid-box" }, h("span", { class: "pl-upright" }, model.t(`axis ${down} ↓`, `第 ${down} 轴 ↓`)), table),
     h(

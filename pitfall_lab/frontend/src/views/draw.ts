@@ -90,12 +90,13 @@ export function pressable(element: SVGElement, label: string, go: () => void): v
   });
 }
 
-/** Scrolls `element` into its box's sight when it is out of it; the page itself stays where it is. */
-export function reveal(box: HTMLElement, element: Element): void {
+/** Scrolls `element` into its box's sight when it is out of it, `first` to its upper edge; the page itself stays where it is. */
+export function reveal(box: HTMLElement, element: Element, first = false): void {
   const [outer, inner] = [box.getBoundingClientRect(), element.getBoundingClientRect()];
   if (!inner.width && !inner.height) return;
-  if (inner.height < outer.height && (inner.top < outer.top || inner.bottom > outer.bottom))
-    box.scrollTop += inner.top - outer.top - Math.max(0, (outer.height - inner.height) / 3);
+  const out = inner.top < outer.top || inner.bottom > outer.bottom;
+  if (out && first) box.scrollTop += inner.top - outer.top;
+  else if (out && inner.height < outer.height) box.scrollTop += inner.top - outer.top - (outer.height - inner.height) / 3;
   if (inner.left < outer.left || inner.right > outer.right)
     box.scrollLeft += inner.left - outer.left - Math.max(0, (outer.width - inner.width) / 3);
 }

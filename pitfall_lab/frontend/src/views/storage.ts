@@ -71,7 +71,7 @@ export const storage: View = {
       const wanted = model.storageOf(model.focus, state) || event?.writes[0] || state.tensors[event?.results[0] ?? ""]?.storage || "";
       const key = `${wanted} ${model.step}`;
       const block = blocks.get(wanted) ?? guests.get(wanted);
-      if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element);
+      if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element, true);
       seen = key;
     }
     return { update, destroy: () => root.replaceChildren() };
