@@ -132,7 +132,9 @@ def _unreached(story: Story, found: Unreached) -> Finding:
         ),
         related=[
             story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
-            story.related("backward", step, T(en="backward starts here and ends there", zh="从这里往回走，到那里为止")),
+            story.related(
+                "backward", step, T(en="backward starts here, and stops where the graph ends", zh="反向传播从这里开始，到计算图断开处为止")
+            ),
             Related("step", update.span, None, T(en="the optimizer finds no gradient and does nothing", zh="优化器找不到梯度，什么也不做")),
         ],
         fixes=(*(replace(fix, meaning="term") if shares else fix for fix in reconnections(story, [cut])), *_cut_elsewhere(story, found)),

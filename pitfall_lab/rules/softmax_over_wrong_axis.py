@@ -206,7 +206,7 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
         ),
         related=[
             story.related("made", event.step, T(en=f"adds up to 1 along axis {found.axis}", zh=f"沿第 {found.axis} 轴加起来为 1")),
-            story.related("used", use.event.step, T(en="is used along another axis here", zh="在这里沿另一个轴使用")),
+            story.related("used", use.event.step, T(en=f"is used along axis {other} here", zh=f"在这里沿第 {other} 轴使用")),
         ],
         fixes=_fixes(story, found, right),
         facts=[Fact("axis", found.axis, story.by(event.step)), Fact("used", right, story.by(use.event.step))],
