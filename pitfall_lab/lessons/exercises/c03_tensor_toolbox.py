@@ -311,15 +311,18 @@ UNLIKE = Exercise(
         en=(
             'Here is a claim: "`ones_like` and `rand_like` take the same tensors." Write `counterexample()`, without '
             "arguments: it returns a tensor for which `torch.ones_like` works and `torch.rand_like` raises, because of its "
-            "dtype (with `dtype=torch.float32` it works again)."
+            "dtype (with `dtype=torch.float32` it works again). Whole numbers are known: choose a dtype that is not one of the "
+            "integer types."
         ),
         zh=(
             "有人说：“`ones_like` 和 `rand_like` 接受同样的张量。”编写无参数的 `counterexample()`：返回一个张量，使 "
-            "`torch.ones_like` 可用，而 `torch.rand_like` 因其 dtype 报错（加上 `dtype=torch.float32` 又可用）。"
+            "`torch.ones_like` 可用，而 `torch.rand_like` 因其 dtype 报错（加上 `dtype=torch.float32` 又可用）。整数类型已经知道了：请选一个非整数的 "
+            "dtype。"
         ),
     ),
     given="def counterexample():\n    return torch.zeros(2, 3)\n",
     drive="""\
+integers = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
 t = counterexample()
 made = torch.ones_like(t)
 raised = ""
@@ -338,18 +341,23 @@ except (NotImplementedError, RuntimeError) as error:
             T(en="with `dtype=torch.float32` it works again", zh="加上 `dtype=torch.float32` 又可用"),
             as_solved("torch.rand_like(t, dtype=torch.float32).dtype"),
         ),
+        Property(
+            T(en="its dtype is not an integer type", zh="其 dtype 不是整数类型"),
+            true("t.dtype not in integers", T(en="it holds whole numbers", zh="它存的是整数")),
+        ),
     ),
     hints=(
         T(en="The two functions take over shape, device, and what else?", zh="这两个函数沿用形状、设备，还有什么？"),
         T(en="Random numbers between 0 and 1: in which type are they not possible?", zh="0 到 1 之间的随机数：哪种类型放不下？"),
-        T(en="A tensor of whole numbers.", zh="整数张量。"),
+        T(en="What type has `x > 0`?", zh="`x > 0` 是什么类型？"),
     ),
     right=(
-        "def counterexample():\n    return torch.arange(3)\n",
         "def counterexample():\n    return torch.zeros(2, 3, dtype=torch.bool)\n",
+        "def counterexample():\n    return torch.arange(3) > 1\n",
     ),
     wrong=(
         "def counterexample():\n    return torch.zeros(2, 3, dtype=torch.float64)\n",
+        "def counterexample():\n    return torch.arange(3)\n",
         "def counterexample():\n    return [1, 2, 3]\n",
         "def counterexample():\n    return torch.zeros(0)\n",
     ),

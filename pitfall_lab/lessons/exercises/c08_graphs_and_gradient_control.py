@@ -132,7 +132,7 @@ EXERCISES = (
         title=T(en="A penalty on the slope", zh="对斜率的惩罚"),
         task=T(
             en=(
-                "`penalised(function, x)` returns `function(x)` plus the sum of the squared slopes of `function` at `x`, a usual "
+                "`penalised(function, x)` returns `function(x)` plus the sum of the squared slopes of `function` at `x`, a common "
                 "penalty; `function` returns a 0-dim tensor, and `x` is a leaf of any shape that requires grad. It stops with an "
                 "error. Repair it; the value must be right, and so must the gradient of `x` after a backward from it."
             ),

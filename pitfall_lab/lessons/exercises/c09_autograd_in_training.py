@@ -9,7 +9,7 @@ _LOOP = """\
 def train(model, points, targets, rounds):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(rounds):
-        loss = F.mse_loss(model(points), targets)
+        loss = nn.functional.mse_loss(model(points), targets)
         loss.backward()
         optimizer.step()
     return model
@@ -33,24 +33,28 @@ def counterexample():
     return p, before
 """
 
+_MOVED = _COUNTER.replace("lr=0.1", "lr=0.1, momentum=0.9").replace(
+    "    before", "    p.grad = torch.ones(3)\n    optimizer.step()\n    before"
+)
+
 
 _LISTING = """\
-w = torch.tensor([1.0], requires_grad=True)
-optimizer = torch.optim.SGD([w], lr=0.5)
-(w * 4).sum().backward()     # line 3
+w = torch.tensor([2.0], requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.5, weight_decay=1.0)
+(w * w).sum().backward()     # line 3
 optimizer.step()             # line 4
-(w * 4).sum().backward()     # line 5
+(w * w).sum().backward()     # line 5
 optimizer.step()             # line 6
 optimizer.zero_grad()        # line 7
 optimizer.step()             # line 8
 """
-_SEEN: dict[str, int | None] = {
+_SEEN: dict[str, float | None] = {
     "w.grad after line 3": 4,
     "w after line 4": -1,
-    "w.grad after line 5": 8,
-    "w after line 6": -5,
+    "w.grad after line 5": 2,
+    "w after line 6": -1.5,
     "w.grad after line 7": None,
-    "w after line 8": -5,
+    "w after line 8": -1.5,
 }
 
 
@@ -77,12 +81,12 @@ EXERCISES = (
         title=T(en="The loop that never forgets", zh="从不忘记的循环"),
         task=T(
             en=(
-                "`train(model, points, targets, rounds)` trains a module for so many rounds on all `points` at once and returns "
+                "`train(model, points, targets, rounds)` trains a module for `rounds` rounds on all `points` at once and returns "
                 "it. It forgets something, and the weights are wrong from the second round on. Repair it; the optimizer and its "
                 "rate stay."
             ),
             zh=(
-                "`train(model, points, targets, rounds)` 用全部 `points` 把模块训练这么多轮并返回它。它忘了一件事，从第二轮起权重"
+                "`train(model, points, targets, rounds)` 用全部 `points` 把模块训练 `rounds` 轮并返回它。它忘了一件事，从第二轮起权重"
                 "就错了。请修好它；优化器和学习率保持不变。"
             ),
         ),
@@ -198,11 +202,12 @@ bias_before = body.bias.detach().clone()
         task=T(
             en=(
                 'Here is a claim: "A parameter whose gradient is zero cannot move." Write `counterexample()`, without arguments: '
-                "it makes a parameter and an optimizer of `torch.optim`, which takes a step while the gradient is all zeros and "
-                "changes the parameter by it. Return the parameter and a copy of its value before that last step."
+                "it makes a parameter and an optimizer of `torch.optim` whose weight decay is 0. The optimizer takes a step while "
+                "the gradient is all zeros, and the step changes the parameter. Return the parameter and a copy of its value "
+                "before that last step."
             ),
             zh=(
-                "有人说：“梯度为零的参数不会移动。”编写无参数的 `counterexample()`：它创建一个参数和一个 `torch.optim` 的优化器；"
+                "有人说：“梯度为零的参数不会移动。”编写无参数的 `counterexample()`：它创建一个参数和一个权重衰减为 0 的 `torch.optim` 优化器；"
                 "优化器在梯度全为零时走一步，并由此改变参数。返回该参数，以及它在最后那一步之前的值的副本。"
             ),
         ),
@@ -213,6 +218,7 @@ seen = {}
 
 def before_step(optimizer, args, kwargs):
     p = optimizer.param_groups[0]["params"][0]
+    seen["decay"] = optimizer.param_groups[0].get("weight_decay", 0)
     seen["gradient"], seen["start"] = None if p.grad is None else p.grad.clone(), p.detach().clone()
 
 
@@ -239,6 +245,10 @@ finally:
                 ),
             ),
             Property(
+                T(en="the weight decay is 0", zh="权重衰减为 0"),
+                true("seen['decay'] == 0", T(en="the optimizer has a weight decay", zh="优化器有权重衰减")),
+            ),
+            Property(
                 T(en="the parameter has moved", zh="参数移动了"),
                 true("not torch.equal(p.detach(), start)", T(en="both returned tensors hold the same values", zh="返回的两个张量的值相同")),
             ),
@@ -255,18 +265,22 @@ finally:
         ),
         hints=(
             T(en="What besides the gradient can enter an update?", zh="除了梯度，更新里还可能有什么？"),
-            T(en="SGD and its relatives take options that pull weights towards zero.", zh="SGD 及同类优化器有把权重拉向零的选项。"),
-            T(en="Try `weight_decay`.", zh="试试 `weight_decay`。"),
+            T(en="Some optimizers remember the gradients of earlier steps.", zh="有些优化器会记住之前各步的梯度。"),
+            T(
+                en="Try `momentum=0.9`, and a first step with a gradient of ones.",
+                zh="试试 `momentum=0.9`，并先用全 1 的梯度走一步。",
+            ),
         ),
         right=(
-            _COUNTER.replace("lr=0.1", "lr=0.1, weight_decay=0.5"),
-            _COUNTER.replace("torch.optim.SGD([p], lr=0.1)", "torch.optim.AdamW([p], lr=0.1)"),
+            _MOVED,
+            _MOVED.replace("SGD([p], lr=0.1, momentum=0.9)", "Adam([p], lr=0.1)"),
         ),
         wrong=(
             _COUNTER.replace("torch.zeros(3)", "torch.ones(3)"),
             _COUNTER.replace("return p, before", "return p, before + 1"),
             _COUNTER.replace("optimizer.step()", "p.data.add_(1)\n    optimizer.step()"),
             _COUNTER.replace("lr=0.1", "lr=0.1, momentum=0.9"),
+            _COUNTER.replace("lr=0.1", "lr=0.1, weight_decay=0.5"),
         ),
     ),
     Exercise(
@@ -285,8 +299,8 @@ finally:
         properties=tuple(Property(T(en=what, zh=what), equal(f"expected[{what!r}]", f"seen[{what!r}]", tell=False)) for what in _SEEN),
         hints=(
             T(
-                en="The loss has the same slope everywhere; a step goes 0.5 times what is in `w.grad`.",
-                zh="损失处处斜率相同；一步走 `w.grad` 的 0.5 倍。",
+                en="The slope of w² is 2w. A step goes 0.5 times the sum of what is in `w.grad` and, by the weight decay, `w` itself.",
+                zh="w² 的斜率是 2w。一步走的是 `w.grad` 与 `w` 本身（权重衰减）之和的 0.5 倍。",
             ),
             T(en="Nothing is reset between lines 3 and 5.", zh="第 3 行与第 5 行之间没有重置。"),
             T(
@@ -296,16 +310,16 @@ finally:
         ),
         right=(
             _filled({**_SEEN}),
-            _filled({**_SEEN, "w after line 4": "1 - 0.5 * 4"}),
+            _filled({**_SEEN, "w after line 4": "2 - 0.5 * (4 + 2)"}),
             _filled({what: answer if answer is None else float(answer) for what, answer in _SEEN.items()}),
             f"expected = dict({list(_SEEN.items())!r})\n",
         ),
         wrong=(
-            _filled({**_SEEN, "w after line 4": 1}),
-            _filled({**_SEEN, "w.grad after line 5": 4}),
-            _filled({**_SEEN, "w after line 6": -3}),
+            _filled({**_SEEN, "w after line 4": 0}),
+            _filled({**_SEEN, "w.grad after line 5": -2}),
+            _filled({**_SEEN, "w after line 6": -2}),
             _filled({**_SEEN, "w.grad after line 7": 0}),
-            _filled({**_SEEN, "w after line 8": -9}),
+            _filled({**_SEEN, "w after line 8": -0.75}),
         ),
     ),
 )
