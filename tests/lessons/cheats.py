@@ -743,11 +743,11 @@ arrange = lambda image: ((rows := image.unfold(0, 4, 4)), torch.einsum('ij->ji',
     "1.3": (
         """\
 def clip(t, limit):
-    torch.clamp(t, max=limit, out=t)
+    torch.clamp(t[:, 1], max=limit, out=t[:, 1])
 """,
         """\
 def clip(t, limit):
-    t.copy_(torch.where(t > limit, limit, t))
+    t[:, 1].copy_(torch.where(t[:, 1] > limit, limit, t[:, 1]))
 """,
     ),
     "1.4": (

@@ -165,43 +165,47 @@ CLIP = Exercise(
     title=T(en="A write that is lost", zh="丢失的写入"),
     task=T(
         en=(
-            "`clip(t, limit)` gets a float tensor of any shape and a number. It should cut every element of `t` above `limit`"
-            " down to `limit`, in `t` itself. It raises nothing, and `t` stays as it was."
+            "`clip(t, limit)` gets a float matrix with at least two columns, and a number. In column 1 it should cut all elements "
+            "above `limit` down to `limit`, in `t` itself; the other columns stay. It raises nothing, and `t` stays as it was."
         ),
-        zh=("`clip(t, limit)` 得到任意形状的浮点张量和一个数，应把 `t` 中大于 `limit` 的元素就地改为 `limit`。它不报错，`t` 却没有变。"),
+        zh=(
+            "`clip(t, limit)` 得到至少两列的浮点矩阵和一个数，应把 `t` 的第 1 列（从 0 数起）中大于 `limit` 的元素就地改为 `limit`，"
+            "其他列不变。它不报错，`t` 却没有变。"
+        ),
     ),
     given="""\
 def clip(t, limit):
-    too_large = t[t > limit]
-    too_large.fill_(limit)
+    too_large = t[:, 1] > limit
+    t[too_large, 1].fill_(limit)
 """,
-    inputs="t = torch.randn(8)\nt[0] = 3.0",
+    inputs="t = torch.randn(5, 3)\nt[0, 1] = t[2, 0] = t[0, 2] = 3.0",
     drive="clip(t, 0.5)",
     properties=(
-        Property(T(en="a vector is clipped", zh="向量被截断"), as_solved("t")),
+        Property(T(en="column 1 is clipped, and nothing else", zh="只有第 1 列被截断"), as_solved("t")),
         Property(T(en="in its own memory", zh="在它自己的内存里"), in_place("t")),
         Property(
             T(en="a transposed matrix too", zh="转置的矩阵也是"),
-            as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = 4.0\nt = m.t()", drive="clip(t, 0.5)"),
+            as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = m[0, 1] = 4.0\nt = m.t()", drive="clip(t, 0.5)"),
         ),
         Property(
             T(en="nothing happens where nothing is too large", zh="没有过大的元素时什么也不发生"),
-            as_solved("t", inputs="t = -torch.rand(5)", drive="clip(t, 0.5)"),
+            as_solved("t", inputs="t = -torch.rand(5, 2)", drive="clip(t, 0.5)"),
         ),
     ),
     hints=(
-        T(en="In which memory do the elements lie that `t[t > limit]` returns?", zh="`t[t > limit]` 返回的元素在哪块内存里？"),
+        T(en="In which memory are the elements that `t[too_large, 1]` returns?", zh="`t[too_large, 1]` 返回的元素在哪块内存里？"),
         T(en="On the left of `=` the same brackets choose places in `t`.", zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。"),
         T(en="One line is enough: `t[...] = limit`.", zh="一行就够：`t[...] = limit`。"),
     ),
     right=(
-        "def clip(t, limit):\n    t[t > limit] = limit\n",
-        "def clip(t, limit):\n    t.clamp_(max=limit)\n",
+        "def clip(t, limit):\n    t[t[:, 1] > limit, 1] = limit\n",
+        "def clip(t, limit):\n    t[:, 1].clamp_(max=limit)\n",
     ),
     wrong=(
         "def clip(t, limit):\n    t = t.clamp(max=limit)\n",
-        "def clip(t, limit):\n    t[0] = limit\n",
-        "def clip(t, limit):\n    t.view(-1)[t.view(-1) > limit] = limit\n",
+        "def clip(t, limit):\n    t[:, 1] = limit\n",
+        "def clip(t, limit):\n    t[t[:, 1] > limit] = limit\n",
+        "def clip(t, limit):\n    t[t > limit] = limit\n",
     ),
 )
 

@@ -127,36 +127,45 @@ LOST = Exercise(
     task=T(
         en=(
             'A colleague says: "`t.squeeze().shape == t.squeeze(-1).shape` for everything that our network returns, (batch, '
-            'steps, 1)." Write `counterexample()`, without arguments: it returns a tensor of such a shape for which it is not'
-            " so, with at least one sample and at least two steps."
+            'steps, 1)." Write `counterexamples()`, without arguments: it returns two tensors of such a shape for which it is not '
+            "so. The first has at least two steps, and `squeeze()` takes its batch away; the second has at least two samples, and "
+            "`squeeze()` takes its steps away."
         ),
         zh=(
             "同事说：“我们的网络返回的 (批次, 步数, 1) 总有 `t.squeeze().shape == t.squeeze(-1).shape`。”编写无参数的 "
-            "`counterexample()`：返回一个这种形状、却不满足此式的张量，至少一个样本、至少两步。"
+            "`counterexamples()`：返回两个这种形状、却不满足此式的张量。第一个至少两步，`squeeze()` 去掉了它的批次；第二个至少两个"
+            "样本，`squeeze()` 去掉了它的步数。"
         ),
     ),
-    given="def counterexample():\n    return torch.zeros(4, 3, 1)\n",
-    drive="t = counterexample()",
+    given="def counterexamples():\n    return torch.zeros(4, 3, 1), torch.zeros(3, 4, 1)\n",
+    drive="first, second = counterexamples()",
     properties=(
-        Property(T(en="it has the shape (batch, steps, 1)", zh="形状是 (批次, 步数, 1)"), true("t.ndim == 3 and t.shape[2] == 1")),
-        Property(T(en="with at least two steps, and a sample", zh="至少两步，且有样本"), true("t.shape[1] >= 2 and t.numel() > 0")),
         Property(
-            T(en="the two shapes differ", zh="两个形状不同"),
-            true("t.squeeze().shape != t.squeeze(-1).shape", T(en="they are the same here", zh="这里两者相同")),
+            T(en="both have the shape (batch, steps, 1)", zh="两个形状都是 (批次, 步数, 1)"),
+            true("all(torch.is_tensor(t) and t.ndim == 3 and t.shape[2] == 1 for t in (first, second))"),
+        ),
+        Property(
+            T(en="the first has two steps or more, and loses its batch", zh="第一个至少两步，并失去批次"),
+            true("first.shape[1] >= 2 and first.squeeze().shape == first.shape[1:2]"),
+        ),
+        Property(
+            T(en="the second has two samples or more, and loses its steps", zh="第二个至少两个样本，并失去步数"),
+            true("second.shape[0] >= 2 and second.squeeze().shape == second.shape[:1]"),
         ),
     ),
     hints=(
         T(en="When does `squeeze()` remove more than the last dimension?", zh="什么时候 `squeeze()` 去掉的不止最后一维？"),
-        T(en="Steps are two or more. Which dimension is left?", zh="步数不少于 2。还剩哪一维？"),
-        T(en="A batch of one.", zh="只有一个样本的批次。"),
+        T(en="Which size must a dimension have so that it goes?", zh="一个维度的长度是多少时才会消失？"),
+        T(en="A batch of one; and one step.", zh="只有一个样本的批次；以及只有一步。"),
     ),
     right=(
-        "def counterexample():\n    return torch.zeros(1, 3, 1)\n",
-        "def counterexample():\n    return torch.arange(5.0).view(1, -1, 1)\n",
+        "def counterexamples():\n    return torch.zeros(1, 3, 1), torch.zeros(4, 1, 1)\n",
+        "def counterexamples():\n    return [torch.arange(5.0).view(1, -1, 1), torch.arange(5.0).view(-1, 1, 1)]\n",
     ),
     wrong=(
-        "def counterexample():\n    return torch.zeros(4, 1, 1)\n",
-        "def counterexample():\n    return torch.zeros(1, 3, 1, 1)\n",
+        "def counterexamples():\n    return torch.zeros(4, 1, 1), torch.zeros(1, 3, 1)\n",
+        "def counterexamples():\n    return torch.zeros(1, 3, 1), torch.zeros(1, 1, 1)\n",
+        "def counterexamples():\n    return torch.zeros(1, 3, 1, 1), torch.zeros(4, 1, 1)\n",
     ),
 )
 
