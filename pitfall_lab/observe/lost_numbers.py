@@ -26,6 +26,7 @@ CONVERSIONS = frozenset({
 })  # fmt: skip
 SMALL = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32})
 SHORT = frozenset({torch.float32, torch.float16, torch.bfloat16})
+IN_NUMPY = SMALL | {torch.bool, torch.int64, torch.float16, torch.float32, torch.float64}
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 MOST = 1 << 18
 """The number of elements that are looked at: a larger result of arithmetic is not, of a conversion the first ones."""
@@ -94,7 +95,7 @@ def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
 
 def _numbers(given: Any) -> np.ndarray[Any, np.dtype[Any]] | None:
     if type(given) in PLAIN:
-        plain = given.device.type == "cpu" and not given.is_complex() and given.layout is torch.strided and given.dtype != torch.bfloat16
+        plain = given.device.type == "cpu" and given.layout is torch.strided and given.dtype in IN_NUMPY
         return given.numpy(force=True) if plain else None
     if isinstance(given, list | tuple) and 0 < len(given) <= MOST and all(type(x) in (int, float) for x in given):
         return np.asarray(given) if all(abs(x) < 2.0**62 for x in given) else None

@@ -22,6 +22,8 @@ from pitfall_lab.observe.spans import SourceMap
 
 FIRST = 5
 """The number of rounds of a loop that are recorded before it may be left."""
+OFTEN = 40
+"""In so many rounds of a loop the graphs are counted at each head; later after a fourth more, because a graph that grows takes longer."""
 LENGTHY = 1000
 """The number of calls after which a loop may be left whose rounds make no optimizer step and run no module."""
 DISTANCE = 3
@@ -71,6 +73,8 @@ class Loop:
     """The number of nodes that the graphs of the living tensors had; ``most`` and ``grown``: the most, and in which round."""
     most: int = -1
     grown: int = 0
+    due: int = 0
+    """The round before which the graphs are not counted again."""
     line: int = 0
 
 
@@ -313,11 +317,16 @@ class Rounds:
 
         The rounds of a loop inside a plain one may be among its own: then whether they have not grown for as many rounds as they had.
         """
+        if loop.rounds < loop.due:
+            return False
         before, loop.nodes = loop.nodes, self._nodes()
         if loop.nodes > loop.most:
             loop.most, loop.grown = loop.nodes, 0 if before < 0 else loop.rounds
-            return False
-        return loop.rounds > 2 * loop.grown if loop.is_plain else loop.nodes == before
+        elif loop.rounds > 2 * loop.grown if loop.is_plain else loop.nodes == before:
+            return True
+        if loop.rounds > OFTEN and loop.rounds > loop.due:  # twice in a row, which shows whether a round made it longer
+            loop.due = loop.rounds + loop.rounds // 4
+        return False
 
 
 _OWN, _MODULE, _LIBRARY, _OTHER = range(4)

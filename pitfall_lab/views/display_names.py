@@ -56,7 +56,8 @@ def _tensors(facts: Facts) -> dict[str, str]:
 
 def written(name: str) -> str:
     """A name as the program would write it, without ``self.``: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name.removeprefix("self."))
+    plain = name.removeprefix("self.")
+    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", plain) if re.fullmatch(r"[^\W\d][\w.\[\]]*", plain) else plain  # not `x < 1.0`
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:

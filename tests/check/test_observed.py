@@ -89,7 +89,8 @@ while torch._C._len_torch_function_stack():
     torch._C._pop_torch_function_stack()
 y = x + 1
 """
-LONG = "import torch\nx = torch.ones(2)\nfor _ in range(21_000):\n    x = x * 1.0\nprint(x.sum())\n"
+# each round leaves a longer graph behind, so none is left out
+LONG = "import torch\nx = torch.ones(2, requires_grad=True)\nfor _ in range(21_000):\n    x = x * 1.0\nprint(x.sum())\n"
 BLIND = {
     "at the first call": Blind(f"{BREAK}Lockstep.before = boom\nx = torch.ones(2)\ny = x + 1\n", "failure", 6, 0),
     "after the first call": Blind(f"{BREAK}Lockstep.after = boom\nx = torch.ones(2)\ny = x + 1\n", "failure", 6, 0),

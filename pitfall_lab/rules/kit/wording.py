@@ -48,7 +48,7 @@ def expression(story: Story, tensor: str | None, step: int) -> T:
 
 def _code(name: str) -> T:
     """A name as the learner would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
-    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
+    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name) if re.fullmatch(r"[^\W\d][\w.\[\]]*", name) else name  # not `x < 1.0`
     return T(en=f"`{text}`", zh=f"`{text}`")
 
 

@@ -3,7 +3,7 @@ import torch
 
 torch.manual_seed(0)
 weight = torch.randn(3, requires_grad=True)
-data, target = torch.randn(5, 3), torch.randn(5)
+data, target = torch.randn(5, 3), torch.rand(5)
 
 
 def losses(w):
