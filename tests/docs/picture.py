@@ -31,6 +31,7 @@ def main() -> None:
             lab.run_cell(1)
             root = lab.cell(1).locator(".jp-OutputArea .pl-root")
             root.locator(".pl-p-code .pl-line").first.wait_for()
+            root.locator("[data-do=apply]").first.wait_for(timeout=60_000)  # the fixes are tried after it is drawn
             lab.page.evaluate("document.activeElement.blur()")
             lab.page.mouse.move(0, 0)
             root.scroll_into_view_if_needed()
