@@ -13,6 +13,7 @@ from pitfall_lab.classroom.ledger import Entry, Override
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import shown
 from pitfall_lab.classroom.submissions import Submission
+from pitfall_lab.classroom.whose import attempted, form
 
 SHOWN = 5
 """So many names are printed; all of them are in the table."""
@@ -26,25 +27,59 @@ def tell(grades: Path, entries: Sequence[Entry], found: Sequence[Submission], sk
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
     print(f"{len(handed)} submission{'s' * (len(handed) != 1)}: {said}. The table is in {grades}.{kept}")
     if skipped:
-        print(f"Not read, since these are no submissions: {_names(skipped)}.")
-    for line in _people(entries, found):
+        print(f"Not read, since these are no submissions: {listed(skipped)}.")
+    for line in (*_late(entries, found), *_people(entries, found)):
         print(line)
+
+
+def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
+    """Who is late, by which times (copying and downloading change those of files), and where Canvas says something else."""
+    files = {submission.student: submission.parts or (submission.student,) for submission in found}
+    if late := [entry for entry in entries if entry.late]:
+        charged = sum(entry.deducted > 0 for entry in late)
+        cost = f"points deducted from {charged}" if charged else "nothing deducted"
+        sources = Counter(_source(entry, files.get(entry.row.student, ())) for entry in late)
+        times = sources.popitem()[0] if len(sources) == 1 else ", ".join(f"{count} {source}" for source, count in sources.items())
+        yield f"Late: {listed([_called(entry) for entry in late])}; {cost}; {times}. The column received of {ROSTER} replaces these times."
+    other = [entry for entry in entries if _canvas_differs(entry, files.get(entry.row.student, ()))]
+    if missed := [_called(entry) for entry in other if not entry.late]:
+        yield f"Canvas calls late who is not late here: {listed(missed)}. The notes in the table say so."
+    if only_here := [_called(entry) for entry in other if entry.late]:
+        yield f"Late here, and not called late by Canvas: {listed(only_here)}."
+
+
+def _called(entry: Entry) -> str:
+    return entry.person.name or entry.row.student
+
+
+def _source(entry: Entry, names: Sequence[str]) -> str:
+    """From where it is known when a submission came."""
+    if entry.person.received is not None:
+        return f"as {ROSTER} says"
+    return "by the files' own times" if attempted(names) is None else "by the times in Blackboard's names"
+
+
+def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
+    """Whether Canvas' names and the time of the newest file disagree, for someone whom nobody gave more time or another one."""
+    forms = [said for name in names if (said := form(name)) and said.system == "canvas"]
+    own = entry.person.extra_days or entry.person.received is not None
+    return bool(forms) and not own and entry.timed and any(said.late for said in forms) != bool(entry.late)
 
 
 def _people(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
     names = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
     if several := [names[submission.student] for submission in found if submission.parts]:
-        yield f"Several files of one person, read as one submission: {_names(several)}. The notes in the table say which."
+        yield f"Several files of one person, read as one submission: {listed(several)}. The notes in the table say which."
     if strangers := [entry.row.student for entry in entries if not entry.listed]:
         yield (
-            f"Not in the roster, and so in no table for another system: {_names(strangers)}. Who is in the class under another name: "
+            f"Not in the roster, and so in no table for another system: {listed(strangers)}. Who is in the class under another name: "
             f"write what the submission is called into the column student of {ROSTER}, and grade with --resume."
         )
     absent = [entry for entry in entries if entry.row.absent]
     if without := [entry.person.name or entry.row.student for entry in absent if not entry.has_mark]:
-        yield f"Handed in nothing, and have no mark: {_names(without)}."
+        yield f"Handed in nothing, and have no mark: {listed(without)}."
     if marked := [entry.person.name or entry.row.student for entry in absent if entry.has_mark]:
-        yield f"Handed in nothing, and have a mark of yours: {_names(marked)}."
+        yield f"Handed in nothing, and have a mark of yours: {listed(marked)}."
 
 
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
@@ -52,7 +87,7 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     if assignment.due is not None:
         print(f"The deadline is {datetime.fromtimestamp(assignment.due).astimezone():%Y-%m-%d %H:%M (UTC%z)}.")
     if assignment.points and (without := [key for key in assignment.keys if key not in assignment.points]):
-        print(f"[points] has no line for {_names(without)}: each counts 1.")
+        print(f"[points] has no line for {listed(without)}: each counts 1.")
     most = sum(assignment.worth(key) for key in assignment.keys)
     for each in overrides:
         worth = assignment.worth(each.key) if each.key else most
@@ -60,7 +95,7 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
             print(f"{OVERRIDES} gives {shown(each.student)} {each.points:g} points for {each.key or 'all'}, which is worth {worth:g}.")
 
 
-def _names(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """How many, and the first of them."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} ({', '.join(shown(name) for name in names[:SHOWN])}{more})"

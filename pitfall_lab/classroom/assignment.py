@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.judge import Limits
+from pitfall_lab.classroom.roster import nearest
 from pitfall_lab.cli import Refusal
 
 NAME = "assignment.toml"
 SUBMISSIONS = "submissions"
 FORMAT = 1
+SETTINGS = ("format", "id", "name", "exercises", "due", "late_penalty", "late_days", "timeout", "memory", "points")
+"""What the file may say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +134,34 @@ def load(path: Path) -> Assignment:
         raise Refusal(f'{path} must name its exercises: exercises = ["12.1", "12.2"].')
     if strangers := [key for key in keys if key not in known]:
         raise Refusal(f"{path} names the exercise {strangers[0]}, which does not exist.")
+    _refuse_unknown(path, values)
     usual = Limits()
     timeout = _number(path, values, "timeout", usual.timeout, least=0.5, most=3600)
     memory = _number(path, values, "memory", usual.memory, least=64, most=1 << 20)
+    points = _points(path, values, keys, known)
+    penalty = _number(path, values, "late_penalty", 0.0, least=0, most=100)
+    free = _number(path, values, "late_days", 0, least=0, most=1000)
+    limits = Limits(timeout, int(memory))
+    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), limits, points, _due(path, values), penalty, int(free))
+
+
+def _refuse_unknown(path: Path, values: dict[str, Any]) -> None:
+    for key in values:
+        if key not in SETTINGS:
+            near = nearest(key, SETTINGS)
+            said = f"{near} is meant" if near else f"there are {', '.join(SETTINGS)}"
+            raise Refusal(f"{path}: “{key}” is no setting; {said}.")
+
+
+def _points(path: Path, values: dict[str, Any], keys: list[str], known: list[str]) -> dict[str, float]:
     worth = values.get("points", {})
     if not isinstance(worth, dict):
         raise Refusal(f"{path}: points must be a table.")
     if unmeant := [key for key in worth if key not in known]:
         raise Refusal(f'{path}: points names “{unmeant[0]}”, which is no exercise; write "12.1" = 2, with the quotation marks.')
-    points = {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
-    penalty = _number(path, values, "late_penalty", 0.0, least=0, most=100)
-    free = _number(path, values, "late_days", 0, least=0, most=1000)
-    limits = Limits(timeout, int(memory))
-    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), limits, points, _due(path, values), penalty, int(free))
+    if others := [key for key in worth if key not in keys]:
+        raise Refusal(f"{path}: points has a line for {others[0]}, which is not among its exercises: take it away, or add the exercise.")
+    return {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
 
 
 def _due(path: Path, values: dict[str, Any]) -> float | None:

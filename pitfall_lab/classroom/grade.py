@@ -76,8 +76,11 @@ def run(args: argparse.Namespace) -> int:
     if grades.is_dir():
         raise Refusal(f"{grades} is a folder; name a file with -o.")
     fenced = _fenced(trust=args.trust) if args.dask is None else not args.trust
-    before = remembered(grades, assignment) if args.resume or args.only else {}
+    earlier = remembered(grades, assignment)
+    before = earlier if args.resume or args.only else {}
     options = _as_before(args, grades, where, before)
+    if left := _left(args, grades, where, earlier):
+        options["left"] = left
     people, overrides = _teachers(args, where.parent, assignment)
     found, directory, skipped = _found(where, grades, people)
     only = _only(args.only, found, directory)
@@ -98,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         state.close()
     entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
-    _write_others(args, grades, assignment, entries)
+    _write_others(args, grades, assignment, entries, grades.parent / left if left else None)
     account.tell(grades, entries, found, skipped, fenced=fenced)
     account.warn(assignment, overrides)
     return 0
@@ -148,8 +151,18 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
     return {"lms": args.lms, "language": args.language, **paths} if args.lms or paths else {}
 
 
-def _write_others(args: argparse.Namespace, grades: Path, assignment: Assignment, entries: Sequence[ledger.Entry]) -> None:
-    """The tables for other systems, and the pages."""
+def _left(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> str | None:
+    """Where pages of an earlier run are that this one does not write anew, from the table's folder; it is remembered like the others."""
+    home, path = grades.parent, earlier.get("report") or earlier.get("left")
+    if args.report or not isinstance(path, str) or home.resolve() == where.resolve():
+        return None
+    return path if (home / path / "index.html").exists() else None
+
+
+def _write_others(
+    args: argparse.Namespace, grades: Path, assignment: Assignment, entries: Sequence[ledger.Entry], left: Path | None
+) -> None:
+    """The tables for other systems, and the pages; ``left``: pages of an earlier run that stay as they are."""
     for system, column in args.lms.items():
         print(f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, column)}.")
     for system in lms.SYSTEMS:
@@ -159,6 +172,8 @@ def _write_others(args: argparse.Namespace, grades: Path, assignment: Assignment
         from pitfall_lab.classroom.report import write_reports
 
         print(f"The class is on {write_reports(args.report, assignment, entries, args.language)}.")
+    if left:
+        print(f"The pages in {left} are of an earlier run and were not written anew; --report {left} does it.")
 
 
 def _teachers(args: argparse.Namespace, home: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
@@ -214,17 +229,23 @@ def _graded(
     hidden: tuple[str, ...],
 ) -> list[Row]:
     """Grade what is not known yet, several at once, and keep each row as soon as it is there."""
-    rows, sheets = [], []
+    rows, sheets, changed = [], [], []
+    latest = {row.student: row for row in state.known.values()} if only else {}
     for submission in found:
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
         if known is not None and sheet.student not in only:
             rows.append(known)
+        elif sheet.student in latest and sheet.student not in only:
+            rows.append(latest[sheet.student])
+            changed.append(sheet.student)
         elif sheet.problem is not None:
             rows.append(Row(sheet.student, sheet.digest, (), sheet.notes, (), sheet.problem, sheet.received, versions()))
             state.keep(rows[-1])
         else:
             sheets.append(sheet)
+    if changed:
+        print(f"Changed since they were graded, and left as they were: {account.listed(changed)}; --resume grades them.")
     with _bar(len(sheets)) as step:
         work = (
             _on_dask(args.dask, assignment, sheets, fenced=fenced)

@@ -38,7 +38,10 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them."""
+    """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
+
+    ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came.
+    """
 
     row: Row
     person: Person
@@ -49,15 +52,18 @@ class Entry:
     notes: tuple[T, ...] = ()
     listed: bool = field(default=True)
     own: bool = False
+    asides: tuple[T, ...] = ()
+    timed: bool = False
 
     @property
     def has_mark(self) -> bool:
         """Whether there is something to pass on: a submission, or a mark of the teacher's for someone who handed in nothing."""
         return self.own or not self.row.absent
 
-    def remarks(self, language: Language = "en") -> list[str]:
-        """Everything there is to say about it besides numbers."""
-        return [*self.row.remarks(language), *(note.say(language) for note in self.notes)]
+    def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
+        """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
+        notes = self.notes if to_student else (*self.asides, *self.notes)
+        return [*self.row.remarks(language, to_student=to_student), *(note.say(language) for note in notes)]
 
 
 def read_overrides(path: Path, assignment: Assignment) -> list[Override]:
@@ -97,8 +103,8 @@ def settled(
     for row in rows:
         entry = _entry(assignment, row, persons.get(row.student, Person(row.student)), own.get(row.student, []))
         stranger = people is not None and row.student not in persons
-        notes = (directory.doubt(row.student) or _STRANGER, *entry.notes) if stranger else entry.notes
-        entries.append(replace(entry, notes=notes, listed=not stranger))
+        asides = (directory.doubt(row.student) or _STRANGER,) if stranger else ()
+        entries.append(replace(entry, asides=asides, listed=not stranger))
     return sorted(entries, key=lambda entry: (entry.person.section, (entry.person.name or entry.row.student).casefold(), entry.row.student))
 
 
@@ -145,7 +151,8 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
         sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.total / most if most else 0:.1f}"]
         each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []
-        when = "" if row.received is None else _moment(row.received)
+        received = _received(row, person)
+        when = "" if received is None else _moment(received)
         end = ["; ".join(entry.remarks()), when, row.digest[:SHOWN_OF_DIGEST], assignment.ident, *row.versions]
         table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
     write_whole(grades, text.getvalue())
@@ -176,12 +183,13 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
     if late:
         notes.append(_late_note(late, min(late, assignment.late_days), person.extra_days, deducted))
     total = round(total - deducted, 2)
+    timed = assignment.due is not None and _received(row, person) is not None
     for each in own:
         if not each.key:
             en = f"{each.points:g} points in all by the teacher instead of {total:g} ({each.note})"
             notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
             total = each.points
-    return Entry(row, person, points, total, late, deducted, tuple(notes), own=bool(own))
+    return Entry(row, person, points, total, late, deducted, tuple(notes), own=bool(own), timed=timed)
 
 
 def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
@@ -194,9 +202,14 @@ def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
     return T(en=f"{en}; {deducted:g} points deducted", zh=f"{zh}；扣 {deducted:g} 分")
 
 
+def _received(row: Row, person: Person) -> float | None:
+    """When it came: as the class list says, or else as the row has it."""
+    return None if row.absent else row.received if person.received is None else person.received
+
+
 def _lateness(assignment: Assignment, row: Row, person: Person, points: float) -> tuple[int, float]:
     """The days that were begun after the deadline, and what they cost beyond those that each student has free."""
-    received = person.received if person.received is not None else row.received
+    received = _received(row, person)
     if assignment.due is None or received is None or row.absent:
         return 0, 0.0
     late = max(0, math.ceil((received - assignment.due) / DAY - person.extra_days))

@@ -77,7 +77,7 @@ def _mark(entry: Entry) -> str:
 
 
 def _feedback(entry: Entry) -> str:
-    return "; ".join(entry.remarks()) if entry.has_mark else ""
+    return "; ".join(entry.remarks(to_student=True)) if entry.has_mark else ""
 
 
 def _last_and_first(name: str) -> tuple[str, str]:

@@ -77,15 +77,15 @@ class Row:
         """Return the sum of the points of all exercises."""
         return round(sum(outcome.credit * assignment.worth(outcome.key) for outcome in self.outcomes), 2)
 
-    def remarks(self, language: Language = "en") -> list[str]:
-        """Everything there is to say about it besides numbers."""
+    def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
+        """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
         said = [self.problem.say(language)] if self.problem else []
         said += [note.say(language) for note in self.notes]
         for outcome in self.outcomes:
             if outcome.status not in {"solved", "partly", "failed"}:
                 detail = f" ({outcome.detail})" if outcome.detail else ""
                 said.append(f"{outcome.key}: {SAYS[outcome.status].say(language)}{detail}")
-            for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, outcome.unneeded)):
+            for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, () if to_student else outcome.unneeded)):
                 if words:
                     said.append(f"{outcome.key}: {sentence.say(language).format(what=', '.join(f'`{each}`' for each in words))}")
         return said

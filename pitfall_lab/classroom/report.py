@@ -181,8 +181,9 @@ def student_page(assignment: Assignment, entry: Entry, language: Language) -> st
 def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
     most = sum(assignment.worth(key) for key in assignment.keys)
     score = f"{entry.total:g} {_say('of', language)} {most:g}"
-    head = f"<p><strong>{score}</strong> · {escape(VERDICTS[entry.row.verdict].say(language))}</p>"
-    return head + "".join(f"<p>{escape(remark)}</p>" for remark in entry.remarks(language))
+    verdict = VERDICTS["graded" if entry.row.verdict == "look" else entry.row.verdict]  # to read the cell is for the teacher
+    head = f"<p><strong>{score}</strong> · {escape(verdict.say(language))}</p>"
+    return head + "".join(f"<p>{escape(remark)}</p>" for remark in entry.remarks(language, to_student=True))
 
 
 def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, language: Language) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import math
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from pitfall_lab.cli import Refusal
 NAME = "roster.csv"
 COLUMNS = ("student", "id", "name", "section", "email", "login", "extra_days", "received")
 MOST = 20_000
+NEAR = 0.85
+"""A column or setting that resembles a known one so much (difflib's ratio) is taken for a misspelling of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,9 @@ def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tup
         head = [name.strip().lower().replace(" ", "_") for name in next(lines, [])]
         if not set(one_of) & set(head):
             raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
+        for name in head:
+            if name not in columns and (near := nearest(name, set(columns) - set(head))):
+                raise Refusal(f"{path} has a column {shown(name)}, which is not read: is it {near}? Give it that name, or another one.")
         found = []
         for line in lines:
             cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
@@ -78,6 +84,15 @@ def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tup
     except csv.Error as problem:
         raise Refusal(f"{path} is not a table that can be read: {problem}.") from None
     return found
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that another one is a misspelling of, or None.
+
+    >>> nearest("late_penality", ["late_penalty", "late_days"]), nearest("student_id", ["student", "id"])
+    ('late_penalty', None)
+    """
+    return next(iter(difflib.get_close_matches(word, list(known), 1, NEAR)), None)
 
 
 def _delimiter(text: str) -> str:

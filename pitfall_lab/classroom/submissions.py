@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from pitfall_lab.classroom import archives
 from pitfall_lab.classroom.archives import Unreadable
-from pitfall_lab.classroom.whose import Directory, form, in_order
+from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
@@ -196,17 +196,29 @@ class _Book:
     written: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """An answer: its text, the file that it is in, and when that was written."""
+
+    source: str
+    file: str
+    written: float
+
+
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
     keys = list(keys)
     if submission.problem is not None:
         return Sheet(submission.student, problem=submission.problem)
-    cells: dict[str, list[tuple[str, str]]] = {}
+    cells: dict[str, list[_Cell]] = {}
     notes = list(submission.notes)
     unreadable: list[tuple[str, T]] = []
     files = _files(submission, unreadable)
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
-    received = max((file.written for file in files), default=None)
+    names = submission.parts or (submission.student,)
+    received = attempted(names) or max((file.written for file in files), default=None)
+    if any((said := form(name)) and said.late for name in names):
+        notes.append(T(en="Canvas calls it late", zh="Canvas 标记为迟交"))
     total, readable = 0, 0
     for file in files:
         try:
@@ -214,7 +226,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
                 total += len(book.raw)
                 _allow(total)
                 for key, source in _cells(_notebook(book.raw, notes)):
-                    cells.setdefault(key, []).append((source, book.name))
+                    cells.setdefault(key, []).append(_Cell(source, book.name, book.written))
                 readable += 1
         except Unreadable as reason:
             unreadable.append((file.name, reason.sentence))
@@ -223,7 +235,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     notes += [_left_out(name, why) for name, why in unreadable]
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
     notes += [note for key in taken if (note := _which(key, cells[key], taken[key]))]
-    answers = {key: source for key, (source, _) in taken.items()}
+    answers = {key: cell.source for key, cell in taken.items()}
     return Sheet(submission.student, answers, tuple(dict.fromkeys(notes)), digest, _beliefs(submission), received=received)
 
 
@@ -258,21 +270,25 @@ def _books(file: _Book) -> list[_Book]:
     return [_Book(f"{file.name}/{_printable(inside[n][0])}", inside[n][1], inside[n][2]) for n in order]
 
 
-def _which(key: str, found: Sequence[tuple[str, str]], taken: tuple[str, str]) -> T | None:
+def _which(key: str, found: Sequence[_Cell], taken: _Cell) -> T | None:
     """What to say where there are several answers to an exercise: which one counts."""
-    if len({source for source, _ in found}) < 2:
+    if len({cell.source for cell in found}) < 2:
         return None
-    if len(files := {name for _, name in found}) > 1:
-        en = f"exercise {key} is in {len(files)} files; the one in “{taken[1]}” counts"
-        return T(en=en, zh=f"练习 {key} 出现在 {len(files)} 个文件中；以“{taken[1]}”中的为准")
+    if len(files := {cell.file for cell in found}) > 1:
+        en = f"exercise {key} is in {len(files)} files; the one in “{taken.file}” counts"
+        zh = f"练习 {key} 出现在 {len(files)} 个文件中；以“{taken.file}”中的为准"
+        tied = [cell for cell in found if cell.file != taken.file and cell.written == taken.written]
+        if tied and not any(tells_order(cell.file) for cell in (taken, *tied)):
+            return T(en=f"{en}, and another was written at the same time", zh=f"{zh}，另有文件的写入时间相同")
+        return T(en=en, zh=zh)
     en = f"exercise {key} is there {len(found)} times; the last one that is filled in counts"
     return T(en=en, zh=f"练习 {key} 出现了 {len(found)} 次；以最后一个已作答的为准")
 
 
-def _last_filled(key: str, found: list[tuple[str, str]]) -> tuple[str, str]:
-    """The last cell (and its file) in which something was done; where nothing was, the last of all: an untouched copy is no answer."""
+def _last_filled(key: str, found: list[_Cell]) -> _Cell:
+    """The last cell in which something was done; where nothing was, the last of all: an untouched copy is no answer."""
     given = exercises()[key].given
-    return next((each for each in reversed(found) if _is_filled(each[0]) and not same(each[0], given)), found[-1])
+    return next((each for each in reversed(found) if _is_filled(each.source) and not same(each.source, given)), found[-1])
 
 
 def _is_filled(source: str) -> bool:

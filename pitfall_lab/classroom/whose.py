@@ -17,15 +17,17 @@ import re
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from pitfall_lab.classroom.roster import Person
 from pitfall_lab.trace import T
 
 _MOODLE = re.compile(r"(?P<who>.+?)_(?P<number>[0-9]{1,12})_assignsubmission_[a-z]+(?:_.*)?", re.DOTALL)
-_CANVAS = re.compile(r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?:LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL)
+_CANVAS = re.compile(r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?P<late>LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL)
 _BLACKBOARD = re.compile(r"(?P<who>.+?)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
 _ENDING = re.compile(r"(?:\.ipynb|\.zip)?(?: ?\([0-9]{1,3}\))?(?:\.ipynb|\.zip)?\Z", re.IGNORECASE)
 _COPY = re.compile(r" ?\(([0-9]{1,3})\)(?=\.[^.]*\Z|\Z)")
+_DUPLICATE = re.compile(r"-Copy([0-9]{1,3})(?=\.[^.]*\Z|\Z)")
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})
 _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 _UNCLEAR = "unclear"
@@ -40,7 +42,7 @@ SHORT = 2
 class Form:
     """What a system's name says: its ``system``, the name or login in it (``who``), its number, and which attempt it is.
 
-    ``note`` says that it is the text that Blackboard adds to each attempt, and no file of the student's.
+    ``note`` says that it is the text that Blackboard adds to each attempt, and no file of the student's. ``late``: Canvas says so.
     """
 
     system: str
@@ -48,13 +50,14 @@ class Form:
     number: str = ""
     attempt: tuple[int, ...] = ()
     note: bool = False
+    late: bool = False
 
 
 def form(name: str) -> Form | None:
     """The form of a name, or None where it is no system's.
 
     >>> form("lovelaceada_LATE_77_912_week-3")
-    Form(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False)
+    Form(system='canvas', who='lovelaceada', number='77', attempt=(912,), note=False, late=True)
     """
     forms = []
     if found := _MOODLE.fullmatch(name):
@@ -63,14 +66,39 @@ def form(name: str) -> Form | None:
         note = found["file"] is None and name[found.end() :].lower() == ".txt"
         forms.append(Form("blackboard", found["who"], attempt=tuple(map(int, found["attempt"].split("-"))), note=note))
     if found := _CANVAS.fullmatch(name):
-        forms.append(Form("canvas", found["who"], found["number"], (int(found["attempt"]),)))
+        forms.append(Form("canvas", found["who"], found["number"], (int(found["attempt"]),), late=bool(found["late"])))
     return forms[0] if len(forms) == 1 else Form(_UNCLEAR, "") if forms else None
 
 
+def attempted(names: Iterable[str]) -> float | None:
+    """When the last of these attempts was made (seconds since 1970), as Blackboard's names say; None where one says nothing.
+
+    Such a name has no offset from UTC: it is read as local time of this machine.
+    """
+    times = []
+    for name in names:
+        said = form(name)
+        if said is None or said.system != "blackboard":
+            return None
+        try:
+            times.append(datetime(*said.attempt[:6]).astimezone().timestamp())  # type: ignore[arg-type]
+        except (ValueError, OverflowError, OSError):
+            return None
+    return max(times, default=None)
+
+
+def tells_order(name: str) -> bool:
+    """Whether a name (a path in a zip, too) says by itself which attempt or download a file is."""
+    return any(bool((said := form(part)) and said.attempt) or bool(_COPY.search(part)) for part in name.split("/"))
+
+
 def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
-    """The places of files (name, when written), oldest first: by a system's attempt, then by time; ``a (1)`` is newer than ``a``."""
+    """The places of files (name, when written), oldest first: by a system's attempt, then by time; ``a (1)`` is newer than ``a``.
+
+    JupyterLab's ``a-Copy1`` is newer than ``a`` only where both were written at the same time: it may be what was put aside.
+    """
     forms = [form(name) for name, _ in files]
-    order = sorted(range(len(files)), key=lambda n: (said.attempt if (said := forms[n]) else (), files[n][1], files[n][0]))
+    order = sorted(range(len(files)), key=lambda n: (said.attempt if (said := forms[n]) else (), files[n][1], _duplicate(files[n][0])))
     copies: dict[tuple[object, str], list[int]] = {}
     for place, n in enumerate(order):
         copies.setdefault((said.attempt if (said := forms[n]) else (), _COPY.sub("", files[n][0])), []).append(place)
@@ -79,6 +107,12 @@ def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
         for place, n in zip(places, ranked, strict=True):
             order[place] = n
     return order
+
+
+def _duplicate(name: str) -> tuple[str, int]:
+    """The name that a file had before it was duplicated, and which copy it is."""
+    found = _DUPLICATE.search(name)
+    return _DUPLICATE.sub("", name), int(found[1]) if found else 0
 
 
 def _exact(text: str) -> str:

@@ -77,6 +77,8 @@ def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows
         ("student,extra_days\nada,many\n", "extra_days must be a number"),
         ("student,extra_days\nada,nan\n", "extra_days must be a number"),
         ("student,received\nada,soon\n", "received must be like"),
+        ("student,extra_day\nada,5\n", "a column “extra_day”, which is not read: is it extra_days?"),
+        ("id,recieved\n1,\n", "a column “recieved”, which is not read: is it received?"),
         ("student,name\n,Ada\n", "neither a student nor an id"),
         ("student\n" + "a" * 200_000 + "\n", "not a table that can be read"),
         ("student\n" + "\n".join(map(str, range(roster.MOST + 2))), "more than"),
@@ -135,6 +137,34 @@ def test_the_deadline_is_read_from_the_assignment(tmp_path: Path) -> None:
     path.write_text('due = "tomorrow"\n' + text, encoding="utf-8")
     with pytest.raises(Refusal, match="due must be a date"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("name =", "late_penality = 10\nname ="), "“late_penality” is no setting; late_penalty is meant"),
+        (("name =", "colour = 1\nname ="), "“colour” is no setting; there are format, id, name"),
+        (("[points]", '[points]\n"4.1" = 1'), "points has a line for 4.1, which is not among its exercises"),
+    ],
+)
+def test_a_setting_that_is_not_read_is_refused(tmp_path: Path, change: tuple[str, str], sentence: str) -> None:
+    path = tmp_path / "assignment.toml"
+    text = ASSIGNMENT.to_toml()
+    assert text.count(change[0]) == 1
+    path.write_text(text.replace(*change), encoding="utf-8")
+    with pytest.raises(Refusal, match=re.escape(sentence)):
+        load(path)
+
+
+def test_columns_that_are_of_no_use_here_are_not_refused(tmp_path: Path) -> None:
+    assert people(tmp_path, "Student ID,id,Username,last name,Extra Days\n1,5,ada,Lovelace,2\n")[0].extra_days == 2
+
+
+def test_the_table_has_the_time_that_counted(rows: list[Row], tmp_path: Path) -> None:
+    listed = people(tmp_path, "student,received\nada,2026-11-23T12:00:00+00:00\n")
+    ledger.write_grades(tmp_path / "g.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, rows[:1], listed))
+    head, line = table(tmp_path / "g.csv")
+    assert line[head.index("received")] == "2026-11-23T12:00:00Z"
 
 
 def test_the_teachers_marks_replace_the_graders_with_a_note(rows: list[Row], tmp_path: Path) -> None:
@@ -449,7 +479,7 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:
-    for module in (analysis, similar):
+    for module in (analysis, roster, similar):
         done = doctest.testmod(module)
         assert done.attempted
         assert not done.failed

@@ -9,6 +9,7 @@ import json
 import os
 import zipfile
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,12 +20,14 @@ from pitfall_lab.classroom import archives, ledger, lms, submissions, whose
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.register import Row
+from pitfall_lab.classroom.report import student_page
 from pitfall_lab.classroom.roster import Person
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons.exercises import exercises
 
 KEYS = ("4.2", "12.2")
+EARLY, LATE = (datetime(2026, 11, day, 12).astimezone().timestamp() for day in (20, 24))
 CLASS = [
     Person("1", "1", "Zoe Adams", login="adams"),
     Person("1001", "1001", "Zoë Müller", login="mullerz", email="zoe@uni.example"),
@@ -421,3 +424,125 @@ def test_a_state_file_among_submissions_is_not_believed(week: Path, tmp_path: Pa
     assert main(["grade", str(place), "--chapters", "12", "--resume", "--trust"]) == 0
     assert not (tmp_path / "elsewhere").exists()
     assert not (place / "grades.moodle.csv").exists()
+
+
+def lines_of(place: Path) -> dict[str, dict[str, str]]:
+    with (place / "grades.csv").open(encoding="utf-8", newline="") as file:
+        return {line["name"] or line["student"]: line for line in csv.DictReader(file)}
+
+
+def set_due(place: Path, due: str = "2026-11-22T12:00:00") -> None:
+    path = place / "assignment.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("# due = 2026-11-20T23:59:00+01:00", f"due = {due}").replace("# late_p", "late_p"), encoding="utf-8")
+
+
+def test_who_is_late_is_said_and_by_which_times(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    for path in (week / "submissions").iterdir():
+        os.utime(path, (LATE, LATE))
+    assert main(["grade", str(week), "--trust"]) == 0
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Late: "))
+    assert said.startswith("Late: 3 (")
+    assert "“Ada Lovelace”" in said
+    assert "; points deducted from 3; by the files' own times. The column received of roster.csv" in said
+
+
+def test_the_time_in_blackboards_name_counts_and_not_the_files(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    for login, when, written in (
+        ("ada", "2026-11-24-10-00-00", EARLY),
+        ("lina", "2026-11-20-10-00-00", LATE),
+        ("darcj", "2026-13-99-10-00-00", EARLY),
+    ):
+        path = week / "submissions" / f"Quiz_{login}_attempt_{when}_04.ipynb"
+        path.write_bytes(book(e4_2="x = 1"))
+        os.utime(path, (written, written))
+    for name in ("lovelaceada_5_9_04.ipynb", "lina_77_912_04.ipynb", "lina_77_913_12.ipynb", "mallory.ipynb"):
+        (week / "submissions" / name).unlink()
+    assert main(["grade", str(week), "--trust"]) == 0
+    lines = lines_of(week)
+    assert {name: lines[name]["late_days"] for name in ("Ada Lovelace", "李 娜", "Jean-Luc d'Arc")} == {
+        "Ada Lovelace": "2",
+        "李 娜": "0",
+        "Jean-Luc d'Arc": "0",
+    }
+    assert "1 (“Ada Lovelace”); points deducted from 1; by the times in Blackboard's names" in capsys.readouterr().out
+
+
+def test_where_canvas_and_the_clock_disagree_it_is_said(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    submissions_of = week / "submissions"
+    (submissions_of / "lovelaceada_5_9_04.ipynb").rename(submissions_of / "lovelaceada_LATE_5_9_04.ipynb")
+    for name, when in (("lovelaceada_LATE_5_9_04.ipynb", EARLY), ("lina_77_912_04.ipynb", EARLY), ("lina_77_913_12.ipynb", LATE)):
+        os.utime(submissions_of / name, (when, when))
+    assert main(["grade", str(week), "--trust"]) == 0
+    said = capsys.readouterr().out
+    assert "Canvas calls late who is not late here: 1 (“Ada Lovelace”)" in said
+    assert "Late here, and not called late by Canvas: 1 (“李 娜”)" in said
+    assert "Canvas calls it late" in lines_of(week)["Ada Lovelace"]["notes"]
+    os.utime(submissions_of / "lovelaceada_LATE_5_9_04.ipynb", (LATE, LATE))
+    os.utime(submissions_of / "lina_77_913_12.ipynb", (EARLY, EARLY))
+    assert main(["grade", str(week), "--trust"]) == 0
+    assert "Canvas" not in capsys.readouterr().out.replace("grades.canvas", "")
+
+
+def test_pages_that_are_not_written_anew_are_said_to_be_of_an_earlier_run(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["grade", str(week), "--trust"]
+    report = week / "report"
+    sentence = f"The pages in {report} are of an earlier run and were not written anew; --report {report} does it."
+    assert main([*words, "--report", str(report)]) == 0
+    assert "earlier run" not in capsys.readouterr().out
+    for more in ([], ["--resume"], [], ["--only", "ada"]):
+        assert main([*words, *more]) == 0
+        assert sentence in capsys.readouterr().out
+    assert main([*words, "--resume", "--report", str(report)]) == 0
+    assert main([*words, "--resume"]) == 0
+    assert "earlier run" not in capsys.readouterr().out
+
+
+def test_only_grades_those_whom_it_names(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["grade", str(week), "--trust"]
+    assert main(words) == 0
+    before = lines_of(week)
+    for name in ("lovelaceada_5_9_04.ipynb", "mallory.ipynb"):
+        (week / "submissions" / name).write_bytes(book(e4_2="x = 2"))
+    capsys.readouterr()
+    assert main([*words, "--only", "1014"]) == 0
+    after = lines_of(week)
+    assert after["mallory"]["sha256"] == before["mallory"]["sha256"]
+    assert after["Ada Lovelace"]["sha256"] != before["Ada Lovelace"]["sha256"]
+    assert "Changed since they were graded, and left as they were: 1 (“mallory”); --resume grades them." in capsys.readouterr().out
+    assert main([*words, "--resume"]) == 0
+    assert lines_of(week)["mallory"]["sha256"] != before["mallory"]["sha256"]
+
+
+def test_what_is_for_the_teacher_is_not_in_what_students_get(week: Path) -> None:
+    report = week / "report"
+    (week / "roster.csv").write_text("id,name\n1,Mallory\n2,Mallory\n1014,Ada Lovelace\n1011,Jean-Luc d'Arc\n", encoding="utf-8")
+    assert main(["grade", str(week), "--trust", "--report", str(report)]) == 0
+    remarks = ["the name fits 2 people in the roster", "not in the roster"]
+    pages = "".join(path.read_text(encoding="utf-8") for path in (report / "students").glob("*.html"))
+    index = (report / "index.html").read_text(encoding="utf-8")
+    assert all(remark in index and remark not in pages for remark in remarks)
+    outcome = replace(known(exercises()["4.2"], exercises()["4.2"].right[0]), unneeded=("sys",))
+    (entry,) = ledger.settled(Assignment("test", "Week", ("4.2",)), [Row("ada", "1", (outcome,))], [Person("ada", "5", "Ada")])
+    assert "read the cell" in entry.remarks()[0]
+    assert entry.remarks(to_student=True) == []
+    assert "read the cell" not in student_page(Assignment("test", "Week", ("4.2",)), entry, "en")
+    assert "read the cell" not in lms.write(week / "g.csv", "moodle", Assignment("test", "Week", ("4.2",)), [entry]).read_text()
+
+
+def test_a_duplicate_counts_only_where_the_times_are_equal_and_the_note_says_that(tmp_path: Path) -> None:
+    folder = tmp_path / "ada"
+    folder.mkdir()
+    for name, answer in (("04.ipynb", "x = 1"), ("04-Copy1.ipynb", "x = 2")):
+        (folder / name).write_bytes(book(e4_2=answer))
+        os.utime(folder / name, (EARLY, EARLY))
+    sheet = submissions.read(submissions.found(tmp_path)[0][0], KEYS)
+    assert sheet.cells["4.2"] == "x = 2"
+    assert "the one in “04-Copy1.ipynb” counts, and another was written at the same time" in sheet.notes[0].en
+    os.utime(folder / "04.ipynb", (EARLY + 9, EARLY + 9))
+    sheet = submissions.read(submissions.found(tmp_path)[0][0], KEYS)
+    assert sheet.cells["4.2"] == "x = 1"
+    assert sheet.notes[0].en.endswith("counts")
