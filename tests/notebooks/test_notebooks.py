@@ -69,6 +69,14 @@ def test_a_folded_cell_does_not_show_a_check_in_its_first_line(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_is_folded_away_in_a_text_is_read_as_markdown(name: str) -> None:
+    """Behind a tag markdown begins again at an empty line; before it a backtick is shown as a backtick."""
+    prose = [c.source for c in read(name).cells if c.cell_type == "markdown"]
+    folds = [fold for text in prose for fold in re.findall(r"</summary>(.*?)</details>", text, re.DOTALL)]
+    assert [fold for fold in folds if not re.fullmatch(r"\n\n.*\n\n", fold, re.DOTALL)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_headings_are_ordered_and_unique(name: str) -> None:
     prose = "\n".join(c.source for c in read(name).cells if c.cell_type == "markdown")
     headings = re.findall(r"^(#+) (.+)$", prose, re.MULTILINE)

@@ -222,7 +222,7 @@ words = torch.cat([torch.randint(0, 5, (length,)), torch.randint(5, 10, (5 - len
         properties=(
             Property(T(en="the vector is the mean of the words", zh="向量是各词的平均"), as_solved("vector.detach()")),
             Property(T(en="each word's row gets its share of the gradient", zh="每个词的行得到相应的梯度"), gradient_as_solved("table")),
-            Property(T(en="rows that only the padding names get no gradient", zh="只被填充用到的行没有梯度"), true("not table.grad[5:].any().item()")),
+            Property(T(en="no row gets a gradient from the padding", zh="没有行从填充得到梯度"), true("not table.grad[5:].any().item()")),
             Property(T(en="no rule finds anything", zh="没有触发任何规则"), finds_nothing()),
         ),
         hints=(
