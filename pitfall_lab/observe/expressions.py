@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 import types
 from collections.abc import Iterator
 from types import FrameType
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 
 from pitfall_lab.observe.namespace import scopes
+from pitfall_lab.trace.part_names import written
 
 UNKNOWN = object()
 MOST_ITEMS = 64
@@ -114,4 +114,4 @@ def _parts(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _way(name: str, way: str) -> str:
     """Return the expression for a submodule or parameter in the program: ``net[0].weight`` for ``0.weight`` of ``net``."""
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", f"{name}.{way}")
+    return written(f"{name}.{way}")

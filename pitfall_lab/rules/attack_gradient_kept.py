@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.training import Moment, lives
+from pitfall_lab.rules.kit.training import joint_updates, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import Event, OptimizerStep, T
 
@@ -43,29 +43,22 @@ def find(story: Story) -> Iterator[Finding]:
     flow, told = Flow(story), set()
     filled = {moment.step: label for label, moments in inputs.items() for moment in moments if moment.kind == "added"}
     for label in (each for each in lives(story) if each in held):
-        rounds = list(_rounds(story, flow, label, filled))
+        rounds = [found for joint in joint_updates(story, label) if (found := _kept(story, flow, label, filled, joint))]
         place = story.span(rounds[0].first.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
             yield _finding(story, rounds[0])
 
 
-def _rounds(story: Story, flow: Flow, label: str, filled: dict[int, str]) -> Iterator[Kept]:
-    """The updates of the parameter ``label`` that used such a gradient beside that of the loss; ``filled`` has inputs by backward."""
-    added: list[Moment] = []
-    for moment in lives(story)[label]:
-        if moment.kind == "added":
-            added.append(moment)
-        elif moment.kind == "used":
-            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
-            for first in (each for each in added[:-1] if each.step in filled and update is not None):
-                read = _read(story, flow, filled[first.step], first.event, added[-1].event)
-                if update is not None and read is not None:
-                    yield Kept(update, label, first.event, added[-1].event, filled[first.step], read)
-                    break
-            added = []
-        else:
-            added = []
+def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]) -> Kept | None:
+    """Did a backward before the last one fill the gradient of an input that the last loss was computed with? ``filled``: inputs by step."""
+    update, added = joint
+    for first in (each for each in added[:-1] if each.step in filled):
+        given, last = filled[first.step], added[-1]
+        read = _read(story, flow, given, first, last)
+        if read is not None:
+            return Kept(update, label, first, last, given, read)
+    return None
 
 
 def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:

@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
-from pitfall_lab.rules.kit.training import Moment, lives
+from pitfall_lab.rules.kit.training import joint_updates, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import Event, OptimizerStep, T
 
@@ -40,27 +40,12 @@ def find(story: Story) -> Iterator[Finding]:
     if len({frozenset(update.holds) for update in story.trace.optimizer_steps}) < ROUNDS:
         return
     flow, told = Flow(story), set()
-    for label, moments in lives(story).items():
-        rounds = [found for found in _rounds(story, flow, label, moments) if found is not None]
+    for label in lives(story):
+        rounds = [found for update, added in joint_updates(story, label) if (found := _leaked(story, flow, label, added, update))]
         place = story.span(rounds[0].first.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
             yield _finding(story, rounds[0])
-
-
-def _rounds(story: Story, flow: Flow, label: str, moments: list[Moment]) -> Iterator[Leaked | None]:
-    """Each update of the parameter that used gradients of several backwards."""
-    added: list[Event] = []
-    for moment in moments:
-        if moment.kind == "added":
-            added.append(moment.event)
-        elif moment.kind == "cleared":
-            added = []
-        elif moment.kind == "used":
-            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
-            if update is not None and len(added) > 1:
-                yield _leaked(story, flow, label, added, update)
-            added = []
 
 
 def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Leaked | None:

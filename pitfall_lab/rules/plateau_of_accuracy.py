@@ -7,10 +7,11 @@ import math
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.flow import converted
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
+from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import Event, Scheduler, T
 
@@ -34,11 +35,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _is(story: Story, event: Event, best: float) -> bool:
     """Whether the call converted this number."""
-    label = event.operands[0].label if event.operands else None
-    record = story.tensor(label, event.step) or {}
-    held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells") if label is not None else None
-    value = dict(flat(held)).get(record.get("offset") or 0)
-    return isinstance(value, int | float) and math.isclose(value, best, rel_tol=NEAR)
+    value = converted(story, event)
+    return value is not None and math.isclose(value, best, rel_tol=NEAR)
 
 
 def _counts_hits(story: Story, event: Event) -> bool:

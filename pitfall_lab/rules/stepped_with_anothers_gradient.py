@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.training import Moment, lives
+from pitfall_lab.rules.kit.training import joint_updates, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital
 from pitfall_lab.trace import Event, OptimizerMade, OptimizerStep, T
 
@@ -36,27 +36,12 @@ def find(story: Story) -> Iterator[Finding]:
     if len(players) < ROUNDS:
         return
     flow, told = Flow(story), set()
-    for label, moments in lives(story).items():
-        rounds = [found for found in _rounds(story, flow, label, moments) if found is not None]
+    for label in lives(story):
+        rounds = [found for update, added in joint_updates(story, label) if (found := _mixed(story, flow, label, added, update))]
         place = story.span(rounds[0].other.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
             yield _finding(story, rounds[0])
-
-
-def _rounds(story: Story, flow: Flow, label: str, moments: list[Moment]) -> Iterator[Mixed | None]:
-    """Each update of the parameter that used gradients of several backwards."""
-    added: list[Event] = []
-    for moment in moments:
-        if moment.kind == "added":
-            added.append(moment.event)
-        elif moment.kind == "cleared":
-            added = []
-        elif moment.kind == "used":
-            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
-            if update is not None and len(added) > 1:
-                yield _mixed(story, flow, label, added, update)
-            added = []
 
 
 def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Mixed | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 
+from pitfall_lab.trace import part_names
 from pitfall_lab.trace.text import excerpt, source_lines
 from pitfall_lab.trace.used_names import used_names
 from pitfall_lab.views.encoding import cut
@@ -56,8 +57,7 @@ def _tensors(facts: Facts) -> dict[str, str]:
 
 def written(name: str) -> str:
     """A name as the program would write it, without ``self.``: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
-    plain = name.removeprefix("self.")
-    return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", plain) if re.fullmatch(r"[^\W\d][\w.\[\]]*", plain) else plain  # not `x < 1.0`
+    return part_names.written(name.removeprefix("self."))
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:

@@ -709,7 +709,7 @@ for _ in range(3):
     update(moves, F.cross_entropy(guess(points), kinds))
     waits.step(report()["right"])
 """,
-    "an attack in a function of its own, with momentum and several steps": """
+    "an attack in a function of its own, with momentum, several steps and clipping": """
 net = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
 inputs, targets = torch.randn(8, 3), torch.randn(8, 1)
@@ -724,6 +724,7 @@ def attacked(given):
 for _ in range(3):
     optimizer.zero_grad()
     ((net(attacked(inputs)) - targets) ** 2).mean().backward()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0)
     optimizer.step()
 """,
     "the sum of squared differences of two orders": """

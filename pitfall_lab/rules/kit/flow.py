@@ -284,7 +284,7 @@ class Flow:
             last = {e.span: e for e in story.calls(*TO_PYTHON) if before < e.step < step}
             before = step
             for span, conversion in last.items():
-                value = self._value(conversion)
+                value = converted(self.story, conversion)
                 if value:
                     ratios[span].append(number / value)
                     if step == event.step:
@@ -293,14 +293,6 @@ class Flow:
             conversion for span, conversion in found.items()
             if len(ratios[span]) == len(given) and all(abs(r / ratios[span][0] - 1) < NEAR for r in ratios[span])
         ]  # fmt: skip
-
-    def _value(self, conversion: Event) -> float | None:
-        """Return the number that a call converted, if the trace has it."""
-        story, label = self.story, conversion.operands[0].label if conversion.operands else None
-        record = story.tensor(label, conversion.step) or {}
-        held = (story.record("storages", record.get("storage"), conversion.step) or {}).get("cells") if label is not None else None
-        value = dict(flat(held)).get(record.get("offset") or 0)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
         """Return the names that ``node`` reads, and the names that assignments close to it compute those from."""
@@ -311,6 +303,15 @@ class Flow:
                 if assigned(program, other) & names:
                     names = names | reads(program, other.value)
         return names
+
+
+def converted(story: Story, conversion: Event) -> float | None:
+    """Return the finite number that ``item()``, ``float()`` or the like converted, if the trace has it."""
+    label = conversion.operands[0].label if conversion.operands else None
+    record = story.tensor(label, conversion.step) or {}
+    held = (story.record("storages", record.get("storage"), conversion.step) or {}).get("cells") if label is not None else None
+    value = dict(flat(held)).get(record.get("offset") or 0)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
 def _number(event: Event) -> float | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import flat
-from pitfall_lab.trace import Event
+from pitfall_lab.trace import Event, OptimizerStep
 
 BACKWARDS = {"torch.Tensor.backward", "torch.autograd.backward"}
 # writes to a parameter that are not gradient steps: projections and initialisations
@@ -167,6 +168,21 @@ class _Reader:
         if kind != "added" and label not in self.moments:
             return
         self.moments[label].append(Moment(kind, event.step, event, self.leaves[label].grad, self._grad_storage(label), fresh))
+
+
+def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, list[Event]]]:
+    """Each optimizer step that updated the leaf ``label`` with the gradients of several backwards, and these backwards."""
+    added: list[Event] = []
+    for moment in lives(story).get(label, ()):
+        if moment.kind == "added":
+            added.append(moment.event)
+        elif moment.kind == "used":
+            update = next((u for u in reversed(story.trace.optimizer_steps) if u.step <= moment.step and label in u.holds), None)
+            if update is not None and len(added) > 1:
+                yield update, added
+            added = []
+        elif moment.kind == "cleared":
+            added = []
 
 
 def cells(story: Story, storage: str | None, step: int) -> Any:

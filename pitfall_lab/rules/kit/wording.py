@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from typing import Any
 
 from pitfall_lab.rules.kit.finding import Finding, Role
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Span, T
+from pitfall_lab.trace.part_names import written
 from pitfall_lab.trace.text import place
 
 
@@ -48,7 +48,7 @@ def expression(story: Story, tensor: str | None, step: int) -> T:
 
 def _code(name: str) -> T:
     """A name as the learner would write it: ``net[0].weight`` for the parameter that torch calls ``net.0.weight``."""
-    text = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name) if re.fullmatch(r"[^\W\d][\w.\[\]]*", name) else name  # not `x < 1.0`
+    text = written(name)
     return T(en=f"`{text}`", zh=f"`{text}`")
 
 
