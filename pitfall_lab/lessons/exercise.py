@@ -317,7 +317,7 @@ def _unmet(expression: str, attempt: Attempt, run: dict[str, Any]) -> T:
     left = ast.unparse(tree.left if compared and isinstance(tree, ast.Compare) else tree)
     if compared or _place(left):
         return _differs(left, attempt.value(left, **run), None)
-    return T(en="it is not so for what the cell was tried on", zh="对所尝试的输入并非如此")
+    return T(en="this is not true of your cell", zh="你的单元格不是这样")
 
 
 def runs(*, seeds: Iterable[int] = SEEDS, **run: Any) -> Check:
@@ -576,7 +576,7 @@ def _differs(expression: str, got: Any, meant: Any) -> T:
     if isinstance(got, Problem):
         return got.say()
     place = _place(expression)
-    what = T(en=place or "what was found", zh=place or "得到的结果")
+    what = T(en=place or "the result", zh=place or "结果")
     is_ = T(en=f"{what.en} is {_short(got)}", zh=f"{what.zh} 是 {_short(got)}")
     if meant is None or isinstance(meant, (Problem, Opaque)):
         return is_
@@ -644,8 +644,10 @@ def _short(value: Any) -> str:
         numbers = np.array2string(value, precision=4, separator=", ", threshold=6, edgeitems=1, suppress_small=True)
         said = " ".join(numbers.split())
         return f"{said} (shape {value.shape})" if value.size > 6 else said
-    if isinstance(value, (list, tuple)) and any(isinstance(part, np.ndarray) for part in value):
-        return textwrap.shorten(f"[{', '.join(map(_short, value[:50]))}]", 100, placeholder=" …")
+    if isinstance(value, (list, tuple)) and any(isinstance(part, (np.ndarray, float)) for part in value):
+        parts = ", ".join(map(_short, value[:50]))
+        ends = "[]" if isinstance(value, list) else ("(", ",)" if len(value) == 1 else ")")
+        return textwrap.shorten(f"{ends[0]}{parts}{ends[1]}", 100, placeholder=" …")
     return textwrap.shorten(f"{value:.5g}" if isinstance(value, float) else repr(value)[:1000], 100, placeholder=" …")
 
 

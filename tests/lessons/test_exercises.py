@@ -322,7 +322,7 @@ def test_a_property_that_does_not_hold_says_why_and_keeps_the_answer() -> None:
         True,
     ]
     done = grade(exercise(true("y == 42"), true("y and x"), inputs="x = 1", drive="y = f(x)", right="f = lambda x: 42"), "f = lambda x: 0")
-    assert [mark.reason.en for mark in done.marks] == ["y is 0", "it is not so for what the cell was tried on"]  # type: ignore[union-attr]
+    assert [mark.reason.en for mark in done.marks] == ["y is 0", "this is not true of your cell"]  # type: ignore[union-attr]
 
 
 def test_runs_that_differ_in_what_is_asked_of_them_are_one_run() -> None:
