@@ -60,7 +60,7 @@ def _source(entry: Entry, names: Sequence[str]) -> str:
 
 
 def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
-    """Whether Canvas' names and the time of the newest file disagree, for someone whom nobody gave more time or another one."""
+    """Whether Canvas' names and the time of the newest file disagree, where the roster gives neither more days nor a time."""
     forms = [said for name in names if (said := form(name)) and said.system == "canvas"]
     own = entry.person.extra_days or entry.person.received is not None
     return bool(forms) and not own and entry.timed and any(said.late for said in forms) != bool(entry.late)

@@ -3,7 +3,7 @@
 Through a frame the cell could reach the code that observes it, and change its answers. So Python reports (``sys.addaudithook``) all
 code that gets a frame, traces, profiles or lists all objects. Code may do so if it existed before the cell, or is in a library's file and
 names the function that it calls. The cell may not, whatever file name it was compiled under, nor may it through a function of a library
-that returns frames, or what they hold, or that calls its argument. Nor may it have a second interpreter, which reports to nobody, or let
+that returns frames, or what they hold, or that calls its argument. Nor may it have a second interpreter, where nothing is reported, or let
 the garbage collector keep what it finds. The cell's own attempts are recorded.
 """
 

@@ -228,7 +228,7 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
 
 
 _PROGRESS = T(
-    en="5. If your teacher asks for it, hand in `pitfall-lab-progress.jsonl` from the same folder as well, in one zip or folder with the\n"
+    en="5. If your teacher wants it, hand in `pitfall-lab-progress.jsonl` from the same folder as well, in one zip or folder with the\n"
     "   notebooks. It says how you answered the lesson's questions, so that the class can talk about what was often believed. It is not\n"
     "   graded.\n",
     zh="5. 如果老师要求，请把同一文件夹中的 `pitfall-lab-progress.jsonl` 与笔记本一起（放在一个 zip 或文件夹里）提交。它记录你对课程问题\n"
@@ -237,7 +237,7 @@ _PROGRESS = T(
 
 
 def readme(made: Assignment, books: dict[str, Any]) -> str:
-    """The instructions for students; the file of their answers is asked for where the notebooks have questions."""
+    """The instructions for students; they name the file of their answers where the notebooks have questions."""
     questions = any("pitfall_lab.question(" in cell.source for book in books.values() for cell in book.cells)
     files = "\n".join(f"- `{file}`" for file in books)
     keys = ", ".join(made.keys)

@@ -109,7 +109,7 @@ def settled(
 
 
 def _meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
-    """The teacher's marks of each row. Raises :class:`~pitfall_lab.cli.Refusal` where a mark is nobody's, or could be several people's."""
+    """The teacher's marks of each row. Raises :class:`~pitfall_lab.cli.Refusal` where a mark fits no person, or several."""
     found: dict[str, list[Override]] = {}
     for each in overrides:
         meant = named(each.student, persons, directory)
@@ -127,7 +127,7 @@ def _meant(overrides: Sequence[Override], persons: dict[str, Person | None], dir
 def named(word: str, persons: dict[str, Person | None], directory: Directory) -> list[str]:
     """The rows that a teacher means with a word: what the submission is called, or an id, login, address or name in the class list.
 
-    ``persons`` has the person of each row, None where the row is nobody's in the class list.
+    ``persons`` has the person of each row, None where that person is not in the roster.
     """
     if word in persons:
         return [word]

@@ -35,7 +35,7 @@ _UNCLEAR = "unclear"
 FEW = 3
 """So many people with several numbers are more than chance."""
 SHORT = 2
-"""An id of so few digits is found at the beginning of a name only: ``week_3`` is nobody's."""
+"""An id of so few digits is found at the beginning of a name only: ``week_3`` is no id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Directory:
         return self._people[next(iter(meant))] if len(meant) == 1 and name not in self._twofold else None
 
     def doubt(self, name: str) -> T | None:
-        """Why a submission is nobody's although its name is in the class list, or None."""
+        """Why a submission belongs to no person although its name is in the roster, or None."""
         if name in self._twofold:
             en = "two people of this name handed in, and the roster has one"
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")

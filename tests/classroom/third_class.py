@@ -379,8 +379,8 @@ def peeking(outside: Path) -> Iterator[Case]:
         "looks for keys and tokens",
         (
             "import os\nfound = False\n"
-            f"for place in ({str(outside / 'assignment.toml')!r}, '/root/.ssh/id_rsa', '/root/.netrc', '/etc/shadow', "
-            "'/run/secrets', '/var/run/docker.sock', '/proc/keys', '/proc/kallsyms'):\n"
+            f"for place in ({str(outside / 'assignment.toml')!r}, {str(Path.home() / '.ssh' / 'id_rsa')!r}, "
+            f"{str(Path.home() / '.netrc')!r}, '/etc/shadow', '/run/secrets', '/var/run/docker.sock', '/proc/keys', '/proc/kallsyms'):\n"
             "    try:\n        found = bool(os.open(place, os.O_RDONLY))\n    except OSError:\n        pass\n"
         ),
     )

@@ -56,11 +56,15 @@ def _endings(answers: dict[str, str]) -> str:
 
 _LAYER = '''\
 class Layer(nn.Linear):
-    """A linear layer that remembers its output."""
+    """A linear layer that remembers its outputs."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.outputs = []
 
     def forward(self, x):
-        self.output = super().forward(x)
-        return self.output
+        self.outputs.append(super().forward(x))
+        return self.outputs[-1]
 '''
 
 EXERCISES = (
@@ -175,7 +179,10 @@ EXERCISES = (
             Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
             Property(
                 T(en="the layer's output was written, once", zh="层的输出恰好被写入一次"),
-                true("layer.output._version == 1", T(en="the version of the layer's output is not 1", zh="层输出的版本不是 1")),
+                true(
+                    "sum(output._version for output in layer.outputs) == 1",
+                    T(en="what the layer returned was not written exactly once", zh="层返回的张量不是恰好被写入一次"),
+                ),
             ),
         ),
         hints=(
@@ -192,6 +199,8 @@ EXERCISES = (
         right=(
             "def counterexample(layer, x):\n    h = layer(x)\n    squares = h ** 2\n    h.add_(1)\n    return squares.sum()\n",
             "def counterexample(layer, x):\n    h = layer(x)\n    gate = torch.sigmoid(h) * h\n    h.relu_()\n    return (gate + h).sum()\n",
+            "def counterexample(layer, x):\n    h = layer(x)\n    scaled = layer(torch.zeros(3)) * h\n    with torch.no_grad():\n        h.zero_()\n"
+            "    return scaled.sum()\n",
         ),
         wrong=(
             "def counterexample(layer, x):\n    raise RuntimeError('modified by an inplace operation')\n",
