@@ -9,17 +9,25 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
-from pitfall_lab.classroom.ledger import Entry, Override
+from pitfall_lab.classroom.ledger import Entry, Override, counted
 from pitfall_lab.classroom.roster import NAME as ROSTER
-from pitfall_lab.classroom.roster import shown
+from pitfall_lab.classroom.roster import Person, shown
 from pitfall_lab.classroom.submissions import Submission
-from pitfall_lab.classroom.whose import attempted, form
+from pitfall_lab.classroom.whose import Directory, attempted, form
 
 SHOWN = 5
 """So many names are printed; all of them are in the table."""
 
 
-def tell(grades: Path, entries: Sequence[Entry], found: Sequence[Submission], skipped: Sequence[str], *, fenced: bool) -> None:
+def tell(
+    grades: Path,
+    entries: Sequence[Entry],
+    found: Sequence[Submission],
+    skipped: Sequence[str],
+    directory: Directory,
+    *,
+    fenced: bool,
+) -> None:
     """Print how many submissions have which verdict, and each kind of thing that a teacher has to look at."""
     handed = [entry for entry in entries if not entry.row.absent]
     counts = Counter(entry.row.verdict for entry in handed).most_common()
@@ -28,8 +36,18 @@ def tell(grades: Path, entries: Sequence[Entry], found: Sequence[Submission], sk
     print(f"{len(handed)} submission{'s' * (len(handed) != 1)}: {said}. The table is in {grades}.{kept}")
     if skipped:
         print(f"Not read, since these are no submissions: {listed(skipped)}.")
-    for line in (*_late(entries, found), *_people(entries, found)):
+    for line in (*_unread(entries), *_late(entries, found), *_people(entries, found, directory)):
         print(line)
+
+
+def _unread(entries: Sequence[Entry]) -> Iterable[str]:
+    """What could not be read, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.row.problem is not None:
+            reasons.setdefault(entry.row.problem.en, []).append(_called(entry))
+    for reason, names in reasons.items():
+        yield f"Could not be read: {listed(names)}: {reason}."
 
 
 def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
@@ -66,17 +84,23 @@ def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
     return bool(forms) and not own and entry.timed and any(said.late for said in forms) != bool(entry.late)
 
 
-def _people(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
+def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Directory) -> Iterable[str]:
     names = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
     if several := [names[submission.student] for submission in found if submission.parts]:
         yield f"Several files of one person, read as one submission: {listed(several)}. The notes in the table say which."
-    if strangers := [entry.row.student for entry in entries if not entry.listed]:
-        yield (
-            f"Not in the roster, and so in no table for another system: {listed(strangers)}. Who is in the class under another name: "
-            f"write what the submission is called into the column student of {ROSTER}, and grade with --resume."
-        )
+    unclear: dict[tuple[Person, ...], list[str]] = {}
+    for entry in entries:
+        if not entry.listed:
+            unclear.setdefault(tuple(directory.candidates(entry.row.student)), []).append(entry.row.student)
+    cure = f"write what the submission is called into the column student of {ROSTER}, and grade with --resume."
+    if strangers := unclear.pop((), []):
+        yield f"Not in the roster, and so in no table for another system: {listed(strangers)}. Who has another name there: {cure}"
+    for people, theirs in unclear.items():
+        fits = " or ".join(f"{person.name or person.student} ({person.ident or person.student})" for person in people[:SHOWN])
+        yield f"Not clear whose, and so in no table for another system: {listed(theirs)}. It may be of {fits}: {cure}"
+    maybe = {person.student for people in unclear for person in people}
     absent = [entry for entry in entries if entry.row.absent]
-    if without := [entry.person.name or entry.row.student for entry in absent if not entry.has_mark]:
+    if without := [entry.person.name or entry.row.student for entry in absent if not entry.has_mark and entry.row.student not in maybe]:
         yield f"Handed in nothing, and have no mark: {listed(without)}."
     if marked := [entry.person.name or entry.row.student for entry in absent if entry.has_mark]:
         yield f"Handed in nothing, and have a mark of yours: {listed(marked)}."
@@ -92,7 +116,7 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     for each in overrides:
         worth = assignment.worth(each.key) if each.key else most
         if each.points > worth:
-            print(f"{OVERRIDES} gives {shown(each.student)} {each.points:g} points for {each.key or 'all'}, which is worth {worth:g}.")
+            print(f"{OVERRIDES} gives {shown(each.student)} {counted(each.points)} for {each.key or 'all'}, which is worth {worth:g}.")
 
 
 def listed(names: Sequence[str]) -> str:

@@ -25,10 +25,14 @@ _KIND = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A property of an exercise, or a misconception at a question: of so many ``answered`` it ``holds`` for so many."""
+    """A property of an exercise, or a misconception at a question: it ``holds`` for so many of those who ``handed_in``.
+
+    So many of them ``answered``: a cell that is missing or unchanged is no answer.
+    """
 
     key: str
     name: str
+    handed_in: int
     answered: int
     holds: int
     separates: float | None
@@ -36,7 +40,7 @@ class Item:
     @property
     def share(self) -> float:
         """Return the fraction, from 0 to 1."""
-        return self.holds / self.answered if self.answered else 0.0
+        return self.holds / self.handed_in if self.handed_in else 0.0
 
 
 def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list[Item]:
@@ -45,9 +49,10 @@ def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list
     for key in assignment.keys:
         answers = [(row, outcome) for row in rows for outcome in row.outcomes if outcome.key == key and outcome.marks]
         rest = [sum(o.credit * assignment.worth(o.key) for o in row.outcomes if o.key != key) for row, _ in answers]
+        answered = sum(outcome.status not in {"missing", "unsolved"} for _, outcome in answers)
         for n, mark in enumerate(answers[0][1].marks if answers else ()):
             has = [n < len(outcome.marks) and outcome.marks[n].holds for _, outcome in answers]
-            found.append(Item(key, mark.sentence[at], len(has), sum(has), point_biserial(has, rest)))
+            found.append(Item(key, mark.sentence[at], len(has), answered, sum(has), point_biserial(has, rest)))
     return found
 
 
@@ -57,7 +62,7 @@ def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
     sums = [row.points(assignment) for row in with_beliefs]
     pairs: list[_KIND] = sorted({pair for row in with_beliefs for pair in row.beliefs})
     marked = [(pair, [pair in row.beliefs for row in with_beliefs]) for pair in pairs]
-    return [Item(item, belief, len(has), sum(has), point_biserial(has, sums)) for (belief, item), has in marked]
+    return [Item(item, belief, len(has), len(has), sum(has), point_biserial(has, sums)) for (belief, item), has in marked]
 
 
 def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None:
@@ -75,14 +80,14 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
     """Write ``analysis.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
     text = io.StringIO()
     table = csv.writer(text)
-    table.writerow(["kind", "item", "what", "answered", "holds", "share", "separates", "assignment", "pitfall_lab", "torch"])
+    table.writerow(["kind", "item", "what", "handed_in", "answered", "holds", "share", "separates", "assignment", "pitfall_lab", "torch"])
     by = sorted({row.versions for row in rows if row.versions[0]}, reverse=True)[:1] or [("", "")]
     for kind, items in (("property", properties(assignment, rows)), ("misconception", misconceptions(assignment, rows))):
         for item in items:
             separates = "" if item.separates is None else f"{item.separates:g}"
-            cells = [kind, item.key, plain(item.name), item.answered, item.holds, f"{item.share:.3f}", separates]
+            cells = [kind, item.key, plain(item.name), item.handed_in, item.answered, item.holds, f"{item.share:.3f}", separates]
             table.writerow([*cells, assignment.ident, *by[0]])
-    write_whole(path, text.getvalue())
+    write_whole(path, text.getvalue(), for_spreadsheets=True)
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:

@@ -17,13 +17,14 @@ from pitfall_lab.check.command import count, mebibytes, seconds
 from pitfall_lab.classroom import account, fence, ledger, lms, roster, submissions
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import Outcome, RoomError, sit
+from pitfall_lab.classroom.judge import Limits, Outcome, RoomError, sit
 from pitfall_lab.classroom.register import Row, State, refuse_strangers, remembered, versions
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 
 SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a fence"
 
+_USUAL = f" (default: as {assignments.NAME} says; without one, {Limits().timeout:g} s and {Limits().memory} MiB)"
 DASK_SECONDS = 20
 """So long it is waited for a scheduler."""
 
@@ -39,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chapters", metavar="N,M", help="without an assignment.toml: grade all exercises of these chapters")
     parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
     parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), help="the language of the pages (default: en)")
-    parser.add_argument("--roster", metavar="FILE", type=Path, help=f"the class list (default: DIR/{roster.NAME}, where there is one)")
+    parser.add_argument(
+        "--roster", metavar="FILE", type=Path, help=f"the list of the class (default: DIR/{roster.NAME}, where there is one)"
+    )
     parser.add_argument(
         "--lms", action="append", choices=sorted(lms.SYSTEMS), default=[], help="also write the marks as this system imports them"
     )
@@ -55,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume", action="store_true", help="continue where an earlier run stopped; what has changed since is graded again"
     )
     limits = parser.add_argument_group("limits")
-    limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs")
-    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a cell may take beyond torch's own")
+    limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs " + _USUAL)
+    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a cell may take beyond torch's own " + _USUAL)
     limits.add_argument("--jobs", "-j", type=count, metavar="N", help="grade so many submissions at once (default: one for each processor)")
     limits.add_argument("--dask", metavar="ADDRESS", help="let the workers of this running Dask cluster grade (tcp://host:8786)")
     limits.add_argument(
@@ -84,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     people, overrides = _teachers(args, where.parent, assignment)
     found, directory, skipped = _found(where, grades, people)
     only = _only(args.only, found, directory)
+    ledger.meant(overrides, ledger.everybody((submission.student for submission in found), people, directory), directory)
     refuse_strangers(grades, assignment)
     state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
@@ -102,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
     _write_others(args, grades, assignment, entries, grades.parent / left if left else None)
-    account.tell(grades, entries, found, skipped, fenced=fenced)
+    account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)
     return 0
 
@@ -164,7 +168,10 @@ def _write_others(
 ) -> None:
     """The tables for other systems, and the pages; ``left``: pages of an earlier run that stay as they are."""
     for system, column in args.lms.items():
-        print(f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, column)}.")
+        most = sum(assignment.worth(key) for key in assignment.keys)
+        print(
+            f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, column)}, for an item of {ledger.counted(most)}."
+        )
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
             print(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")
@@ -177,14 +184,20 @@ def _write_others(
 
 
 def _teachers(args: argparse.Namespace, home: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
-    """The class list and the teacher's own marks, where there are such files; they are read before anything is graded.
+    """The roster and the teacher's own marks, where there are such files; they are read before anything is graded.
 
     They are beside the assignment; a file that is called so among the submissions is a student's.
     """
     there = (home / assignments.NAME).is_file()
     listed, own = args.roster or home / roster.NAME, home / ledger.NAME
-    people = roster.read(listed) if args.roster or (there and listed.exists()) else None
-    overrides = ledger.read_overrides(own, assignment) if there and own.exists() else []
+    people, overrides, faults = None, [], roster.Faults()
+    if args.roster or (there and listed.exists()):
+        with faults.noted():
+            people = roster.read(listed)
+    if there and own.exists():
+        with faults.noted():
+            overrides = ledger.read_overrides(own, assignment)
+    faults.refuse()
     return people, overrides
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, plain, write_whole
-from pitfall_lab.classroom.roster import Person, number_in, shown, table
+from pitfall_lab.classroom.roster import Faults, Person, number_in, shown, table
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
@@ -67,18 +67,30 @@ class Entry:
 
 
 def read_overrides(path: Path, assignment: Assignment) -> list[Override]:
-    """The teacher's own marks. Raises :class:`~pitfall_lab.cli.Refusal` with the line that cannot be used."""
+    """The teacher's own marks. Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used."""
     found: dict[tuple[str, str], Override] = {}
+    faults = Faults()
     for line, cells in table(path, ("student", "exercise", "points", "note"), ("student",)):
         student, key, note = cells["student"], cells["exercise"], cells["note"]
-        if key and key not in assignment.keys:
-            raise Refusal(f"{path}, line {line}: {shown(key)} is no exercise of this assignment.")
-        if not student or not cells["points"] or not note:
-            raise Refusal(f"{path}, line {line}: a student, points and a note are needed.")
-        if (student, key) in found:
-            raise Refusal(f"{path}, line {line}: {shown(student)} has two marks for {key or 'the sum'}.")
-        found[student, key] = Override(student, key, number_in(path, line, "points", cells["points"]), note)
+        with faults.noted():
+            if key and key not in assignment.keys:
+                raise Refusal(f"{path}, line {line}: {shown(key)} is no exercise of this assignment.")
+            if not student or not cells["points"] or not note:
+                raise Refusal(f"{path}, line {line}: a student, points and a note are needed.")
+            if (student, key) in found:
+                raise Refusal(f"{path}, line {line}: {shown(student)} has two marks for {key or 'the sum'}.")
+            found[student, key] = Override(student, key, number_in(path, line, "points", cells["points"]), note)
+    faults.refuse()
     return list(found.values())
+
+
+def counted(points: float) -> str:
+    """A number of points in words.
+
+    >>> counted(1), counted(0.5)
+    ('1 point', '0.5 points')
+    """
+    return f"{points:g} point{'s' * (points != 1)}"
 
 
 def settled(
@@ -94,38 +106,50 @@ def settled(
     """
     rows = list(rows)
     directory = directory or Directory(people or (), (row.student for row in rows))
-    persons = {row.student: person for row in rows if (person := directory.person(row.student))}
-    there = {person.student for person in persons.values()}
-    rows += [Row(person.student, "", absent=True) for person in people or () if person.student not in there]
-    persons |= {person.student: person for person in people or () if person.student not in there}
-    own = _meant(overrides, {row.student: persons.get(row.student) for row in rows}, directory)
+    persons = everybody((row.student for row in rows), people, directory)
+    there = {row.student for row in rows}
+    rows += [Row(student, "", absent=True) for student in persons if student not in there]
+    own = meant(overrides, persons, directory)
     entries = []
     for row in rows:
-        entry = _entry(assignment, row, persons.get(row.student, Person(row.student)), own.get(row.student, []))
-        stranger = people is not None and row.student not in persons
+        person = persons[row.student]
+        entry = _entry(assignment, row, person or Person(row.student), own.get(row.student, []))
+        stranger = people is not None and person is None
         asides = (directory.doubt(row.student) or _STRANGER,) if stranger else ()
         entries.append(replace(entry, asides=asides, listed=not stranger))
     return sorted(entries, key=lambda entry: (entry.person.section, (entry.person.name or entry.row.student).casefold(), entry.row.student))
 
 
-def _meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
+def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
+    """Submissions by their names, each with its person (None: not in the roster), then who handed in nothing."""
+    persons = {name: directory.person(name) for name in names}
+    there = {person.student for person in persons.values() if person}
+    return persons | {person.student: person for person in people or () if person.student not in there}
+
+
+def meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
     """The teacher's marks of each row. Raises :class:`~pitfall_lab.cli.Refusal` where a mark fits no person, or several."""
     found: dict[str, list[Override]] = {}
+    faults = Faults()
     for each in overrides:
-        meant = named(each.student, persons, directory)
-        if not meant:
-            raise Refusal(f"{NAME} has a mark for {shown(each.student)}, which is no submission and no id, login or name in the roster.")
-        if len(meant) > 1:
-            raise Refusal(f"{NAME} has a mark for {shown(each.student)}, which fits {len(meant)} students: write the id.")
-        of = found.setdefault(meant[0], [])
-        if each.key in {other.key for other in of}:
-            raise Refusal(f"{NAME}: {shown(each.student)} has two marks for {each.key or 'the sum'}.")
-        of.append(each)
+        with faults.noted():
+            rows = named(each.student, persons, directory)
+            if not rows:
+                raise Refusal(
+                    f"{NAME} has a mark for {shown(each.student)}, which is no submission and no id, login or name in the roster."
+                )
+            if len(rows) > 1:
+                raise Refusal(f"{NAME} has a mark for {shown(each.student)}, which fits {len(rows)} students: write the id.")
+            of = found.setdefault(rows[0], [])
+            if each.key in {other.key for other in of}:
+                raise Refusal(f"{NAME}: {shown(each.student)} has two marks for {each.key or 'the sum'}.")
+            of.append(each)
+    faults.refuse()
     return found
 
 
 def named(word: str, persons: dict[str, Person | None], directory: Directory) -> list[str]:
-    """The rows that a teacher means with a word: what the submission is called, or an id, login, address or name in the class list.
+    """The rows that a teacher means with a word: what the submission is called, or an id, login, address or name in the roster.
 
     ``persons`` has the person of each row, None where that person is not in the roster.
     """
@@ -155,7 +179,7 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
         when = "" if received is None else _moment(received)
         end = ["; ".join(entry.remarks()), when, row.digest[:SHOWN_OF_DIGEST], assignment.ident, *row.versions]
         table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
-    write_whole(grades, text.getvalue())
+    write_whole(grades, text.getvalue(), for_spreadsheets=True)
 
 
 def _moment(seconds: float) -> str:
@@ -174,7 +198,7 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
             was, points[each.key] = points.get(each.key, 0.0), each.points
             notes.append(
                 T(
-                    en=f"{each.key}: {each.points:g} points by the teacher instead of {was:g} ({each.note})",
+                    en=f"{each.key}: {counted(each.points)} by the teacher instead of {was:g} ({each.note})",
                     zh=f"{each.key}：教师给 {each.points:g} 分，原为 {was:g} 分（{each.note}）",
                 )
             )
@@ -186,7 +210,7 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
     timed = assignment.due is not None and _received(row, person) is not None
     for each in own:
         if not each.key:
-            en = f"{each.points:g} points in all by the teacher instead of {total:g} ({each.note})"
+            en = f"{counted(each.points)} in all by the teacher instead of {total:g} ({each.note})"
             notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
             total = each.points
     return Entry(row, person, points, total, late, deducted, tuple(notes), own=bool(own), timed=timed)
@@ -198,12 +222,14 @@ def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
     if extra:
         en, zh = f"{en}, after {extra:g} extra day{'s' if extra != 1 else ''}", f"{zh}（已计入额外的 {extra:g} 天）"
     if free:
-        en, zh = f"{en}, {free} of {'it' if late == 1 else 'them'} free", f"{zh}，其中 {free} 天免扣"
-    return T(en=f"{en}; {deducted:g} points deducted", zh=f"{zh}；扣 {deducted:g} 分")
+        en, zh = f"{en}, {'which is' if late == 1 else f'{free} of them'} free", f"{zh}，其中 {free} 天免扣"
+    if not deducted:
+        return T(en=f"{en}; nothing deducted", zh=f"{zh}；不扣分")
+    return T(en=f"{en}; {counted(deducted)} deducted", zh=f"{zh}；扣 {deducted:g} 分")
 
 
 def _received(row: Row, person: Person) -> float | None:
-    """When it came: as the class list says, or else as the row has it."""
+    """When it came: as the roster says, or else as the row has it."""
     return None if row.absent else row.received if person.received is None else person.received
 
 

@@ -226,11 +226,14 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
         )
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a table, whole or not at all. Raises :class:`~pitfall_lab.cli.Refusal`."""
+def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> None:
+    """Write a table, whole or not at all. Raises :class:`~pitfall_lab.cli.Refusal`.
+
+    ``for_spreadsheets``: with a byte order mark, without which Excel reads the accents of UTF-8 as other letters.
+    """
     partial = path.with_name(f"{path.name}.part")
     try:
-        partial.write_text(text, encoding="utf-8", errors="replace", newline="")
+        partial.write_text(text, encoding="utf-8-sig" if for_spreadsheets else "utf-8", errors="replace", newline="")
         partial.replace(path)
     except OSError as problem:
         raise Refusal(f"{path} cannot be written: {problem.strerror}.") from None

@@ -98,7 +98,7 @@ def write_reports(folder: Path, assignment: Assignment, entries: Sequence[Entry]
     try:
         students = folder / "students"
         students.mkdir(parents=True, exist_ok=True)
-        pages = {page_name(entry): entry for entry in entries if not entry.row.absent}
+        pages = {page_name(entry): entry for entry in entries if entry.has_mark}
         _remove_others(students, pages)
         texts = {name: student_page(assignment, entry, language) for name, entry in pages.items()}
         for name, text in texts.items():
@@ -124,7 +124,7 @@ def _remove_others(folder: Path, pages: Iterable[str]) -> None:
 
 
 def page_name(entry: Entry) -> str:
-    """A file name for a student's page: the name and id in the class list, or what the submission is called; unique always.
+    """A file name for a student's page: the name and id in the roster, or what the submission is called; unique always.
 
     Letters and digits of all scripts stay; everything else is a hyphen.
     """
@@ -143,7 +143,7 @@ def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
     for name, entry in pages.items():
         person = entry.person
         table.writerow(map(plain, (name, entry.row.student, person.ident, person.name, person.section, person.email)))
-    write_whole(path, text.getvalue())
+    write_whole(path, text.getvalue(), for_spreadsheets=True)
 
 
 def _moodle_zip(path: Path, pages: dict[str, str], entries: dict[str, Entry]) -> None:
@@ -313,7 +313,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
         credit = {outcome.key: outcome for outcome in row.outcomes}
         cells = "".join(_credit(credit.get(key), entry.points.get(key), language) for key in assignment.keys)
         shown = escape(entry.person.name or row.student)
-        name = shown if row.absent else f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>'
+        name = f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>' if entry.has_mark else shown
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
         points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.total:g}</td>"
         lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>")

@@ -1,12 +1,13 @@
-"""The class list, ``roster.csv``: who is in the course, under which name a submission comes, who has more time."""
+"""The roster, ``roster.csv``: who is in the course, under which name a submission comes, who has more time."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import difflib
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from pitfall_lab.cli import Refusal
 
 NAME = "roster.csv"
 COLUMNS = ("student", "id", "name", "section", "email", "login", "extra_days", "received")
-MOST = 20_000
+MOST, MOST_FAULTS = 20_000, 20
 NEAR = 0.85
 """A column or setting that resembles a known one so much (difflib's ratio) is taken for a misspelling of it."""
 
@@ -34,27 +35,60 @@ class Person:
     received: float | None = None
 
 
+class Faults:
+    """What cannot be used in the teacher's files: all of it is said at once."""
+
+    def __init__(self) -> None:
+        self._said: list[str] = []
+
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note a refusal instead of raising it."""
+        try:
+            yield
+        except Refusal as problem:
+            self._said += str(problem).split("\n")
+
+    def refuse(self) -> None:
+        """Raise :class:`~pitfall_lab.cli.Refusal` with everything that was noted, a line for each."""
+        if self._said:
+            more = [f"… and {len(self._said) - MOST_FAULTS} more."] if len(self._said) > MOST_FAULTS else []
+            raise Refusal("\n".join([*self._said[:MOST_FAULTS], *more]))
+
+
 def read(path: Path) -> list[Person]:
-    """The people in a class list. Raises :class:`~pitfall_lab.cli.Refusal` with the line that cannot be used."""
+    """The people in a roster. Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used."""
     people: dict[str, Person] = {}
-    idents: set[str] = set()
+    words: set[str] = set()
     logins: set[str] = set()
+    faults = Faults()
     for number, cells in table(path, COLUMNS, ("student", "id")):
-        student = cells["student"] or cells["id"]
-        if not student:
-            raise Refusal(f"{path}, line {number}: there is neither a student nor an id.")
-        for word in dict.fromkeys((cells["id"], student)):
-            if word and (word in people or word in idents):
-                raise Refusal(f"{path}, line {number}: {shown(word)} is there twice.")
-        if cells["login"] and cells["login"].casefold() in logins:
-            raise Refusal(f"{path}, line {number}: the login {shown(cells['login'])} is there twice.")
-        extra = number_in(path, number, "extra_days", cells["extra_days"])
-        received = _moment(path, number, cells["received"])
-        idents.add(cells["id"])
-        logins.add(cells["login"].casefold())
+        student, login = cells["student"] or cells["id"], cells["login"].casefold()
+        extra, received = 0.0, None
+        with faults.noted():
+            _refuse_twice(path, number, cells, words, logins)
+        with faults.noted():
+            extra = number_in(path, number, "extra_days", cells["extra_days"])
+        with faults.noted():
+            received = _moment(path, number, cells["received"])
+        words |= {cells["id"], student} - {""}
+        logins |= {login} - {""}
         known = {name: cells[name] for name in ("name", "section", "email", "login")}
         people[student] = Person(student, cells["id"], **known, extra_days=extra, received=received)
+    faults.refuse()
     return list(people.values())
+
+
+def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str], logins: set[str]) -> None:
+    """Raise for a line without a student and an id, or with an id or login that an earlier line has."""
+    student = cells["student"] or cells["id"]
+    if not student:
+        raise Refusal(f"{path}, line {number}: there is neither a student nor an id.")
+    for word in dict.fromkeys((cells["id"], student)):
+        if word in words:
+            raise Refusal(f"{path}, line {number}: {shown(word)} is there twice.")
+    if cells["login"].casefold() in logins:
+        raise Refusal(f"{path}, line {number}: the login {shown(cells['login'])} is there twice.")
 
 
 def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tuple[int, dict[str, str]]]:
@@ -71,9 +105,10 @@ def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tup
         head = [name.strip().lower().replace(" ", "_") for name in next(lines, [])]
         if not set(one_of) & set(head):
             raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
-        for name in head:
-            if name not in columns and (near := nearest(name, set(columns) - set(head))):
-                raise Refusal(f"{path} has a column {shown(name)}, which is not read: is it {near}? Give it that name, or another one.")
+        nears = {name: near for name in head if name not in columns and (near := nearest(name, set(columns) - set(head)))}
+        if nears:
+            said = [f"{path} has a column {shown(name)}, which is not read: is it {near}?" for name, near in nears.items()]
+            raise Refusal("\n".join(f"{each} Give it that name, or another one." for each in said))
         found = []
         for line in lines:
             cells = dict(zip(head, (cell.strip() for cell in line), strict=False))

@@ -20,6 +20,7 @@ from typing import Any, cast
 
 from pitfall_lab.classroom import archives
 from pitfall_lab.classroom.archives import Unreadable
+from pitfall_lab.classroom.roster import nearest
 from pitfall_lab.classroom.whose import Directory, attempted, form, in_order, tells_order
 from pitfall_lab.lessons import progress
 from pitfall_lab.lessons.exercises import exercises
@@ -35,6 +36,10 @@ LONGEST = 1 << 22
 """Characters of a cell that can be an answer."""
 MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS = 50, 6, 200, 5
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
+_ALMOST = re.compile(
+    r"^[ \t>#]*%{1,3}[ \t]*(?P<word>[^\W\d_]{5,12})[^\w\n]{0,3}(?P<number>\d{1,2}[.,:;_ -]{0,2}\d{0,3})(?!\w)", re.MULTILINE
+)
+"""A line that may be meant as the magic's: with a comma, a capital, a letter that is missing."""
 FIRST_LINES = 2000
 """How many characters of a cell are searched for the magic; its options must be shorter."""
 _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
@@ -42,6 +47,8 @@ _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
 _OURS = re.compile(r"readme(\.(md|txt|rst|html))?", re.IGNORECASE)
 """Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
+MOST_ALMOST = 20
+"""Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED = 500
 """Cells of a notebook with something around the exercise that are read as IPython would: each takes a quarter of a millisecond."""
 _LEFT_BEHIND = re.compile(r"\..*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECASE | re.DOTALL)
@@ -134,7 +141,7 @@ def merged(submissions: Iterable[Submission], directory: Directory) -> list[Subm
 
 
 def _one(of: list[Submission], student: Hashable) -> Submission:
-    """Several submissions of one person (``student`` in the class list, or None) as one."""
+    """Several submissions of one person (``student`` in the roster, or None) as one."""
     if len(of) == 1:
         return of[0]
     of = [of[n] for n in in_order([(each.student, 0.0) for each in of])]
@@ -205,12 +212,23 @@ class _Cell:
     written: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Almost:
+    """A cell that looks like an answer and is not read as one: the number in it, what it says in which line, whether it is code."""
+
+    number: str
+    text: str
+    line: int
+    is_code: bool
+
+
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
     keys = list(keys)
     if submission.problem is not None:
         return Sheet(submission.student, problem=submission.problem)
     cells: dict[str, list[_Cell]] = {}
+    almost: list[_Almost] = []
     notes = list(submission.notes)
     unreadable: list[tuple[str, T]] = []
     files = _files(submission, unreadable)
@@ -225,7 +243,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
             for book in _books(file):
                 total += len(book.raw)
                 _allow(total)
-                for key, source in _cells(_notebook(book.raw, notes)):
+                for key, source in _cells(_notebook(book.raw, notes), almost):
                     cells.setdefault(key, []).append(_Cell(source, book.name, book.written))
                 readable += 1
         except Unreadable as reason:
@@ -236,6 +254,8 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
     notes += [note for key in taken if (note := _which(key, cells[key], taken[key]))]
     answers = {key: cell.source for key, cell in taken.items()}
+    open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
+    notes += [note for each in almost if (note := _meant(each, open_ones))]
     return Sheet(submission.student, answers, tuple(dict.fromkeys(notes)), digest, _beliefs(submission), received=received)
 
 
@@ -372,22 +392,43 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     return cells
 
 
-def _cells(cells: list[Any]) -> Iterator[tuple[str, str]]:
-    """Each exercise cell: its key and what is below the line of the magic."""
+def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str]]:
+    """Each exercise cell: its key and what is below the line of the magic. Cells that look like one come to ``almost``."""
     wrapped = 0
     for cell in cells:
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        source = cell.get("source")
+        source = cell.get("source") if isinstance(cell, dict) else None
         if isinstance(source, list) and all(isinstance(line, str) for line in source):
             source = "".join(source)
         if isinstance(source, str):
             source = source[: LONGEST + FIRST_LINES]
             # half of a surrogate pair is no character: no file and no compiler takes it
             source = source.replace("\r\n", "\n").replace("\r", "\n").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            wrapped += CELL.match(source) is None and "%%exercise" in source[:FIRST_LINES]
-            if wrapped <= MOST_WRAPPED and (found := exercise_of(source)):
+            is_code = cell.get("cell_type") == "code"
+            wrapped += is_code and CELL.match(source) is None and "%%exercise" in source[:FIRST_LINES]
+            found = exercise_of(source) if is_code and wrapped <= MOST_WRAPPED else None
+            if found:
                 yield found
+            if (found is None or found[0] not in exercises()) and len(almost) < MOST_ALMOST:
+                line = next((line for line in _ALMOST.finditer(source[:FIRST_LINES]) if nearest(line["word"].lower(), ["exercise"])), None)
+                almost += [_Almost(line["number"], _first(line[0]), source.count("\n", 0, line.start()) + 1, is_code)] if line else []
+
+
+def _first(text: str) -> str:
+    """The line of a cell that is quoted: at most forty characters, as they can be shown."""
+    return _printable(text.strip()[:40])
+
+
+def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
+    """Say of which exercise without an answer a cell may be; None: of none."""
+    number = ".".join(re.findall(r"\d+", almost.number))
+    key = number if number in keys else nearest(number, keys)
+    if key is None:
+        return None
+    what = T(en="cell", zh="单元格") if almost.is_code else T(en="cell that is no code", zh="非代码单元格")
+    en = f"{key}: the {what.en} with “{almost.text}” in line {almost.line} was not read: an answer is a code cell"
+    en = f"{en} that begins with “%%exercise {key}”"
+    zh = f"{key}：第 {almost.line} 行为“{almost.text}”的{what.zh}未被读取：答案须是以“%%exercise {key}”开头的代码单元格"
+    return T(en=en, zh=zh)
 
 
 def exercise_of(source: str) -> tuple[str, str] | None:

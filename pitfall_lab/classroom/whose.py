@@ -1,4 +1,4 @@
-"""Whose a submission is: the one place that decides it, from what a file or folder is called and from the class list.
+"""Whose a submission is: the one place that decides it, from what a file or folder is called and from the roster.
 
 The names that learning management systems give to what they hand out:
 
@@ -6,7 +6,7 @@ The names that learning management systems give to what they hand out:
 - Canvas: ``lovelaceada_77_912_week-3.ipynb``, ``lovelaceada_LATE_77_912_week-3.ipynb`` (the name, the numbers of the user and the file);
 - Blackboard: ``Week 3_adal_attempt_2026-11-20-12-00-00_week-3.ipynb`` (the login, and when), with a ``.txt`` for each attempt.
 
-Their numbers are no ids of the class list. They are taken as such only between people of one name, and only where each other number of
+Their numbers are no ids of the roster. They are taken as such only between people of one name, and only where each other number of
 that system is the id of a person of the name that it comes with. Two numbers with one name are two people. A name that fits several
 people fits none of them: a mark is never given by a guess.
 """
@@ -142,7 +142,7 @@ def _turned(name: str) -> set[str]:
 
 
 class Directory:
-    """The class list, and the names of all that was handed in: which submission is whose."""
+    """The roster, and the names of all that was handed in: which submission is whose."""
 
     def __init__(self, people: Iterable[Person], names: Iterable[str] = ()) -> None:
         self._people = {person.student: person for person in people}
@@ -176,9 +176,14 @@ class Directory:
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")
         if (said := self._forms.get(name)) and said.system == _UNCLEAR:
             return T(en="its name has the forms of two systems", zh="其名称同时符合两种系统的格式")
-        if (count := len(self._meant.get(name, ()))) > 1:
-            return T(en=f"the name fits {count} people in the roster", zh=f"此名与名单中的 {count} 人相符")
+        if len(people := self.candidates(name)) > 1:
+            ids = ", ".join(person.ident or person.student for person in people)
+            return T(en=f"the name fits {len(people)} people in the roster ({ids})", zh=f"此名与名单中的 {len(people)} 人相符（{ids}）")
         return None
+
+    def candidates(self, name: str) -> list[Person]:
+        """The people in the roster whom a submission's name fits, in the roster's order."""
+        return [person for student, person in self._people.items() if student in self._meant.get(name, ())]
 
     def known(self, word: str) -> set[str]:
         """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents."""
@@ -240,7 +245,7 @@ class Directory:
         return (idents & names) or (idents | names)
 
     def _systems_with_ids(self) -> set[str]:
-        """The systems whose numbers are the class list's ids, as far as the names that come with them can tell."""
+        """The systems whose numbers are the roster's ids, as far as the names that come with them can tell."""
         told = [(said, self._by_name(said)) for said in self._forms.values() if said.number]
         wrong = {said.system for said, meant in told if meant and said.number not in {self._people[student].ident for student in meant}}
         return {said.system for said, _ in told} - wrong

@@ -93,7 +93,7 @@ def main() -> int:
             return found
         seconds, after = time.monotonic() - started, os.times()
         first, second = memory.halves()
-        with (folder / "grades.csv").open(encoding="utf-8") as file:
+        with (folder / "grades.csv").open(encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
         odd = {case.name: found for case, _, _, found in graded(folder, hand) if found}
     assert not odd, odd

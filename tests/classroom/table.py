@@ -41,7 +41,7 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
 
 def graded(folder: Path, cases: list[Case]) -> list[tuple[Case, dict[str, str] | None, dict[str, dict[str, Any]], list[str]]]:
     """Each case with its row of grades.csv, what was kept about each exercise, and what is wrong with that."""
-    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
     lines = [json.loads(line) for line in (folder / "grades.state.jsonl").read_text(encoding="utf-8").splitlines()[1:]]
     kept = {line["student"]: {o["key"]: o for o in line["outcomes"]} for line in lines if "student" in line}

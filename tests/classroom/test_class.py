@@ -67,7 +67,7 @@ def test_nothing_of_the_teachers_was_touched(folder: Path) -> None:
 
 
 def test_there_is_a_row_for_every_submission(folder: Path) -> None:
-    with (folder / "grades.csv").open(encoding="utf-8", newline="") as file:
+    with (folder / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert sorted(row["student"] for row in rows) == sorted(map(plain, NAMES))
     assert all(float(row["of"]) == len(KEYS) for row in rows)
@@ -119,7 +119,7 @@ def test_a_resumed_run_grades_only_what_has_changed(folder: Path, tmp_path: Path
     # nothing is left for a process to judge: what cannot be read needs none
     monkeypatch.setattr("pitfall_lab.classroom.judge.Room.run", None)
     assert main(["grade", str(again), "--resume"]) == 0
-    with (again / "grades.csv").open(encoding="utf-8", newline="") as file:
+    with (again / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         rows: dict[str, Any] = {row["student"]: row for row in csv.DictReader(file)}
     assert rows["right-1"]["verdict"] == "unreadable"
     assert rows["right-2"]["points"] == f"{len(KEYS)}"

@@ -8,7 +8,7 @@ import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import nbformat
 import pytest
@@ -17,7 +17,7 @@ from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import report
 from pitfall_lab.classroom.init import STUDENT
 from pitfall_lab.classroom.judge import known
-from pitfall_lab.classroom.ledger import Entry, settled
+from pitfall_lab.classroom.ledger import Entry, Override, settled
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
 from pitfall_lab.cli import main
@@ -70,7 +70,7 @@ def test_a_table_says_which_page_is_whose_and_every_link_leads_to_one(tmp_path: 
     people = [Person("adal", "1001", "Ada Łovelace", "B", "ada@x.org"), Person("=1+1", "1002", "=cmd()"), Person("gone", "1003", "Gone")]
     entries = settled(ASSIGNMENT, [_row("adal"), _row("=1+1"), _row("guest")], people)
     index = report.write_reports(tmp_path, ASSIGNMENT, entries)
-    lines = list(csv.DictReader(io.StringIO((tmp_path / "pages.csv").read_text(encoding="utf-8"))))
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "pages.csv").read_text(encoding="utf-8-sig"))))
     assert {line["page"] for line in lines} == {path.name for path in (tmp_path / "students").iterdir()}
     assert [line["page"].removeprefix("'") for line in lines] == [line["page"] for line in lines]
     (ada,) = (line for line in lines if line["id"] == "1001")
@@ -79,6 +79,16 @@ def test_a_table_says_which_page_is_whose_and_every_link_leads_to_one(tmp_path: 
     links = re.findall(r'href="students/([^"]+)"', index.read_text(encoding="utf-8"))
     assert {unquote(link) for link in links} == {line["page"] for line in lines}
     assert not (tmp_path / "moodle-feedback.zip").exists()
+
+
+def test_a_mark_for_someone_who_handed_in_nothing_has_a_page(tmp_path: Path) -> None:
+    people = [Person("gone", "1003", "Gone"), Person("away", "1004", "Away")]
+    entries = settled(ASSIGNMENT, [_row("guest")], people, [Override("gone", "", 1, "oral exam")])
+    index = report.write_reports(tmp_path, ASSIGNMENT, entries).read_text(encoding="utf-8")
+    (page,) = (tmp_path / "students").glob("Gone-*")
+    assert "1 point in all by the teacher instead of 0 (oral exam)" in page.read_text(encoding="utf-8")
+    assert quote(page.name) in index
+    assert not list((tmp_path / "students").glob("Away-*"))
 
 
 def test_pages_go_back_to_moodle_under_the_names_of_its_download(tmp_path: Path) -> None:
@@ -120,7 +130,7 @@ def test_a_page_has_title_task_and_what_as_given_means(language: Language) -> No
     [
         (3, 0, 0, "3 days late; 0.3 points deducted"),
         (3, 1, 0, "3 days late, 1 of them free; 0.2 points deducted"),
-        (1, 5, 0, "one day late, 1 of it free; 0 points deducted"),
+        (1, 5, 0, "one day late, which is free; nothing deducted"),
         (3, 1, 1, "2 days late, after 1 extra day, 1 of them free; 0.1 points deducted"),
         (3, 0, 0.5, "3 days late, after 0.5 extra days; 0.3 points deducted"),
     ],

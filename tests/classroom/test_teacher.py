@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import doctest
 import io
@@ -190,7 +191,7 @@ def test_the_teachers_marks_replace_the_graders_with_a_note(rows: list[Row], tmp
 
 
 def table(path: Path) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+    return list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"), newline="")))
 
 
 def written(rows: list[Row], tmp_path: Path, system: str, column: str | None = None) -> list[list[str]]:
@@ -272,6 +273,7 @@ def test_a_feedback_never_comes_without_its_mark(rows: list[Row], tmp_path: Path
 def test_every_table_has_the_versions_and_no_formula(rows: list[Row], tmp_path: Path) -> None:
     entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path))
     ledger.write_grades(tmp_path / "grades.csv", ASSIGNMENT, entries, roster=True)
+    assert (tmp_path / "grades.csv").read_bytes().startswith(codecs.BOM_UTF8), "Excel needs it"
     head, *lines = table(tmp_path / "grades.csv")
     line = dict(zip(head, next(line for line in lines if line[0] == "bob"), strict=True))
     assert (line["pitfall_lab"], line["torch"], line["id"], line["late_days"], line["section"]) == ("0.1", "2.13", "78", "2", "A")
@@ -464,7 +466,7 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
     assert main([*words, "--only", "bob"]) == 0
     assert main([*words, "--resume"]) == 0
     assert judged == [2, 1, 0]
-    with (place / "grades.csv").open(encoding="utf-8", newline="") as file:
+    with (place / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         lines = {line["student"]: line for line in csv.DictReader(file)}
     assert (lines["ada"]["points"], lines["79"]["verdict"]) == ("4", "absent")
     assert lines["bob"]["received"] == "2027-01-15T08:00:00Z"

@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import os
+import tempfile
 import zipfile
 from dataclasses import replace
 from datetime import datetime
@@ -321,6 +322,49 @@ def test_a_mark_for_someone_who_handed_in_nothing_is_passed_on(tmp_path: Path, s
         assert said["1001"] == ""
 
 
+@pytest.mark.parametrize(
+    ("source", "kind", "said"),
+    [
+        ("%%exercise 4,2\nx = 1", "code", "“%%exercise 4,2” in line 1"),
+        ("%%exercise 4.20\nx = 1", "code", "“%%exercise 4.20” in line 1"),
+        ("%%Exercise 4.2\nx = 1", "code", "“%%Exercise 4.2” in line 1"),
+        ("%%excercise 4.2\nx = 1", "code", "“%%excercise 4.2” in line 1"),
+        ("%exercise 4.2\nx = 1", "code", "“%exercise 4.2” in line 1"),
+        ("# mine\n%%exercise 4.2\nx = 1", "code", "“%%exercise 4.2” in line 2"),
+        ("%load_ext pitfall_lab\n%%exercise 4.2\nx = 1", "code", "“%%exercise 4.2” in line 2"),
+        ("%%exercise 4.2\nx = 1", "markdown", "cell that is no code with “%%exercise 4.2”"),
+        ("%%exercise 4-2\nx = 1", "raw", "“%%exercise 4-2”"),
+    ],
+)
+def test_a_cell_that_almost_is_an_answer_is_named(source: str, kind: str, said: str) -> None:
+    cells = [{"cell_type": kind, "source": source}, {"cell_type": "code", "source": "%%exercise 4.3\nx = 1"}]
+    sheet = read_of(cells, "4.2", "4.3")
+    assert [said in note.en for note in sheet.notes] == [True]
+    assert "begins with “%%exercise 4.2”" in sheet.notes[0].en
+    answered = [*cells, {"cell_type": "code", "source": "%%exercise 4.2\nx = 2"}]
+    assert read_of(answered, "4.2", "4.3").notes == (), "there is an answer"
+
+
+def test_a_cell_that_only_speaks_of_an_exercise_is_not_named() -> None:
+    texts = [
+        "In `%%exercise 4.2 --hint` there are hints.",
+        "%%timeit 4.2",
+        "Exercise 4.2",
+        "%%exercise 9.1\nx = 1",
+        "%%exercise",
+        "%%exercise x",
+    ]
+    cells = [{"cell_type": kind, "source": text} for text in texts for kind in ("code", "markdown")]
+    assert read_of(cells, "4.2").notes == ()
+
+
+def read_of(cells: list[dict[str, str]], *keys: str) -> submissions.Sheet:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ada.ipynb"
+        path.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+        return submissions.read(submissions.Submission("ada", (path,)), keys)
+
+
 def test_a_mark_has_one_person(tmp_path: Path) -> None:
     rows = [row("ada"), row("Anna Schmidt_x")]
     for word, sentence in (("Anna Schmidt", "fits 2 students: write the id"), ("nobody", "“nobody”, which is no submission")):
@@ -388,6 +432,43 @@ def test_the_last_lines_say_what_became_of_everybody(week: Path, capsys: pytest.
     assert "“Ada Lovelace” 3 points for 4.2, which is worth 1" in lines[7]
 
 
+def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (week / "roster.csv").open("a", encoding="utf-8") as file:
+        file.write("\n1007,Anna Schmidt,\n1009,Anna Schmidt,\n")
+    (week / "submissions" / "Anna Schmidt.ipynb").write_bytes(book(e4_2="x = 1"))
+    (week / "submissions" / "broken.ipynb").write_bytes(b"no")
+    assert main(["grade", str(week), "--trust"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (said,) = [line for line in lines if "“Anna Schmidt”" in line]
+    assert said.startswith(
+        "Not clear whose, and so in no table for another system: 1 (“Anna Schmidt”). It may be of Anna Schmidt (1007) or "
+    )
+    assert "Anna Schmidt (1009): write what the submission is called into the column student of roster.csv" in said
+    assert "Could not be read: 1 (“broken”): it is not a notebook: it is no JSON." in lines
+    with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        (notes,) = [line["notes"] for line in csv.DictReader(file) if line["student"] == "Anna Schmidt"]
+    assert "the name fits 2 people in the roster (1007, 1009)" in notes
+
+
+def test_everything_that_is_wrong_with_the_teachers_files_is_said_before_anything_is_graded(
+    week: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roster, own = (week / "roster.csv").read_text("utf-8"), (week / "overrides.csv").read_text("utf-8")
+    monkeypatch.setattr("pitfall_lab.classroom.grade._graded", lambda *_, **__: pytest.fail("graded"))
+    (week / "roster.csv").write_text(roster + "\n1014,Twice,\n,Nobody,\n1030,Late,ada\n", encoding="utf-8")
+    (week / "overrides.csv").write_text(own + "1014,9.9,1,x\n1014,4.2,many,x\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["grade", str(week), "--trust"]) == 2
+    said = capsys.readouterr().err
+    assert [f"line {line}:" in said for line in (6, 7, 8)] == [True] * 3
+    assert [each in said for each in ("line 4: “9.9” is no exercise", "line 5: points must be a number")] == [True] * 2
+    (week / "roster.csv").write_text(roster, encoding="utf-8")
+    (week / "overrides.csv").write_text(own + "who,,1,x\nwhat,,1,x\n", encoding="utf-8")
+    assert main(["grade", str(week), "--trust"]) == 2
+    said = capsys.readouterr().err
+    assert [word in said for word in ("“who”, which is no submission", "“what”, which is no submission")] == [True] * 2
+
+
 def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "pages"
     words = ["grade", str(week), "--trust"]
@@ -427,7 +508,7 @@ def test_a_state_file_among_submissions_is_not_believed(week: Path, tmp_path: Pa
 
 
 def lines_of(place: Path) -> dict[str, dict[str, str]]:
-    with (place / "grades.csv").open(encoding="utf-8", newline="") as file:
+    with (place / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         return {line["name"] or line["student"]: line for line in csv.DictReader(file)}
 
 
