@@ -105,7 +105,10 @@ def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
     for key in keys:
         if key not in known:
             there = ", ".join(available().get(int(key.partition(".")[0]) if re.fullmatch(r"\d{1,2}(\.\d*)?", key) else 0, ()))
-            raise Refusal(f"{key!r} is not an exercise; " + (f"there are {there}." if there else "write them as 4.1 4.3 12.2."))
+            raise Refusal(
+                f"{key!r} is not an exercise; "
+                + (f"there are {there}." if there else "write them as 4.1 4.3 12.2; `pitfall-lab classroom exercises` lists all.")
+            )
     if not keys:
         raise Refusal("No exercise is named; write them as 4.1 4.3 12.2.")
     return tuple(dict.fromkeys(keys))

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder")
     what = init.add_mutually_exclusive_group(required=True)
     what.add_argument("--chapters", metavar="N,M", help="the chapters, such as 5,12 or 5-7")
-    what.add_argument("--exercises", metavar="N.K", nargs="+", help="these exercises alone, such as 4.1 4.3 12.2")
+    what.add_argument("--exercises", metavar="N.K", nargs="+", help="these alone, such as 4.1 4.3 12.2: see `classroom exercises`")
     init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
     init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
@@ -45,10 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
     init.set_defaults(act=make)
+    listed = words.add_parser("exercises", help="list the exercises: number, kind, minutes, title")
+    listed.add_argument("--chapters", metavar="N,M", help="of these chapters, such as 5,12 or 5-7 (default: all)")
+    listed.add_argument(
+        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the titles' language (default: en)"
+    )
+    listed.set_defaults(act=_list)
     preview = words.add_parser("preview", help="write the answer key, and what students see, as pages")
     preview.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder")
     preview.add_argument("-o", "--output", metavar="FOLDER", type=Path, default=None, help="where the pages go (default: DIR/preview)")
-    preview.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages")
+    preview.add_argument(
+        "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the language of the pages (default: en)"
+    )
     preview.set_defaults(act=_preview)
     terms = words.add_parser("terms", help="print how often each property holds in several terms, as CSV")
     terms.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="a graded assignment's folder, or its grades.state.jsonl")
@@ -61,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command. Raises :class:`~pitfall_lab.cli.Refusal`."""
     return int(args.act(args))
+
+
+def _list(args: argparse.Namespace) -> int:
+    from pitfall_lab.classroom.catalogue import listing
+
+    print(listing(assignments.chosen(args.chapters) if args.chapters else None, args.language))
+    return 0
 
 
 def _preview(args: argparse.Namespace) -> int:
@@ -227,6 +242,8 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
     return cells
 
 
+INSTALL = "python3 -m venv .venv && .venv/bin/pip install -c binder/constraints.txt ."
+"""As in the repository's README; a test compares."""
 _PROGRESS = T(
     en="5. If your teacher wants it, hand in `pitfall-lab-progress.jsonl` from the same folder as well, in one zip or folder with the\n"
     "   notebooks. It says how you answered the lesson's questions, so that the class can talk about what was often believed. It is not\n"
@@ -246,10 +263,10 @@ def readme(made: Assignment, books: dict[str, Any]) -> str:
 
 {files}
 
-1. Open these notebooks where pitfall_lab is installed: on the hub or the Binder page whose address your teacher gave you, or in JupyterLab
-   on your own computer, where `pitfall-lab doctor` in a terminal says whether everything is there.
-2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell as often as
-   you like: it says what holds and what does not. `%%exercise {made.keys[0]} --hint` gives a hint.
+1. Open these notebooks where pitfall_lab is installed: on the hub or the Binder page whose address your teacher gave you, or on your own
+   computer (below).
+2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell: it says
+   what holds and what does not. The number of tries is not limited. `%%exercise {made.keys[0]} --hint` gives a hint.
 3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one that is filled in counts.
 4. Save, and hand in the notebooks. Only what is in these cells is graded; outputs and other cells are not looked at.
 {progress}
@@ -257,10 +274,23 @@ A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np`
 {made.limits.timeout:g} seconds and {made.limits.memory} MiB, and can use neither files nor the network nor other processes.
 `%time`, `!ls`, `x?` and the like are skipped when it is graded; `await` outside a function is an error there as in the notebook.
 
+**On your own computer**: you need Python 3.11 or newer, and a copy (a clone) of pitfall_lab's repository; your teacher knows where it is.
+In a terminal, in that copy:
+
+    {INSTALL}
+    .venv/bin/pitfall-lab doctor
+
+The second line says whether everything is there. Then go to the folder of this file, and open JupyterLab there:
+
+    cd PATH/TO/THIS/FOLDER
+    PATH/TO/THE/COPY/.venv/bin/jupyter lab
+
+On Windows it is `python` in the place of `python3`, and `.venv\\Scripts` in the place of `.venv/bin` (this was not tried).
+
 ---
 
-1. 在装有 pitfall_lab 的地方打开这些笔记本：老师给出地址的 JupyterHub 或 Binder，或自己电脑上的 JupyterLab；
-   在终端运行 `pitfall-lab doctor` 可查看是否齐全。
+1. 在装有 pitfall_lab 的地方打开这些笔记本：老师给出地址的 JupyterHub 或 Binder，或自己的电脑。在自己的电脑上：需要 Python 3.11
+   或更新版本和 pitfall_lab 仓库的副本（地址请问老师），在副本中执行上面的两条命令安装并检查，再到本文件所在的文件夹执行 `jupyter lab`。
 2. 以 `%%exercise` 开头的每个单元格是一道练习（{keys}）。修改该行**以下**的内容并运行，次数不限：结果会说明哪些性质成立、哪些不成立。
    `%%exercise {made.keys[0]} --hint` 给出提示。
 3. 不要改动第一行，每道练习只保留一个单元格：有多个时以最后一个已作答的为准。

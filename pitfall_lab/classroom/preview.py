@@ -31,6 +31,14 @@ _WORDS = {
     "points": T(en="points: {worth:g}", zh="分值：{worth:g}"),
     "got": T(en="Points: {got:.3g} of {worth:g}", zh="得分：{got:.3g}/{worth:g}"),
     "hints": T(en="Hints", zh="提示"),
+    "had": T(en="as given", zh="原题已有"),
+    "rule": T(
+        en="Points: a solved exercise has all of its points. Of one that is not, the properties count that the cell as it is given lacks: "
+        "those that the answer has, less those of the given cell that it lost. What the given cell has is marked [as given]; it earns "
+        "nothing by itself. An answer that has only properties which an answer has that does nothing is worth nothing.",
+        zh="评分：全部性质成立得满分。否则只计原题单元格所缺的性质：答案具备的，减去原题具备而答案失去的。"
+        "原题单元格已具备的标有 [原题已有]，本身不得分。若答案只有什么都不做也具备的性质，则不得分。",
+    ),
     "example": T(en="an example: one answer right, the others wrong", zh="示例：一题正确，其余错误"),
 }
 
@@ -39,7 +47,7 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
     """Write the three pages and return where each is. Raises :class:`~pitfall_lab.cli.Refusal`."""
     chosen = [exercises()[key] for key in assignment.keys]
     texts = {
-        "key": "".join(_answers(exercise, assignment, language) for exercise in chosen),
+        "key": f"<p>{_say('rule', language)}</p>" + "".join(_answers(exercise, assignment, language) for exercise in chosen),
         "student": "".join(task_page(exercise, language) for exercise in chosen),
     }
     pages = {name: report.page(f"{_WORDS[name].say(language)} · {assignment.name}", text, language) for name, text in texts.items()}
@@ -74,7 +82,9 @@ def _answers(exercise: Exercise, assignment: Assignment, language: Language) -> 
     parts = [
         f"<h2>{escape(exercise.key)} · {inline(exercise.title.say(language))} · {escape(points)}</h2>",
         f"{paragraphs(exercise.task.say(language))}<h3>{_say('holds', language)}</h3>",
-        _list(prop.sentence.say(language) for prop in exercise.properties),
+        _list(
+            mark.sentence[at] + (f" [{_WORDS['had'].say(language)}]" if mark.had else "") for mark in known(exercise, exercise.given).marks
+        ),
         f"<h3>{_say('right', language)}</h3>{''.join(_code(source) for source in exercise.right)}<h3>{_say('wrong', language)}</h3>",
     ]
     for source in exercise.wrong:

@@ -15,7 +15,7 @@ import pytest
 
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import report
-from pitfall_lab.classroom.init import STUDENT
+from pitfall_lab.classroom.init import INSTALL, STUDENT
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.ledger import Entry, Override, settled
 from pitfall_lab.classroom.register import Row
@@ -165,6 +165,14 @@ def test_the_progress_file_is_asked_for_where_there_are_questions(tmp_path: Path
         text = (tmp_path / name / STUDENT / "README.md").read_text(encoding="utf-8")
         assert text.count(progress.NAME) == (2 if name == "whole" else 0)
         assert "its README" not in text
+
+
+def test_a_student_reads_how_to_install_and_open(tmp_path: Path) -> None:
+    assert main(["classroom", "init", str(tmp_path / "a"), "--chapters", "12", "--exercises-only"]) == 0
+    text = (tmp_path / "a" / STUDENT / "README.md").read_text(encoding="utf-8")
+    assert f"\n    {INSTALL}\n" in text
+    assert INSTALL in (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+    assert "`.venv\\Scripts`" in text
 
 
 def test_otter_installs_the_package_from_where_the_teacher_says(tmp_path: Path) -> None:

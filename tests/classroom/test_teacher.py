@@ -439,6 +439,15 @@ def test_a_preview_has_the_answers_the_tasks_and_the_page_that_comes_back(tmp_pa
         assert task in pages["key"]
         assert all(tasks.inline(hint.zh) in pages["student"] for hint in exercises()[key].hints)
     assert "参考答案" in capsys.readouterr().out
+    assert pages["key"].count("评分：") == 1
+    had = [
+        mark.sentence[1]
+        for key in ("4.1", "4.2", "4.3", "4.4")
+        for mark in known(exercises()[key], exercises()[key].given).marks
+        if mark.had
+    ]
+    assert had
+    assert all(f"{tasks.coded(sentence)} [原题已有]" in pages["key"] for sentence in had)
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
