@@ -21,11 +21,12 @@ _HEAD = """\
 # Exercises
 
 What there is for `pitfall-lab classroom init --exercises 4.1 12.2` ([for teachers](classroom.md)). `pitfall-lab classroom exercises`
-prints the same list, `pitfall-lab classroom preview` writes the tasks and answers of an assignment. A chapter's title leads to its page for teachers.
+prints the same list, `pitfall-lab classroom preview` writes the tasks and answers of an assignment. A chapter's title leads to its page
+for teachers.
 
-*predict*: say what code does before it runs. *repair*: a given function is wrong. *write*: complete a function. *make it fail*: write what
-breaks a belief. *find and fix*: a longer program has a pitfall. Minutes are an estimate for who works alone: {solving} for solving, and the time to
-read task and cell.
+*predict*: say what code does before it runs. *repair*: a given function is wrong. *write*: complete a function. *make it fail*: write
+what breaks a belief. *find and fix*: a longer program has a pitfall. Minutes are an estimate for who works alone: {solving} for solving,
+and the time to read task and cell.
 """
 
 
