@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from pitfall_lab.classroom.catalogue import listing
+    from pitfall_lab.classroom.exercise_list import listing
 
     print(listing(assignments.chosen(args.chapters) if args.chapters else None, args.language))
     return 0

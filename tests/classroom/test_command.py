@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pitfall_lab.classroom import catalogue, fence
+from pitfall_lab.classroom import exercise_list, fence
 from pitfall_lab.classroom.assignment import available
 from pitfall_lab.classroom.init import STUDENT, chapter_books
 from pitfall_lab.classroom.submissions import CELL, Submission, read
@@ -240,10 +240,10 @@ def test_every_chapter_has_a_page_for_its_teacher() -> None:
 
 
 def test_the_page_of_exercises_and_the_command_have_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert catalogue.PAGE.read_text("utf-8") == catalogue.page(), "run `python -m pitfall_lab.classroom.catalogue`"
+    assert exercise_list.PAGE.read_text("utf-8") == exercise_list.page(), "run `python -m pitfall_lab.classroom.exercise_list`"
     assert main(["classroom", "exercises"]) == 0
     said = capsys.readouterr().out
-    assert [key for key in exercises() if f"\n  {key:5} " not in said or f"| {key} | " not in catalogue.page()] == []
+    assert [key for key in exercises() if f"\n  {key:5} " not in said or f"| {key} | " not in exercise_list.page()] == []
     assert main(["classroom", "exercises", "--chapters", "12", "--lang", "zh"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["12", *[key for key in exercises() if key.startswith("12.")]]

@@ -1,6 +1,6 @@
 """The exercises that a teacher can choose from: ``pitfall-lab classroom exercises``, and the page ``docs/exercises.md``.
 
-``python -m pitfall_lab.classroom.catalogue`` writes the page; a test compares.
+``python -m pitfall_lab.classroom.exercise_list`` writes the page; a test compares.
 """
 
 from __future__ import annotations
