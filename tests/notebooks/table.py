@@ -1,7 +1,8 @@
 """What each chapter holds, one row each: ``python -m tests.notebooks.table``; ends with 1 where a bound of the second edition is not kept.
 
 ``minutes`` are computed from what is there, for a reader who does everything once: prose at 180 words a minute, code at 20 lines, 2 for a
-question, 3 for an Explorer or a figure with sliders, 1 for a claim in the flow, 6 for an exercise, 4 for the program from practice.
+question, half a minute for any other prediction, 3 for an Explorer or a figure with sliders, 1 for a claim in the flow, 8 for an exercise,
+4 for the program from practice. The ledger is not counted: it says itself how long it takes.
 ``screens`` is the longest stretch without something to do, where a screen is 45 lines of code or of prose (15 words to a line).
 """
 
@@ -19,6 +20,7 @@ from pitfall_lab.lessons.exercises import exercises
 from tests.notebooks.books import NAMES, code, read
 
 TASKS = r"%%pitfall|%%exercise|%%check|pitfall_lab\.question\(|pitfall_lab\.play\(|pitfall_lab\.claims?\("
+PREDICTIONS = r"\*\*(?:Predict|What if|Write down|Recall)"
 DOING = r"\*\*(?:Predict|Investigate|Write down|Run it|Change|Try|Repair|What if)"
 PICTURES = r"%%pitfall|pitfall_lab\.(?:show_\w+|play)\("
 WORDS, SCREENS, EXERCISES, KINDS, LONG = 150, 2.0, 4, 3, 60
@@ -91,7 +93,8 @@ def _minutes(flow: list[Any], questions: int, claims: int, tasks: int) -> float:
     prose = sum(len(c.source.split()) for c in shown if c.cell_type == "markdown")
     lines = sum(_lines(c.source) for c in shown if c.cell_type == "code")
     played = len(re.findall(r"^%%pitfall|pitfall_lab\.play\(", "\n".join(c.source for c in flow), re.MULTILINE))
-    return prose / 180 + lines / 20 + 2 * questions + 3 * played + claims + 6 * tasks + 4
+    predicted = sum(len(re.findall(PREDICTIONS, c.source)) for c in flow if c.cell_type == "markdown") - questions
+    return prose / 180 + lines / 20 + 2 * questions + max(0, predicted) / 2 + 3 * played + claims + 8 * tasks + 4
 
 
 def _quiet(cell: Any) -> bool:
