@@ -27,6 +27,7 @@ _NAMES = {
     "record": "pitfall_lab.api",
     "claim": "pitfall_lab.widgets.claim_widget",
     "claims": "pitfall_lab.widgets.claim_widget",
+    "claim_list": "pitfall_lab.lessons.claims",
     "progress": "pitfall_lab.lessons.overview",
     "question": "pitfall_lab.widgets.question_widget",
     "Explorer": "pitfall_lab.widgets.explorer",
@@ -44,6 +45,7 @@ _NAMES = {
 }
 __all__ = ["Explorer", "Trace", "TraceError", "check", "claim", "claims", "explore", "handout", "play", "progress", "question", "record"]
 __all__ += [
+    "claim_list",
     "show_allocator",
     "show_broadcast",
     "show_figure",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from pitfall_lab.api import explore, record
     from pitfall_lab.check import check
     from pitfall_lab.check.watching import watching
+    from pitfall_lab.lessons.claims import claim_list
     from pitfall_lab.lessons.overview import progress
     from pitfall_lab.notebook.figure import play, show_figure
     from pitfall_lab.notebook.live_pictures import show_allocator, show_broadcast, show_graph, show_memory, show_storage, show_versions

@@ -16,7 +16,7 @@ from typing import Any
 from pitfall_lab.lessons.claims import ledger
 from pitfall_lab.trace import T
 
-_CALLS = re.compile(r"pitfall_lab\.claims?\(([^()]+)\)\.run\(\)")
+_CALLS = re.compile(r"pitfall_lab\.claim(?:s|_list)?\(([^()]+)\)\.run\(\)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class ClaimWidget(anywidget.AnyWidget):
     def entry(self, found: Claim) -> progress.Entry:
         """Return the decision about one of the claims as the progress has it."""
         decision = self.decisions[found.id]
-        fits = decision in FITTING[found.verdict]
+        fits = decision in FITTING[found.judged]
         return progress.Entry(progress.chapter_here(), found.id, "claim", int(fits), 1, note="" if fits else decision)
 
     def _decided(self, change: Any) -> None:
@@ -128,15 +128,15 @@ def content(boxes: Sequence[ClaimBox]) -> dict[str, Any]:
 
 def _content(box: ClaimBox) -> dict[str, Any]:
     """Return one claim as plain data."""
-    found, verdict = box.claim, VERDICTS[box.claim.verdict]
+    found, verdict = box.claim, VERDICTS[box.claim.judged]
     return {
         "id": found.id,
-        "place": f"{found.id} · {found.place.say(box.language)}",
-        "claim": found.claim,
+        "place": found.heading.say(box.language),
+        "claim": found.asked or found.claim,
         "program": found.snippet.rstrip(),
         "output": ledger.output(box).rstrip(),
         "ran": ledger.ran(box),
         "verdict": f"{verdict.glyph} {verdict.word.say(box.language)}",
-        "truth": found.truth,
-        "fitting": list(FITTING[found.verdict]),
+        "truth": found.reason,
+        "fitting": list(FITTING[found.judged]),
     }

@@ -86,6 +86,19 @@ def test_the_program_comes_after_the_click_and_the_verdict_after_the_program(pag
     assert root.locator("code").last.inner_text() == "clone()"
 
 
+def test_where_another_sentence_is_asked_the_decision_is_about_that_one(page: Page) -> None:
+    found = replace(ledger()[RIGHT], asked="`rand` gives whole numbers.", holds=False)
+    draw(page, ClaimBox(found))
+    root = page.locator(".pl-decide")
+    assert "rand gives whole numbers." in root.inner_text()
+    assert found.claim not in root.inner_text()
+    root.get_by_role("button", name="wrong").click()
+    root.get_by_role("button", name="Show the verdict").click()
+    said = root.locator("[aria-live=polite]").inner_text()
+    assert "The program bears you out" in said
+    assert f"The article says: “{found.claim}”" in said
+
+
 def test_a_decision_that_was_made_is_shown_again_with_the_verdict(page: Page) -> None:
     draw(page, ClaimBox(ledger()[WRONG], language="zh"), **{WRONG: "right"})
     root = page.locator(".pl-decide")
@@ -95,7 +108,7 @@ def test_a_decision_that_was_made_is_shown_again_with_the_verdict(page: Page) ->
     assert VERDICTS["wrong"].word.zh in root.inner_text()
 
 
-SEVERAL = ("s1-2-h", "s1-2-b", "s1-2-q")  # wrong, correct, incomplete
+SEVERAL = ("s1-2-h", "s1-2-a", "s1-2-q")  # wrong, correct, incomplete
 BOXES = [ClaimBox(ledger()[key]) for key in SEVERAL]
 
 

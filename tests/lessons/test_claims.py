@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pitfall_lab.lessons.claims import ARTICLES, VERDICTS, Check, ClaimBox, check, claim, ledger
+from pitfall_lab.lessons.claims import ARTICLES, VERDICTS, Check, ClaimBox, check, claim, claim_list, ledger
+from pitfall_lab.trace import Language
 
 CHAPTER_05 = [key for key in ledger() if key.startswith(("s1-0-", "s1-2-"))]
 CHAPTER_12 = [key for key in ledger() if key.startswith("s4-6-")]
@@ -151,6 +152,38 @@ def test_a_warning_that_torch_says_once_is_said_in_every_lesson() -> None:
 def test_a_program_that_uses_the_profiler_writes_nothing_beside_its_box(capfd: pytest.CaptureFixture[str]) -> None:
     assert check(ledger()["s1-2-t"]).same == "exactly"
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_another_sentence_on_a_claims_subject_is_asked_and_the_articles_own_comes_with_the_verdict(language: Language) -> None:
+    turned = replace(ledger()["s1-2-b"], asked="`t = t * 3` changes `arr`.", holds=False)
+    shown = ClaimBox(turned, language=language)
+    assert (turned.verdict, turned.judged, replace(turned, holds=True).judged) == ("correct", "wrong", "correct")
+    page, _, behind = shown._repr_mimebundle_()["text/html"].partition("<summary")
+    assert "<code>t = t * 3</code> changes" in page
+    assert turned.claim not in page
+    assert html.escape(f"The article says: “{turned.claim}”") in behind
+    assert VERDICTS["wrong"].word.say(language) in behind
+    assert {"en": "A sentence on the subject of s1-2-b", "zh": "另拟"}[language] in page
+    assert turned.asked in str(shown)
+
+
+def test_a_list_of_claims_is_closed_and_has_the_verdicts_and_the_programs() -> None:
+    shown = claim_list("s1-2-h", "s1-2-b").run()
+    page = shown._repr_mimebundle_()["text/html"]
+    first, _, rest = page.partition("</summary>")
+    assert "2 more claims of the articles" in first
+    assert page.count("<details>") == page.count("</details>") == 3
+    for key in ("s1-2-h", "s1-2-b"):
+        found = ledger()[key]
+        assert html.escape(found.claim) in rest
+        assert VERDICTS[found.verdict].word.en in rest
+        assert found.claim in str(shown)
+    assert page.count("run just now") == str(shown).count("run just now") == 2
+    with pytest.raises(ValueError, match="at least one id"):
+        claim_list()
+    with pytest.raises(KeyError, match="s1-2-h"):
+        claim_list("s1-2-hh")
 
 
 def test_an_unknown_claim_names_its_neighbours() -> None:

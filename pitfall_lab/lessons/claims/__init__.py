@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -62,7 +62,8 @@ class Claim:
 
     ``article`` counts from 0 (an index into :data:`ARTICLES`), ``lines`` are line numbers of that article,
     ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With ``needs_gpu``
-    a part of the claim concerns CUDA and the snippet is a CPU analogue.
+    a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence leaves nothing to decide,
+    ``asked`` is another one on its subject, which the same snippet decides, and which ``holds`` or not.
     """
 
     id: str
@@ -78,6 +79,18 @@ class Claim:
     visual: tuple[str, ...]
     exercise_idea: str
     needs_gpu: bool
+    asked: str = ""
+    holds: bool = False
+
+    @property
+    def judged(self) -> str:
+        """The verdict (a key of :data:`VERDICTS`) on the sentence that a learner decides about."""
+        return ("correct" if self.holds else "wrong") if self.asked else self.verdict
+
+    @property
+    def reason(self) -> str:
+        """The corrected statement; where another sentence was asked, after that of the article."""
+        return f"The article says: “{self.claim}” {self.truth}" if self.asked else self.truth
 
     @property
     def place(self) -> T:
@@ -87,6 +100,14 @@ class Claim:
         return T(
             en=f"Article {self.article} ({title.en}), “{self.chapter}”, {lines}",
             zh=f"文章 {self.article}（{title.zh}），“{self.chapter}”，第 {self.lines} 行",
+        )
+
+    @property
+    def heading(self) -> T:
+        """The claim's id and place; where another sentence is asked, that it is one on their subject."""
+        return T(
+            en=f"{'A sentence on the subject of ' if self.asked else ''}{self.id} · {self.place.en}",
+            zh=f"{'就以下论断另拟的一句：' if self.asked else ''}{self.id} · {self.place.zh}",
         )
 
 
@@ -194,11 +215,11 @@ class ClaimBox:
 
     def __str__(self) -> str:
         """Return the box as plain text."""
-        verdict = VERDICTS[self.claim.verdict]
+        verdict = VERDICTS[self.claim.judged]
         lines = [
-            f"Claim {self.claim.id} · {self.claim.place.say(self.language)}",
-            self.claim.claim,
-            f"{verdict.glyph} {verdict.word.say(self.language)}: {self.claim.truth}",
+            f"Claim {self.claim.heading.say(self.language)}" if not self.claim.asked else self.claim.heading.say(self.language),
+            self.claim.asked or self.claim.claim,
+            f"{verdict.glyph} {verdict.word.say(self.language)}: {self.claim.reason}",
             *(f"    {line}" for line in self.claim.snippet.splitlines()),
             *(f"  → {line}" for line in output(self).splitlines()),
         ]
@@ -228,6 +249,7 @@ COUNT = T(en="Claim {n} of {all}", zh="第 {n} 条，共 {all} 条")
 _WORDS = {
     "decide": T(en="Is that so? Decide first, then open the verdict.", zh="是这样吗？先自己判断，再打开结论。"),
     "program": T(en="The program that decides it", zh="用来判定的程序"),
+    "listed": T(en="{n} more claims of the articles, each with its verdict", zh="文章中的另外 {n} 条论断及结论"),
     "output": T(en="What it prints", zh="它的输出"),
     "recorded": T(en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录；.run() 会在此运行"),
     "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU；程序是 CPU 上的类比。"),
@@ -242,24 +264,84 @@ def _html(box: ClaimBox) -> str:
 def _parts(box: ClaimBox, *following: str) -> tuple[str, ...]:
     """Return what is in the box of a claim; what ``following`` holds comes behind its verdict, in the same fold."""
     word = {key: said.say(box.language) for key, said in _WORDS.items()}
-    verdict = VERDICTS[box.claim.verdict]
+    verdict = VERDICTS[box.claim.judged]
     return (
-        boxes.quiet(f"{box.claim.id} · {box.claim.place.say(box.language)}"),
-        boxes.line(f"“{box.claim.claim}”", "en"),
+        boxes.quiet(box.claim.heading.say(box.language)),
+        boxes.line(f"“{box.claim.asked or box.claim.claim}”", "en"),
         boxes.fold(
             word["decide"],
             boxes.line(f"{verdict.glyph} {verdict.word.say(box.language)}", strong=True),
-            boxes.line(box.claim.truth, "en"),
+            boxes.line(box.claim.reason, "en"),
             boxes.quiet(word["analogue"]) if box.claim.needs_gpu else "",
             boxes.line(word["program"]),
-            boxes.listing(box.claim.snippet),
-            boxes.line(word["output"]),
-            boxes.listing(output(box)),
-            boxes.quiet(box.check.sentence.say(box.language) if box.check else word["recorded"]),
-            boxes.listing("\n".join(_difference(box.check))) if box.check and _difference(box.check) else "",
+            *_evidence(box),
             *following,
         ),
     )
+
+
+def _evidence(box: ClaimBox) -> tuple[str, ...]:
+    """Return the claim's program, what it printed, and whether that is what was recorded."""
+    differs = _difference(box.check) if box.check else []
+    return (
+        boxes.listing(box.claim.snippet),
+        boxes.line(_WORDS["output"].say(box.language)),
+        boxes.listing(output(box)),
+        boxes.quiet(box.check.sentence.say(box.language) if box.check else _WORDS["recorded"].say(box.language)),
+        boxes.listing("\n".join(differs)) if differs else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimList:
+    """Claims of the articles to look up rather than to decide: a closed list, each with its verdict and the program that decides it."""
+
+    boxes: tuple[ClaimBox, ...]
+
+    def run(self) -> ClaimList:
+        """Run the programs here and now, and return the list that shows their outcomes."""
+        return ClaimList(tuple(box.run() for box in self.boxes))
+
+    def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
+        """Return the list as HTML without scripts (every text escaped) and as plain text."""
+        language = self.boxes[0].language
+        said = _WORDS["listed"].say(language).format(n=len(self.boxes))
+        page = boxes.box("claims", language, boxes.fold(said, *(part for box in self.boxes for part in _row(box))))
+        return {"text/html": page, "text/plain": str(self)}
+
+    def __str__(self) -> str:
+        """Return the claims as plain text."""
+        return "\n\n".join(str(_as_written(box)) for box in self.boxes)
+
+
+def _as_written(box: ClaimBox) -> ClaimBox:
+    """Return the box of the article's own sentence, whatever is asked instead of it elsewhere."""
+    return replace(box, claim=replace(box.claim, asked=""))
+
+
+def _row(box: ClaimBox) -> tuple[str, ...]:
+    """Return one claim of a list."""
+    verdict = VERDICTS[box.claim.verdict]
+    return (
+        boxes.rule(),
+        boxes.quiet(f"{box.claim.id} · {box.claim.place.say(box.language)}"),
+        boxes.line(f"“{box.claim.claim}”", "en"),
+        boxes.line(f"{verdict.glyph} {verdict.word.say(box.language)}", strong=True),
+        boxes.line(box.claim.truth, "en"),
+        boxes.quiet(_WORDS["analogue"].say(box.language)) if box.claim.needs_gpu else "",
+        boxes.fold(_WORDS["program"].say(box.language), *_evidence(box)),
+    )
+
+
+def claim_list(*identifiers: str, language: Language = "en") -> ClaimList:
+    """Return claims as a closed list to look up, ``claim_list("s1-2-h", "s1-2-i")``; raises as :func:`claim` does, and without any id.
+
+    >>> len(claim_list("s1-2-h", "s1-2-i").boxes)
+    2
+    """
+    if not identifiers:
+        raise ValueError('claim_list() needs at least one id, for example claim_list("s1-2-h", "s1-2-i")')
+    return ClaimList(tuple(claim(one, language) for one in identifiers))
 
 
 def deck(shown: Sequence[ClaimBox]) -> str:
