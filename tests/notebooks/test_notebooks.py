@@ -10,6 +10,7 @@ import nbformat
 import pytest
 
 from pitfall_lab.lessons import chapters, gpu
+from pitfall_lab.lessons.claims import ledger
 from pitfall_lab.lessons.exercises import exercises
 from tests.notebooks import table
 from tests.notebooks.books import FOLDER, NAMES, checked, code, exercises_of, read, shown_claims, tags, text
@@ -125,6 +126,19 @@ def test_at_most_two_claims_are_in_a_section_and_eight_in_the_flow_and_the_ledge
     assert max(sections.values()) <= 2
     assert sum(sections.values()) <= 8
     assert not rest or sum(sections.values()) >= 4  # the flow has those that surprise: what was just said is no question
+
+
+@pytest.mark.parametrize("name", CHAPTERS[:9])
+def test_what_a_ledger_asks_is_not_nearly_all_right(name: str) -> None:
+    cells = [c.source for c in code(read(name)) if "-ledger-" in c.id and "claim_list(" not in c.source]
+    asked = [ledger()[key] for source in cells for key in chapters.shown_in(source)]
+    assert len(asked) <= 12
+    assert not asked or sum(claim.judged == "correct" for claim in asked) <= 0.5 * len(asked)
+
+
+def test_another_sentence_is_written_only_for_a_claim_that_is_asked() -> None:
+    decided = {key for name in CHAPTERS for c in code(read(name)) if "claim_list(" not in c.source for key in chapters.shown_in(c.source)}
+    assert {key for key, claim in ledger().items() if claim.asked} <= decided
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
