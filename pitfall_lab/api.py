@@ -42,6 +42,7 @@ def explore(source: Trace | str | Callable[[], Any], language: Language = "en") 
         from pitfall_lab.check import Subject
         from pitfall_lab.notebook.fix_runs import Lab, bench
 
+        bench().start()  # it imports torch while the program is recorded
         recorded = record(source)
         lab = Lab(bench(), Subject(source, recorded.sources[0].name), recorded, find(recorded))
         *_, last = lab.trials()

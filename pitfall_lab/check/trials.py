@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from pitfall_lab.check.improvement import Facts, found_of, is_better
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
-from pitfall_lab.rules import Fact, Finding, Fix, Rule, find, rule
+from pitfall_lab.rules import Fact, Finding, Fix, find
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import cells
-from pitfall_lab.rules.kit.wording import called, capital, difference, flat, gradient_of, numbers, snippet
+from pitfall_lab.rules.kit.wording import called, capital, flat, gradient_of, numbers
 from pitfall_lab.trace import Note, T, Trace
 
 MOST_FIXES = 2
@@ -113,8 +114,8 @@ class Runs(Protocol):
 
     spoiled: bool
 
-    def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
-        """Run a program on torch and the shadow, and return the trace."""
+    def facts(self, subject: Subject) -> Facts:
+        """Run a program on torch and the shadow, and return what decides whether it is better than another."""
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run a program on torch alone, and return what it computed."""
@@ -151,6 +152,8 @@ class Trial:
         self.shop, self.subject, self.trace, self.findings = shop, subject, trace, findings
         self._before: dict[bool, dict[str, Any] | None] = {}
         self._work = 0
+        self._story = Story(trace)
+        self._facts = Facts.of(self._story, findings)
 
     def kept(self, finding: Finding) -> tuple[Fix, ...]:
         """The first few fixes of ``finding`` that work, smallest first."""
@@ -226,12 +229,12 @@ class Trial:
                 same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding, fix.meaning))
             if same and before is not None and finding.severity == "error" and fix.meaning == "same":
                 same = same_names(before, after, read_later(self.subject.source, fix))
-            trace = self.shop.trace(repaired, whole=False) if same else None
+            now = self.shop.facts(repaired) if same else None
         except Unchecked:
             return ""
-        if trace is not None and self.trace.beside.unfinite and self.shop.spoiled:
+        if now is None or (self.trace.beside.unfinite and self.shop.spoiled):
             return ""  # where a number comes from that is not finite was seen in a closer recording, which this one is not
-        return trace.outcome.kind if trace is not None and is_better(finding, self.trace, self.findings, trace) else ""
+        return now.ended if is_better(found_of(self._story, finding), self._facts, now) else ""
 
     def _witness(self, *, meant: bool) -> dict[str, Any] | None:
         if meant not in self._before:
@@ -264,68 +267,6 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
                 )
                 return replace(finding, explanation=text, facts=(*finding.facts, Fact("gradient", heads[0]), Fact("meant", heads[1])))
     return finding
-
-
-def is_better(finding: Finding, trace: Trace, findings: list[Finding], after: Trace) -> bool:
-    """Whether ``finding`` is gone in the repaired program's trace, without a new disagreement, a new finding or an earlier end."""
-    if _value_disagreements(after) > _value_disagreements(trace):
-        return False
-    if after.stopped is not None and (trace.stopped is None or (after.stopped.step or 0) < (finding.step or 0)):
-        return False  # no finding where nothing was observed proves nothing
-    now = find(after)
-    if _text_key(trace, finding) in {_text_key(after, other) for other in now}:
-        return False
-    old_ones = sum(f.rule == finding.rule for f in findings)
-    new_ones = sum(f.rule == finding.rule for f in now)
-    others = {_text_key(trace, f) for f in findings}
-    strangers = [f for f in now if f.severity != "info" and _text_key(after, f) not in others]
-    if after.outcome.kind == "finished" or (finding.severity != "error" and _fails_alike(trace, after)):
-        return new_ones < old_ones and not strangers
-    return _got_further(trace, after, now)
-
-
-def _fails_alike(trace: Trace, after: Trace) -> bool:
-    """Whether both programs end with the same error of the same line: another mistake, which a warning's fix is not about."""
-    one, other = trace.outcome.failure, after.outcome.failure
-    if one is None or other is None or one.type != other.type or one.span is None or other.span is None:
-        return False
-    return snippet(Story(trace), one.span) == snippet(Story(after), other.span)
-
-
-def _value_disagreements(trace: Trace) -> int:
-    """The number of values, gradients, saved tensors and errors on which the engines differ.
-
-    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a
-    stride or version there; such a disagreement is reported with the trace but does not count against the repair.
-    """
-    return sum(
-        d.path.startswith(("outcome", "result"))
-        or d.path.endswith((".grad", ".grad_fn"))
-        or ".saved." in d.path
-        or (d.path.endswith(".cells") and bool(difference(d.observed, d.modelled)))
-        for d in trace.disagreements
-    )
-
-
-def _got_further(trace: Trace, after: Trace, now: list[Finding]) -> bool:
-    """Whether the repaired program raises later than the original, with an error that a rule explains (its second mistake)."""
-    failure, later = trace.outcome.failure, after.outcome.failure
-    if failure is None or later is None or failure.step is None or later.step is None:
-        return False
-    explained = any(f.severity == "error" and isinstance(rule(f.rule), Rule) for f in now)
-    line = failure.span.line if failure.span else 0
-    later_line = later.span.line if later.span else 0
-    return explained and (later.step, later_line) > (failure.step, line) and later_line != line
-
-
-def _text_key(trace: Trace, finding: Finding) -> tuple[str, ...]:
-    """A key that identifies a finding in two versions of a program: the texts of its lines, not their numbers, which may differ."""
-    story = Story(trace)
-    places = [
-        snippet(story, finding.span),
-        *(f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")),
-    ]
-    return (finding.rule, *places)
 
 
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:

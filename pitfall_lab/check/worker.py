@@ -14,16 +14,18 @@ import gc
 import json
 import os
 import random
+import select
 import signal
 import sys
+import threading
 import time
 import traceback
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from pitfall_lab.check.module_path import as_for_python
 from pitfall_lab.check.scripts import forgiving
@@ -36,6 +38,10 @@ if TYPE_CHECKING:
 
 Job = dict[str, Any]
 POLL = 0.002
+LOOK = 5.0
+"""So often, in seconds, an idle worker looks whether its checker is still there."""
+LOW = 5
+"""The priority (``nice``) with which a worker of a notebook imports torch: a third of what the notebook's own cell gets."""
 _THERE: set[str] = set()
 """The modules that are imported before any program runs."""
 BIND = "__pitfall_lab_bind__"
@@ -56,11 +62,12 @@ def _serve() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # the program's prints must not mix with the answers
     adopt_orphans()
-    never = _import_all()
+    checker = os.getppid()
+    never = _in_low_priority(_import_all) if "--behind" in sys.argv else _import_all()
     _THERE.update(sys.modules)
     gc.collect()
     gc.freeze()  # objects made so far are never freed: exclude them from garbage collection
-    for line in jobs:
+    while line := _next(jobs, checker):
         job = json.loads(line)
         if never:
             Path(job["result"]).write_text(never, encoding="utf-8")
@@ -74,12 +81,41 @@ def _serve() -> None:
         answers.flush()
 
 
+def _next(jobs: TextIO, checker: int) -> str:
+    """The next line of ``jobs``; empty when the checker has ended, also where a process that it forked keeps the pipe open."""
+    while os.getppid() == checker:
+        if select.select([jobs], [], [], LOOK)[0]:
+            return jobs.readline()
+    return ""
+
+
+def _in_low_priority(work: Callable[[], str]) -> str:
+    """Do it in a thread to which other work is preferred; where priority is a process's (not on Linux), as it is.
+
+    A thread's priority ends with it; that of a process could not be raised again.
+    """
+    if sys.platform != "linux":
+        return work()
+    answers: list[str] = []
+
+    def behind() -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOW)
+        answers.append(work())
+
+    thread = threading.Thread(target=behind)
+    thread.start()
+    thread.join()
+    return answers[0]
+
+
 def _import_all() -> str:
     """Import what every fork needs; returns the reason when that fails (no torch, or an unsupported release)."""
     try:
         with _quietly():
             import numpy.random  # noqa: F401 - perform() seeds it
 
+            import pitfall_lab.check.improvement
             import pitfall_lab.verify.experiments.witness  # noqa: F401
             from pitfall_lab.rules import found_in
             from pitfall_lab.rules.kit.story import Story
@@ -318,7 +354,7 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
     tree = forgiving(job["source"], job["forgiven"]) if _needs_tree(job) else None
     if job["carried"]:
         tree = _carrying(job, tree, namespace)
-    if job["kind"] != "trace":
+    if job["kind"] not in ("trace", "facts"):
         from pitfall_lab.verify.experiments.witness import witness
 
         program = job["source"] if tree is None else tree
@@ -346,14 +382,24 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
 
 
 def _result_text(trace: Trace, job: Job, sampling: Sampling | None, finite: Finite) -> str:
-    """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace."""
+    """The result of a traced run as JSON text: :func:`look_at`'s facts and the trace; for a repaired program, what is compared."""
     gc.disable()  # the program has ended, and so will this process
     again = None
     if sampling is not None:
         finite.spoiled = finite.spoiled or sampling.again is not None
         again = sampling.again if trace.outcome.kind == "finished" or job["closely"] else sampling.last
+    if job["kind"] == "facts":
+        return json.dumps({"spoiled": finite.spoiled}) + "\n" + _facts(trace)
     seen, trace = look_at(trace, job, spoiled=finite.spoiled)
     return json.dumps({**seen, "again": again}) + "\n" + trace.to_json()
+
+
+def _facts(trace: Trace) -> str:
+    """What decides whether a repaired program is better, as JSON."""
+    from pitfall_lab.check.improvement import Facts
+    from pitfall_lab.rules.kit.story import Story
+
+    return json.dumps(Facts.of(Story(trace)).to_json())
 
 
 WAYS_AROUND = {

@@ -11,11 +11,14 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from pitfall_lab import processes
 from pitfall_lab.rules import Finding
 from pitfall_lab.trace import T, Trace
+
+if TYPE_CHECKING:
+    from pitfall_lab.check.improvement import Facts
 
 TIMEOUT = 60.0
 VALUE_LIMIT, LARGE_VALUE_LIMIT = 4096, 1 << 22
@@ -76,6 +79,7 @@ class Subject:
 class Workshop:
     """Runs subjects in forks of one worker process; a context manager, because that process has to end.
 
+    ``behind``: the worker imports torch with low priority, and Ctrl-C is not meant for it: it belongs to a notebook's kernel.
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
     ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that repeat what was recorded are recorded as
     well. ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are not included);
@@ -89,6 +93,7 @@ class Workshop:
     memory: int | None = None
     steps: int = EVENT_LIMIT
     every_round: bool = True
+    behind: bool = False
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
@@ -96,11 +101,11 @@ class Workshop:
     spoiled: bool = field(default=False, init=False)
     again: tuple[int, int] | None = field(default=None, init=False)
     _worker: processes.Popen[str] | None = field(default=None, init=False)
-    _folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
+    folder: tempfile.TemporaryDirectory[str] | None = field(default=None, init=False)
     _jobs: int = field(default=0, init=False)
 
     def __enter__(self) -> Self:
-        self._folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
+        self.folder = tempfile.TemporaryDirectory(prefix="pitfall-lab-")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
@@ -114,8 +119,8 @@ class Workshop:
                 self._worker.kill()
                 self._worker.wait()
             self._worker.stdout.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        if self.folder is not None:
+            self.folder.cleanup()
 
     def trace(
         self,
@@ -137,6 +142,14 @@ class Workshop:
         self.was_large, self.was_opened, self.needs_values = seen["large"], seen["opened"], seen["needs_values"]
         self.again, self.spoiled = seen["again"], seen["spoiled"]
         return Trace.from_json(trace)
+
+    def facts(self, subject: Subject) -> Facts:
+        """Run ``subject`` on both engines and return what decides whether it is better than another program. Raises :class:`Unchecked`."""
+        from pitfall_lab.check.improvement import Facts
+
+        head, _, facts = self._run("facts", subject).partition("\n")
+        self.spoiled = json.loads(head)["spoiled"]
+        return Facts.from_json(json.loads(facts))
 
     def warm(self) -> None:
         """Start the process now, in the background: it takes as long as importing torch."""
@@ -170,9 +183,9 @@ class Workshop:
         inside: tuple[int, int] | None = None,
         closely: bool = False,
     ) -> str:
-        assert self._folder is not None
+        assert self.folder is not None
         self._jobs += 1
-        result = Path(self._folder.name) / f"{self._jobs}.json"
+        result = Path(self.folder.name) / f"{self._jobs}.json"
         job = {
             "kind": kind,
             "source": subject.source,
@@ -195,7 +208,7 @@ class Workshop:
             "closely": closely,
         }
         ending = self._request(job) if hasattr(os, "fork") else _run_once(job)
-        if kind in ("trace", "run"):
+        if kind in ("trace", "facts", "run"):
             self.printed = ending.get("output", "")
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
             text = result.read_text(encoding="utf-8")
@@ -219,7 +232,9 @@ class Workshop:
         return Unchecked("Crash", f"{name} ended the process that was running it, so it could not be checked.")
 
     def _start(self) -> None:
-        self._worker = processes.start(_WORKER, stdin=processes.PIPE, stdout=processes.PIPE, variables=_environment())
+        words = [*_WORKER, "--behind"] if self.behind else _WORKER
+        pipes = {"stdin": processes.PIPE, "stdout": processes.PIPE}
+        self._worker = processes.start(words, **pipes, variables=_environment(), start_new_session=self.behind)
 
     def _request(self, job: dict[str, Any]) -> dict[str, Any]:
         if self._worker is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import os
 import sys
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from pitfall_lab.trace import T, Trace
 
 if TYPE_CHECKING:
     from pitfall_lab.check import Subject, Workshop
+    from pitfall_lab.check.improvement import Facts
     from pitfall_lab.check.trials import Progress
     from pitfall_lab.rules import Finding
 
@@ -47,6 +49,14 @@ class Bench:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files = 0
 
+    def start(self) -> None:
+        """Start the process in the background, and nothing else: a cell may be running. It imports torch with low priority."""
+        threading.Thread(target=self._start, name="pitfall_lab start", daemon=True).start()
+
+    def _start(self) -> None:
+        with self.lock, contextlib.suppress(OSError):
+            self.shop().warm()
+
     def warm(self) -> None:
         """Start the process in the background: it takes as long as importing torch. What this process will need is imported meanwhile."""
         threading.Thread(target=self._warm, name="pitfall_lab warm-up", daemon=True).start()
@@ -69,7 +79,7 @@ class Bench:
         from pitfall_lab.check import Workshop
 
         if self._shop is None:
-            self._shop = Workshop()
+            self._shop = Workshop(behind=True)
             self._shop.__enter__()
         return self._shop
 
@@ -101,12 +111,22 @@ class Bench:
         if folder is not None:
             folder.cleanup()
 
+    def forget(self) -> None:
+        """In a process that this one has forked: the process and the files are not its own, and it ends and deletes none of them."""
+        shop = self._shop
+        for folder in (self._folder, shop.folder if shop is not None else None):
+            if folder is not None:
+                folder._finalizer.detach()  # type: ignore[attr-defined]  # noqa: SLF001 - tempfile has no other way
+        self.lock, self.running, self._shop, self._folder = threading.Lock(), None, None, None
+
 
 @cache
 def bench() -> Bench:
     """The one of this process; its own process ends with this one."""
     made = Bench()
     atexit.register(made.close)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=made.forget)
     return made
 
 
@@ -167,6 +187,10 @@ class Turn:
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
         """Run a program on both engines. Raises :class:`Stopped`, and what a workshop raises."""
         return self._run(lambda shop: shop.trace(subject, whole=whole))
+
+    def facts(self, subject: Subject) -> Facts:
+        """Run a program on both engines for what decides whether it is better. Raises :class:`Stopped`, and what a workshop raises."""
+        return self._run(lambda shop: shop.facts(subject))
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run a program on torch alone. Raises :class:`Stopped`, and what a workshop raises."""

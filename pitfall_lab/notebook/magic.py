@@ -267,6 +267,8 @@ class Watcher:
         if self._session is not None or not (is_magic or self._is_recorded(raw, info)):
             return
         self._wanted, self._automatic = True, not is_magic
+        if "torch" in sys.modules and not self._warmed:
+            self._bench.start()
         words = first[len(MAGIC) :] if is_magic else f"--language {self._language}"
         if words.strip() in HELP:
             print(_HELP.say(self._language))
@@ -388,6 +390,8 @@ class Watcher:
 
     def _below(self, hint: Hint, result: Any, behind: Behind | None) -> None:
         """Put a hint below the cell; where earlier cells matter, with the offer to record them together with this one."""
+        self._wanted = True  # who reads a hint may soon look closer
+        self._warm()
         beside, cell = hint.beside or hint.text, getattr(result.info, "cell_id", None) or ""
         under = {"version": 1, "text": {"en": beside.en, "zh": beside.zh}, "rule": hint.rule, "cell": cell, "again": None}
         if behind is not None:

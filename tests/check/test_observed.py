@@ -20,12 +20,13 @@ import pytest
 from pitfall_lab.check import Checked, Subject, Unchecked, Workshop, check, examine
 from pitfall_lab.check.examine import document
 from pitfall_lab.check.github import github
+from pitfall_lab.check.improvement import Facts, found_of, is_better
 from pitfall_lab.check.sarif import sarif
 from pitfall_lab.check.settings import Settings
 from pitfall_lab.check.terminal import Style, report
-from pitfall_lab.check.trials import is_better
 from pitfall_lab.cli import main
 from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.trace import Note
 from pitfall_lab.trace.extent import nothing_found
 from pitfall_lab.verify import trace_program
@@ -247,9 +248,10 @@ def test_a_repair_is_not_good_because_less_of_it_was_seen(shop: Workshop) -> Non
     before = shop.trace(Subject(bad, "program.py"))
     findings = find(before)
     after = shop.trace(Subject(bad.replace("w += 1", "w = w + 1"), "program.py"))
-    assert is_better(findings[0], before, findings, after)
+    was, finding = Facts.of(Story(before)), found_of(Story(before), findings[0])
+    assert is_better(finding, was, Facts.of(Story(after)))
     blind = replace(after, notes=(Note("stopped", "…", "…", 0, cause="failure"),))
-    assert not is_better(findings[0], before, findings, blind)
+    assert not is_better(finding, was, Facts.of(Story(blind)))
 
 
 def test_where_only_the_recording_with_numbers_stops_the_findings_of_the_other_stay(shop: Workshop, tmp_path: Path) -> None:

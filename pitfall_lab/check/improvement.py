@@ -1,0 +1,122 @@
+"""Whether a repaired program is better than the program, from a few facts of both recordings.
+
+The facts are found where the repaired program has run: a recording of many calls takes longer to write and to read than it took to make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, Self
+
+from pitfall_lab.rules import Finding, Rule, found_in, rule
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import difference, snippet
+from pitfall_lab.trace import Failure, Trace
+
+
+class Found(NamedTuple):
+    """A finding, named by the texts of its lines: their numbers differ between two versions of a program."""
+
+    rule: str
+    severity: str
+    step: int
+    texts: tuple[str, ...]
+
+
+class Error(NamedTuple):
+    """The error that ended a program; ``text`` is the source that raised it, ``step`` the event. ``None`` and line 0: not known."""
+
+    type: str
+    text: str | None
+    step: int | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is compared of two recordings; ``stopped`` is the step at which observation ended before the program."""
+
+    ended: str
+    error: Error | None
+    stopped: int | None
+    disagreements: int
+    found: tuple[Found, ...]
+
+    @classmethod
+    def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
+        """The facts of a recording. ``findings``: what :func:`found_in` returns for it."""
+        trace = story.trace
+        failure, stopped = trace.outcome.failure, trace.stopped
+        raised = _error(story, failure) if failure is not None else None
+        found = found_in(story) if findings is None else findings
+        ended_early = (stopped.step or 0) if stopped is not None else None
+        return cls(trace.outcome.kind, raised, ended_early, _disagreements(trace), tuple(found_of(story, each) for each in found))
+
+    def to_json(self) -> dict[str, Any]:
+        """The facts as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """The facts that :meth:`to_json` has written."""
+        found = tuple(Found(kind, severity, step, tuple(texts)) for kind, severity, step, texts in data["found"])
+        return cls(**{**data, "error": data["error"] and Error(*data["error"]), "found": found})
+
+
+def _error(story: Story, failure: Failure) -> Error:
+    span = failure.span
+    return Error(failure.type, snippet(story, span) if span is not None else None, failure.step, span.line if span is not None else 0)
+
+
+def found_of(story: Story, finding: Finding) -> Found:
+    """The name of a finding in any version of the program."""
+    places = [f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")]
+    return Found(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
+
+
+def is_better(finding: Found, was: Facts, now: Facts) -> bool:
+    """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an earlier end."""
+    if now.disagreements > was.disagreements:
+        return False
+    if now.stopped is not None and (was.stopped is None or now.stopped < finding.step):
+        return False  # no finding where nothing was observed proves nothing
+    known, left = ({(each.rule, each.texts) for each in facts.found} for facts in (was, now))
+    if (finding.rule, finding.texts) in left:
+        return False
+    old_ones, new_ones = (sum(each.rule == finding.rule for each in facts.found) for facts in (was, now))
+    strangers = [each for each in now.found if each.severity != "info" and (each.rule, each.texts) not in known]
+    if now.ended == "finished" or (finding.severity != "error" and _fails_alike(was.error, now.error)):
+        return new_ones < old_ones and not strangers
+    return _got_further(was.error, now)
+
+
+def _fails_alike(one: Error | None, other: Error | None) -> bool:
+    """Whether both programs end with the same error of the same line: another mistake, which a warning's fix is not about."""
+    if one is None or other is None or one.text is None or other.text is None:
+        return False
+    return (one.type, one.text) == (other.type, other.text)
+
+
+def _got_further(error: Error | None, now: Facts) -> bool:
+    """Whether the repaired program raises later than the original, with an error that a rule explains (its second mistake)."""
+    later = now.error
+    if error is None or later is None or error.step is None or later.step is None:
+        return False
+    explained = any(each.severity == "error" and isinstance(rule(each.rule), Rule) for each in now.found)
+    return explained and (later.step, later.line) > (error.step, error.line) and later.line != error.line
+
+
+def _disagreements(trace: Trace) -> int:
+    """The number of values, gradients, saved tensors and errors on which the engines differ.
+
+    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a
+    stride or version there; such a disagreement is reported with the trace but does not count against the repair.
+    """
+    return sum(
+        d.path.startswith(("outcome", "result"))
+        or d.path.endswith((".grad", ".grad_fn"))
+        or ".saved." in d.path
+        or (d.path.endswith(".cells") and bool(difference(d.observed, d.modelled)))
+        for d in trace.disagreements
+    )
