@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.syntax import called, operand, reads
 from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
-ROUNDS = 3
+ROUNDS, MOST = 3, 8
 """So many rounds must be found alive together: one more than a loop keeps by itself until a name is given its next value."""
 
 
@@ -80,12 +80,15 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
     """Results that stay alive in a list after the last backward that needed them."""
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
-    if isinstance(value, ast.Name | ast.Attribute):
-        for text, function in _origins(program, call, value):
+    for each, function in _origins(program, call, value):
+        if isinstance(each, ast.Name | ast.Attribute):
+            text = program.segment(each)
             born = [(label, record["born"]) for label, record in story.tensors.items() if _was_called(story, label, text)]
             labels += [(label, at) for label, at in born if _in_function(story, at, function)]
-    else:
-        labels = [(event.results[0], event.step) for event in story.within(value) if event.span == program.place(value) and event.results]
+        else:
+            labels += [
+                (event.results[0], event.step) for event in story.within(each) if event.span == program.place(each) and event.results
+            ]
     places: dict[object, list[Event]] = defaultdict(list)
     for label, at in labels:
         if _node(story, label, at) is not None:
@@ -96,18 +99,35 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
             yield _finding(story, events, program.statement(call) or call, value)
 
 
-def _origins(program: Program, call: ast.Call, value: ast.expr) -> Iterator[tuple[str, ast.AST | None]]:
-    """What is kept by its name, and the function in which it has it: where a parameter is kept, the arguments of the calls too."""
-    function, text = program.function(call), program.segment(value)
-    yield text, function
+def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[ast.expr, ast.AST | None]]:
+    """The expressions of what is kept, each with its function.
+
+    Where a parameter is kept, the arguments of the calls too; where a function returned it, what that returns.
+    """
+    function = program.function(call)
+    found: list[tuple[ast.expr, ast.AST | None]] = [(value, function)]
     names = [a.arg for a in [*function.args.posonlyargs, *function.args.args]] if function is not None else []
-    if function is None or text not in names:
-        return
-    for site in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name):
-        bound = isinstance(program.parents.get(function), ast.ClassDef) and isinstance(site.func, ast.Attribute)
-        given = dict(zip(names[bound:], site.args, strict=False)) | {k.arg: k.value for k in site.keywords}
-        if isinstance(given.get(text), ast.Name | ast.Attribute):
-            yield program.segment(given[text]), program.function(site)
+    if function is not None and (text := program.segment(value)) in names:
+        for site in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name):
+            bound = isinstance(program.parents.get(function), ast.ClassDef) and isinstance(site.func, ast.Attribute)
+            given = dict(zip(names[bound:], site.args, strict=False)) | {k.arg: k.value for k in site.keywords}
+            if isinstance(given.get(text), ast.Name | ast.Attribute):
+                found.append((given[text], program.function(site)))
+    for each, where in found[:MOST]:
+        found += _returned(program, each, where)
+    return found
+
+
+def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
+    """What the function returns whose result ``value`` is, by a call or by the name that an assignment gave it."""
+    text = program.segment(value)
+    same = (n for n in program.nodes if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [text])
+    calls = [value, *(n.value for n in same if program.function(n) is function)]
+    names = {called(each) for each in calls if isinstance(each, ast.Call)}
+    for node in program.nodes:
+        inside = program.function(node) if isinstance(node, ast.Return) and node.value is not None else None
+        if isinstance(node, ast.Return) and node.value is not None and inside is not None and inside.name in names:
+            yield node.value, inside
 
 
 def _was_called(story: Story, label: str, text: str) -> bool:

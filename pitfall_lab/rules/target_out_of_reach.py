@@ -15,14 +15,20 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, 
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Compared, Event, T
 
 RANGES = {"relu": (0.0, math.inf), "relu_": (0.0, math.inf), "softplus": (0.0, math.inf), "sigmoid": (0.0, 1.0), "tanh": (-1.0, 1.0),
-          "softmax": (0.0, 1.0), "relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "hardtanh": (-1.0, 1.0)}  # fmt: skip
-LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+          "softmax": (0.0, 1.0), "relu6": (0.0, 6.0), "hardsigmoid": (0.0, 1.0), "hardtanh": (-1.0, 1.0),
+          "binary_cross_entropy": (0.0, 1.0), "binary_cross_entropy_with_logits": (0.0, 1.0)}  # fmt: skip
+PROBABILITIES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+"""Losses of probabilities: whatever they are given, no target outside of 0 to 1 can be met."""
+LOSSES = (*PROBABILITIES, "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 SIZES = ("pow", "__pow__", "square", "abs")
 """What is taken of a difference in a loss that is written out."""
 FEWEST, PART, MARGIN = 3, 0.25, 0.05
+FAR, SOME = 20.0, 0.02
+"""Of targets so far outside of a range, a smaller part is enough: most pixels of a picture may be 0."""
+PIXELS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class Beyond:
     outside: int
     known: int
     example: float
+    numbers: Compared | None = None
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -66,17 +73,30 @@ def _beyond(story: Story, loss: Event) -> Beyond | None:
         predicted = bool((story.tensor(one, loss.step) or {}).get("requires_grad"))
         if not predicted or (story.tensor(target, loss.step) or {}).get("requires_grad"):
             continue
-        bound = origin(story, one, loss.step)
+        bound = loss if loss.name in PROBABILITIES else origin(story, one, loss.step)
         if bound is None or bound.name not in RANGES:
             continue
-        low, high = RANGES[bound.name]
-        numbers = [
-            value for _, value in Elements(story, target, loss.step).known() if isinstance(value, int | float) and math.isfinite(value)
-        ]
-        outside = [value for value in numbers if value < low - MARGIN or value > high + MARGIN]
-        if len(outside) >= FEWEST and len(outside) >= PART * len(numbers):
-            return Beyond(loss, bound, target, low, high, len(outside), len(numbers), max(outside, key=abs))
+        numbers = next((each for each in story.trace.beside.compared if each.step == loss.step), None)
+        found = _known(story, loss, bound, target) if numbers is None else _ranged(loss, bound, target, numbers)
+        if found.outside >= FEWEST and found.outside >= (PART if abs(found.example) < FAR else SOME) * found.known:
+            return found
     return None
+
+
+def _ranged(loss: Event, bound: Event, target: str, numbers: Compared) -> Beyond:
+    """What is outside, from the counts that were made of all targets."""
+    low, high = RANGES[bound.name]
+    outside = sum(count for end, count in numbers.beyond if end in (low, high))
+    example = numbers.most if numbers.most - high > low - numbers.least else numbers.least
+    return Beyond(loss, bound, target, low, high, outside, numbers.of, example, numbers)
+
+
+def _known(story: Story, loss: Event, bound: Event, target: str) -> Beyond:
+    """What is outside, from the values that the trace has."""
+    low, high = RANGES[bound.name]
+    known = [value for _, value in Elements(story, target, loss.step).known() if isinstance(value, int | float) and math.isfinite(value)]
+    outside = [value for value in known if value < low - MARGIN or value > high + MARGIN]
+    return Beyond(loss, bound, target, low, high, len(outside), len(known), max(outside, key=abs, default=0.0))
 
 
 def _finding(story: Story, found: Beyond) -> Finding:
@@ -86,28 +106,61 @@ def _finding(story: Story, found: Beyond) -> Finding:
     end = T(en=f"{found.low:g} and more", zh=f"{found.low:g} 及以上")
     if math.isfinite(found.high):
         end = T(en=f"{found.low:g} to {found.high:g}", zh=f"{found.low:g} 到 {found.high:g}")
+    counted = T(
+        en=f"{found.outside} of the {found.known} known targets are outside, such as {number(found.example)}.",
+        zh=f"已知的 {found.known} 个目标中有 {found.outside} 个在范围之外，例如 {number(found.example)}。",
+    )
+    said = T(
+        en=f"{capital(here.en)} compares numbers that end in `{function}` ({there.en}), which returns {end.en}, with {target.en}: "
+        f"{counted.en}",
+        zh=f"{here.zh}把以 `{function}` 结尾的数（{there.zh}，它只返回 {end.zh}）与 {target.zh} 比较：{counted.zh}",
+    )
+    if bound is loss:
+        said = T(
+            en=f"{capital(here.en)} gives `{function}` {target.en} for probabilities, which are {end.en}: {counted.en}",
+            zh=f"{here.zh}把 {target.zh} 当作概率交给 `{function}`，而概率在 {end.zh} 之间：{counted.zh}",
+        )
+    limited = T(en="the prediction is limited here", zh="预测在这里被限制")
     return RULE.finding(
-        story.span(loss.step), loss.step,
-        T(
-            en=f"{capital(here.en)} compares numbers that end in `{function}` ({there.en}), which returns {end.en}, with {target.en}: "
-            f"{found.outside} of the {found.known} known targets are outside, such as {number(found.example)}.",
-            zh=f"{here.zh}把以 `{function}` 结尾的数（{there.zh}，它只返回 {end.zh}）与 {target.zh} 比较：已知的 {found.known} 个目标"
-            f"中有 "
-            f"{found.outside} 个在范围之外，例如 {number(found.example)}。",
-        ),
-        T(
-            en=f"No weights make `{snippet(story, bound.span)}` return such a number, so the loss has a part that training cannot "
-            f"reduce, "
-            "and it pushes the function to its end, where its slope is 0. Leave the last function out, or bring the targets into its "
-            "range.",
-            zh=f"无论权重如何，`{snippet(story, bound.span)}` 都不会返回这样的数，所以损失中有一部分训练无法减小，而且它把函数推到斜率"
-            f"为 0 的"
-            "一端。请去掉最后这个函数，或把目标变换到它的范围内。",
-        ),
-        related=[story.related("made", bound.step, T(en="the prediction is limited here", zh="预测在这里被限制"))],
-        fixes=_fixes(story, bound),
+        story.span(loss.step), loss.step, said, _why(story, found),
+        related=[story.related("made", bound.step, limited)] if bound is not loss else [],
+        fixes=(*_scaled(story, found), *(_fixes(story, bound) if bound is not loss else ())),
         facts=[Fact("outside", found.outside, story.by(loss.step)), Fact("known", found.known, story.by(loss.step))],
     )  # fmt: skip
+
+
+def _why(story: Story, found: Beyond) -> T:
+    if found.bound is found.loss:
+        return T(
+            en="This loss is smallest where the predicted probability equals the target. With a target above 1 or below 0 there is no such "
+            "place: the loss falls without end, below 0, while the scores grow. Bring the targets into the range of 0 to 1.",
+            zh="预测的概率等于目标时，这个损失最小。目标大于 1 或小于 0 时，没有这样的位置：分数不断增大，损失无止境地下降，直到小于 0。"
+            "请把目标变换到 0 到 1 的范围内。",
+        )
+    return T(
+        en=f"No weights make `{snippet(story, found.bound.span)}` return such a number, so the loss has a part that training cannot "
+        "reduce, "
+        "and it pushes the function to its end, where its slope is 0. Leave the last function out, or bring the targets into its range.",
+        zh=f"无论权重如何，`{snippet(story, found.bound.span)}` 都不会返回这样的数，所以损失中有一部分训练无法减小，而且它把函数推到"
+        "斜率为 0 的"
+        "一端。请去掉最后这个函数，或把目标变换到它的范围内。",
+    )
+
+
+def _scaled(story: Story, found: Beyond) -> tuple[Fix, ...]:
+    """Fixes that bring pixels of 0 to 255, or labels of -1 and 1, into the range, where all targets were seen to be such numbers."""
+    program, numbers, given = story.program, found.numbers, written_as(story, found.loss, found.target)
+    if numbers is None or given is None or not numbers.whole or found.high != 1:
+        return ()
+    target = operand(program, given)
+    if numbers.least >= 0 and numbers.most <= PIXELS and numbers.of >= PIXELS:
+        text = f"({target} / 255)" if found.low == 0 else f"({target} / 127.5 - 1)"
+    elif found.low == 0 and (numbers.least, numbers.most) == (-1, 1):
+        text = f"(({target} + 1) / 2)"
+    else:
+        return ()
+    title = T(en=f"Bring the targets into the range: `{text[1:-1]}`", zh=f"把目标变换到范围内：`{text[1:-1]}`")
+    return unique(program.text, [Fix(title, program.replace((given, text)), meaning="later")])
 
 
 def _fixes(story: Story, bound: Event) -> tuple[Fix, ...]:
@@ -137,10 +190,13 @@ RULE = Rule(
         en="`relu` returns no negative number, `sigmoid` only 0 to 1, `tanh` only -1 to 1. A loss of differences such as `mse_loss` "
         "compares shapes and types, not ranges. The gradient of an example whose target is out of reach always points beyond the end "
         "of the "
-        "function: outputs are driven there, where the slope is 0, and a ReLU that is negative for all examples learns nothing more.",
+        "function: outputs are driven there, where the slope is 0, and a ReLU that is negative for all examples learns nothing "
+        "more. Pixels "
+        "of 0 to 255 as targets of a sigmoid are the usual case; `binary_cross_entropy` takes them too, and its loss falls below 0.",
         zh="`relu` 不返回负数，`sigmoid` 只返回 0 到 1，`tanh` 只返回 -1 到 1。`mse_loss` 这类求差的损失只检查形状和类型，不检查范围。"
         "目标达不到"
-        "的样本，其梯度总是指向函数的端点之外：输出被推到斜率为 0 的地方；对所有样本都为负的 ReLU 再也学不到东西。",
+        "的样本，其梯度总是指向函数的端点之外：输出被推到斜率为 0 的地方；对所有样本都为负的 ReLU 再也学不到东西。"
+        "最常见的是把 0 到 255 的像素当作 sigmoid 的目标；`binary_cross_entropy` 也接受它们，它的损失会降到 0 以下。",
     ),
     advice=T(
         en="leave the function on {made} out, or bring the targets on {line} into its range.",

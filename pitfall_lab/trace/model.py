@@ -450,6 +450,21 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """The call at ``step`` compared a prediction with ``of`` numbers from ``least`` to ``most``, some of them outside of 0 to 1.
+
+    ``whole``: all of them are whole. ``beyond``: the ends of common ranges, each with the number of those below (-1, 0) or above (1, 6) it.
+    """
+
+    step: int
+    of: int
+    least: float
+    most: float
+    whole: bool
+    beyond: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind."""
 
@@ -460,6 +475,7 @@ class Beside:
     savings: tuple[Saving, ...] = ()
     unfinite: tuple[Unfinite, ...] = ()
     losses: tuple[Lost, ...] = ()
+    compared: tuple[Compared, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

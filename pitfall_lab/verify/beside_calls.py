@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import data_loading, lost_numbers, scheduler_functions, stray_attributes
+from pitfall_lab.observe import compared_numbers, data_loading, lost_numbers, scheduler_functions, stray_attributes
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Beside, DataPass, Loading, Lost, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
+from pitfall_lab.trace import Beside, Compared, DataPass, Loading, Lost, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
 from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
@@ -80,6 +80,7 @@ class BesideCalls:
         """Those with a generator of their own, and its state at the last pass."""
         self._passes: list[DataPass] = []
         self._losses: list[Lost] = []
+        self._compared: list[Compared] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
@@ -138,10 +139,16 @@ class BesideCalls:
                 self._lost(call, step, lost_numbers.out_of_range(call))
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """A call has returned: did it lose numbers that it converted?"""
+        """A call has returned: did it lose numbers that it converted, or compare with numbers outside of 0 to 1?"""
         if call.name in lost_numbers.CONVERSIONS and self._looks(call):
             with unseen():
                 self._lost(call, step, lost_numbers.lost_by_conversion(call, result))
+        elif call.name in compared_numbers.COMPARING and self._looks(call) and len(self._compared) < MOST:
+            with unseen():
+                found = compared_numbers.compared(call)
+            if found is not None:
+                self._seen[call.span, call.name] += 1
+                self._compared.append(Compared(step, *found))
 
     def _looks(self, call: Call) -> bool:
         return call.span is not None and call.span.source == 0 and self._seen[call.span, call.name] < FIRST and len(self._losses) < MOST
@@ -182,7 +189,7 @@ class BesideCalls:
         loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain in self._loaded)
         saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
-        return Beside(schedulers, loaded, strays, tuple(self._passes), saved, unfinite, tuple(self._losses))
+        return Beside(schedulers, loaded, strays, tuple(self._passes), saved, unfinite, tuple(self._losses), tuple(self._compared))
 
 
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:

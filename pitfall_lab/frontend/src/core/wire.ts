@@ -244,6 +244,7 @@ export interface Beside {
   savings: Saving[];
   unfinite: Unfinite[];
   losses: Lost[];
+  compared: Compared[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -753,6 +754,16 @@ export interface Lost {
   got: number;
   lost: number;
   of: number;
+}
+
+/** The call at `step` compared a prediction with `of` numbers from `least` to `most`, some of them outside of 0 to 1. */
+export interface Compared {
+  step: number;
+  of: number;
+  least: number;
+  most: number;
+  whole: boolean;
+  beyond: [number, number][];
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */

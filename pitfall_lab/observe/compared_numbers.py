@@ -1,0 +1,54 @@
+"""The range of the numbers that a loss compares predictions with, read from torch: a trace shows only the ends of a long tensor."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from pitfall_lab.observe.recorder import Call
+
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits")
+METHODS = ("sub", "__sub__", "__rsub__", "subtract")
+DIFFERENCES = ("torch.sub", "torch.subtract", "torch.rsub", *(f"torch.Tensor.{name}" for name in METHODS))
+COMPARING = frozenset({*(f"torch.nn.functional.{name}" for name in LOSSES), *DIFFERENCES})
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+LIMITS = (-1.0, 0.0, 1.0, 6.0)
+"""Ends of the ranges of activations: below -1, below 0, above 1, above 6."""
+MARGIN = 0.05
+FEWEST, MOST = 3, 1 << 24
+
+
+class Numbers(NamedTuple):
+    """Of ``of`` numbers the smallest and the largest, whether all are ``whole``, and how many are ``beyond`` each of :data:`LIMITS`."""
+
+    of: int
+    least: float
+    most: float
+    whole: bool
+    beyond: tuple[tuple[float, int], ...]
+
+
+def compared(call: Call) -> Numbers | None:
+    """The numbers that a call compares a prediction with, where some are beyond a limit; ``None`` where there are none, or no such call."""
+    sides = call.args[:2]
+    if call.dispatching or not call.grad or len(sides) != len(PLAIN) or not all(type(side) in PLAIN for side in sides):
+        return None
+    targets = [side for side in sides if not side.requires_grad]
+    if len(targets) != 1 or sides[0].shape != sides[1].shape:
+        return None
+    return _range(targets[0])
+
+
+def _range(target: Any) -> Numbers | None:
+    held = target.device.type == "cpu" and target.layout is torch.strided and not target.is_complex() and target.dtype != torch.bool
+    if not held or not FEWEST <= target.numel() <= MOST:
+        return None
+    least, most = (float(end) for end in torch.aminmax(target.detach()))
+    if not (-torch.inf < least < torch.inf and -torch.inf < most < torch.inf) or (
+        least >= LIMITS[1] - MARGIN and most <= LIMITS[2] + MARGIN
+    ):
+        return None
+    numbers = target.detach().double()
+    beyond = tuple((end, int((numbers < end - MARGIN if end <= 0 else numbers > end + MARGIN).sum())) for end in LIMITS)
+    return Numbers(target.numel(), least, most, bool((numbers == numbers.trunc()).all()), beyond)
