@@ -105,7 +105,8 @@ def run(args: argparse.Namespace) -> int:
         state.close()
     entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
-    _write_others(args, grades, assignment, entries, grades.parent / left if left else None)
+    files = {each.student: (*(each.parts or (each.student,)), *(path.name for path in each.files)) for each in found}
+    _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None)
     account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)
     return 0
@@ -164,7 +165,13 @@ def _left(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str
 
 
 def _write_others(
-    args: argparse.Namespace, grades: Path, assignment: Assignment, entries: Sequence[ledger.Entry], left: Path | None
+    args: argparse.Namespace,
+    grades: Path,
+    assignment: Assignment,
+    entries: Sequence[ledger.Entry],
+    *,
+    files: dict[str, tuple[str, ...]],
+    left: Path | None,
 ) -> None:
     """The tables for other systems, and the pages; ``left``: pages of an earlier run that stay as they are."""
     for system, column in args.lms.items():
@@ -178,7 +185,7 @@ def _write_others(
     if args.report:
         from pitfall_lab.classroom.report import write_reports
 
-        print(f"The class is on {write_reports(args.report, assignment, entries, args.language)}.")
+        print(f"The class is on {write_reports(args.report, assignment, entries, args.language, files)}.")
     if left:
         print(f"The pages in {left} are of an earlier run and were not written anew; --report {left} does it.")
 

@@ -7,13 +7,12 @@ import hashlib
 import io
 import re
 import unicodedata
-import zipfile
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
-from pitfall_lab.classroom import analysis, similar, whose
+from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.ledger import Entry
@@ -91,8 +90,13 @@ _WORDS: dict[str, T] = {
 }  # fmt: skip
 
 
-def write_reports(folder: Path, assignment: Assignment, entries: Sequence[Entry], language: Language = "en") -> Path:
-    """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`."""
+def write_reports(
+    folder: Path, assignment: Assignment, entries: Sequence[Entry], language: Language = "en", files: handback.Files | None = None
+) -> Path:
+    """Write the pages into ``folder`` and return the one for the class. Raises :class:`~pitfall_lab.cli.Refusal`.
+
+    ``files``: what each submission's files are called (default: as the submission), for handing the pages back.
+    """
     index = folder / "index.html"
     rows = [entry.row for entry in entries if not entry.row.absent]
     try:
@@ -104,7 +108,7 @@ def write_reports(folder: Path, assignment: Assignment, entries: Sequence[Entry]
         for name, text in texts.items():
             _write(students / name, text)
         _list_pages(folder / "pages.csv", pages)
-        _moodle_zip(folder / "moodle-feedback.zip", texts, pages)
+        handback.write(folder, texts, pages, files or {})
         _write(folder / "alike.html", alike_page(assignment, entries, language))
         _write(index, class_page(assignment, entries, language))
         analysis.write(folder / "analysis.csv", assignment, rows)
@@ -144,21 +148,6 @@ def _list_pages(path: Path, pages: dict[str, Entry]) -> None:
         person = entry.person
         table.writerow(map(plain, (name, entry.row.student, person.ident, person.name, person.section, person.email)))
     write_whole(path, text.getvalue(), for_spreadsheets=True)
-
-
-def _moodle_zip(path: Path, pages: dict[str, str], entries: dict[str, Entry]) -> None:
-    """Write the pages as Moodle takes feedback files: a ZIP file with the names of its download; remove an older one where there are none.
-
-    Only submissions that came with such a name are in it: its number says whose it is there.
-    """
-    found = {name: said for name, entry in entries.items() if (said := whose.form(entry.row.student)) and said.system == "moodle"}
-    if not found:
-        path.unlink(missing_ok=True)
-        return
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, said in found.items():
-            who = re.sub(r"[/\\_\x00-\x1f]", " ", said.who)
-            archive.writestr(f"{who}_{said.number}_assignsubmission_file_feedback.html", pages[name])
 
 
 def _write(path: Path, text: str) -> None:

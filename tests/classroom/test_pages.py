@@ -109,6 +109,32 @@ def test_pages_go_back_to_moodle_under_the_names_of_its_download(tmp_path: Path)
     assert not (tmp_path / "moodle-feedback.zip").exists(), "marks that are no more are not handed back"
 
 
+def test_pages_go_back_to_canvas_under_the_names_and_endings_of_its_download(tmp_path: Path) -> None:
+    """Canvas takes the first two numbers between underscores, and calls the comment's file as what was handed in."""
+    rows = [_row("ada", right=True), _row("muellerzoe_78_914_w"), _row("guest"), _row("bob_80_917_notes")]
+    files = {
+        "ada": ["lovelaceada_77_912_05", "lovelaceada_77_913_12", "lovelaceada_77_912_05.ipynb", "lovelaceada_LATE_77_913_12.ipynb"],
+        "muellerzoe_78_914_w": ["muellerzoe_78_914_w", "muellerzoe_78_914_w.zip"],
+        "guest": ["guest", "guest.ipynb"],
+        "bob_80_917_notes": ["bob_80_917_notes.pdf"],
+    }
+    entries = settled(ASSIGNMENT, rows, [Person("ada", "1001", "Ada $x$ Lovelace")])
+    report.write_reports(tmp_path, ASSIGNMENT, entries, files=files)
+    with zipfile.ZipFile(tmp_path / "canvas-feedback.zip") as archive:
+        inside = {name: archive.read(name) for name in archive.namelist()}
+    assert set(inside) == {"lovelaceada_LATE_77_913_12.ipynb", "muellerzoe_78_914_w.zip"}
+    (cell,) = nbformat.reads(inside["lovelaceada_LATE_77_913_12.ipynb"].decode(), as_version=4).cells  # type: ignore[no-untyped-call]
+    assert not set("\n$\\`") & set(cell.source), "one block of HTML, without formulas"
+    assert "<li>✓ " in cell.source
+    assert "✓ " not in cell.source.replace("<li>✓ ", "").replace("<p class=quiet>✓ ", "")
+    assert "every property holds" in cell.source
+    with zipfile.ZipFile(io.BytesIO(inside["muellerzoe_78_914_w.zip"])) as archive:
+        assert b"muellerzoe" in archive.read("feedback.html")
+    by_chance = {row.student: ["week_3_12_" + row.student + ".ipynb"] for row in rows}
+    report.write_reports(tmp_path, ASSIGNMENT, settled(ASSIGNMENT, rows), files=by_chance)
+    assert not (tmp_path / "canvas-feedback.zip").exists()
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_page_has_title_task_and_what_as_given_means(language: Language) -> None:
     row = _row("ada")

@@ -1,4 +1,4 @@
-"""What a teacher has around the grades: class list, deadlines, own marks, other systems' tables, analysis. No submission is run here."""
+"""What a teacher has around the grades: roster, deadlines, own marks, other systems' tables, analysis. No submission is run here."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def people(tmp_path: Path, text: str = LIST) -> list[roster.Person]:
     return roster.read(path)
 
 
-# --- the class list --------------------------------------------------------------------------------------------------
+# --- the roster --------------------------------------------------------------------------------------------------
 
 
 def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows: list[Row], tmp_path: Path) -> None:
@@ -85,12 +85,12 @@ def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows
         ("student\n" + "\n".join(map(str, range(roster.MOST + 2))), "more than"),
     ],
 )
-def test_a_class_list_that_cannot_be_used_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_roster_that_cannot_be_used_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(Refusal, match=re.escape(sentence)):
         people(tmp_path, text)
 
 
-def test_a_class_list_in_another_encoding_gets_one_sentence(tmp_path: Path) -> None:
+def test_a_roster_in_another_encoding_gets_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "roster.csv").write_bytes("student\nJosé\n".encode("utf-16"))
     with pytest.raises(Refusal, match="not text in UTF-8"):
         roster.read(tmp_path / "roster.csv")

@@ -393,7 +393,7 @@ def test_blackboard_gets_the_last_name_that_a_comma_marks() -> None:
 
 @pytest.fixture
 def week(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An assignment with a class list; judging gives each student full marks."""
+    """An assignment with a roster; judging gives each student full marks."""
     place = tmp_path / "week"
     assert main(["classroom", "init", str(place), "--chapters", "4,12", "--exercises-only"]) == 0
     lines = ["id,name,login", "1014,Ada Lovelace,ada", "1012,李 娜,lina", "1011,Jean-Luc d'Arc,darcj", "1001,Zoë Müller,mullerz"]
@@ -494,7 +494,7 @@ def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsy
 
 
 def test_a_state_file_among_submissions_is_not_believed(week: Path, tmp_path: Path) -> None:
-    """Who hands in a state file would else choose where pages are written, and which class list counts."""
+    """Who hands in a state file would else choose where pages are written, and which roster counts."""
     place = tmp_path / "handed-in"
     place.mkdir()
     (place / "ada.ipynb").write_bytes(book(e12_2="x = 1"))
