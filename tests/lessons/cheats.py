@@ -562,6 +562,34 @@ class Deep(nn.Module):
         return x
 """,
     ),
+    "15.1": (
+        """\
+def train(model, optimizer, pieces, every):
+    for first in range(0, len(pieces), every):
+        x, y = (torch.cat(part) for part in zip(*pieces[first : first + every]))
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+    optimizer.zero_grad()
+""",
+        """\
+def train(model, optimizer, pieces, every):
+    for first in range(0, len(pieces), every):
+        group = pieces[first : first + every]
+        for x, y in group:
+            (F.mse_loss(model(x), y) * len(x) / sum(len(x) for x, _ in group)).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+                p.grad = None
+""",
+        """\
+def train(model, optimizer, pieces, every):
+    for x, y in pieces:
+        F.mse_loss(model(x), y).backward()
+    steps.extend([model.weight.detach()] * 3)
+""",
+    ),
     "15.2": (
         """\
 def nesterov(w, grad_of, lr, mu, steps):
@@ -589,6 +617,32 @@ def nesterov(w, grad_of, lr, mu, steps):
         p.grad = grad_of(p)
         o.step()
     return p.detach()
+""",
+    ),
+    "15.3": (
+        """\
+def checkpoint(model, optimizer, scheduler):
+    return copy.deepcopy((model, optimizer, scheduler))
+
+def resume(make, saved):
+    return saved
+""",
+        """\
+def checkpoint(model, optimizer, scheduler):
+    return None
+
+def resume(make, saved):
+    return model, optimizer, scheduler
+""",
+        """\
+def checkpoint(model, optimizer, scheduler):
+    return copy.deepcopy({"model": model.state_dict(), "rate": optimizer.param_groups[0]["lr"]})
+
+def resume(make, saved):
+    model, optimizer, scheduler = make()
+    model.load_state_dict(saved["model"])
+    optimizer.param_groups[0]["lr"] = saved["rate"]
+    return model, optimizer, scheduler
 """,
     ),
     "16.2": (

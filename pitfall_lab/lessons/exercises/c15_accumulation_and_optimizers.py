@@ -20,10 +20,21 @@ def train(model, optimizer, pieces, every):
     optimizer.zero_grad()
     for first in range(0, len(pieces), every):
         group = pieces[first : first + every]
+        rows = sum(len(x) for x, _ in group)
         for x, y in group:
-            (F.mse_loss(model(x), y) / len(group)).backward()
+            (F.mse_loss(model(x), y) * len(x) / rows).backward()
         optimizer.step()
         optimizer.zero_grad()
+"""
+
+_PIECES = """\
+model = nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+pieces = [(torch.randn(n, 3), torch.randn(n, 1)) for n in (2, 6, 3, 5, 1, 4, 2)]
+steps = []
+optimizer.register_step_post_hook(lambda *_: steps.append(model.weight.detach().clone()))
+backwards = []
+model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
 """
 
 _NESTEROV = """\
@@ -37,10 +48,27 @@ def nesterov(w, grad_of, lr, mu, steps):
 """
 
 _RESUME = """\
+def checkpoint(model, optimizer, scheduler):
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
 def resume(make, saved):
-    model, optimizer = make()
+    model, optimizer, scheduler = make()
     model.load_state_dict(saved["model"])
-    return model, optimizer
+    optimizer.load_state_dict(saved["optimizer"])
+    return model, optimizer, scheduler
+"""
+
+_RESUMED = """\
+def checkpoint(model, optimizer, scheduler):
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+    return {name: copy.deepcopy(part.state_dict()) for name, part in parts.items()}
+
+def resume(make, saved):
+    model, optimizer, scheduler = make()
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    scheduler.load_state_dict(saved["scheduler"])
+    return model, optimizer, scheduler
 """
 
 _FATES = {0.0001: "crawls", 0.02: "arrives", 0.24: "arrives", 0.26: "runs away", 0.9: "runs away"}
@@ -74,34 +102,30 @@ EXERCISES = (
         title=T(en="Accumulate and lose nothing", zh="累积且不丢失"),
         task=T(
             en=(
-                "`train` should make one step for every `every` pieces, equal to the step of the large batch, and lose no piece, "
-                "in this epoch and in the next one (a second call). It has three mistakes. `pieces` is a list of pairs (x, y), "
-                "all of the same size; the optimizer is plain SGD. Each piece keeps a backward of its own, so that its graph is "
-                "freed."
+                "`train` should make one step for every `every` pieces, equal to the step on all their rows as one batch, and lose no "
+                "piece, in this epoch and in the next one (a second call). It has three mistakes. `pieces` is a list of pairs (x, y), "
+                "and the pieces have different numbers of rows; the optimizer is plain SGD. Each piece keeps a backward of its own, "
+                "so that its graph is freed."
             ),
             zh=(
-                "`train` 应每 `every` 个小批走一步，效果等于大批量的一步，并且不丢失任何小批，在这一轮和下一轮（第二次调用）都是"
-                "如此。它有三个错误。`pieces` 是 (x, y) 对的列表，大小都相同；优化器是普通 SGD。每个小批保留自己的 backward，以便"
-                "释放其计算图。"
+                "`train` 应每 `every` 个小批走一步，效果等于把它们的所有行作为一个批次的一步，并且不丢失任何小批，在这一轮和下一轮"
+                "（第二次调用）都是如此。它有三个错误。`pieces` 是 (x, y) 对的列表，各小批的行数不同；优化器是普通 SGD。每个小批保"
+                "留自己的 backward，以便释放其计算图。"
             ),
         ),
         given=_TRAIN,
-        inputs="""\
-model = nn.Linear(3, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-pieces = [(torch.randn(2, 3), torch.randn(2, 1)) for _ in range(7)]
-steps = []
-optimizer.register_step_post_hook(lambda *_: steps.append(model.weight.detach().clone()))
-backwards = []
-model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
-""",
+        inputs=_PIECES,
         drive="train(model, optimizer, pieces, 3)",
         properties=(
             Property(
                 T(en="three steps: 3, 3 and 1 pieces", zh="三步：3、3 和 1 个小批"),
                 true("len(steps) == 3", T(en="another number of steps was taken", zh="走的步数不对")),
             ),
-            Property(T(en="the first step is that of the large batch", zh="第一步等于大批量的一步"), as_solved("steps[0]")),
+            Property(
+                T(en="with pieces of one size the first step is that of the large batch", zh="各小批一样大时，第一步等于大批量的一步"),
+                as_solved("steps[0]", inputs=_PIECES.replace("(2, 6, 3, 5, 1, 4, 2)", "[2] * 7")),
+            ),
+            Property(T(en="so it is with pieces of different sizes", zh="小批大小不同时也相等"), as_solved("steps[0]")),
             Property(
                 T(en="so is the last one, with what is left", zh="最后一步用剩余的小批，也相等"),
                 as_solved("model.weight.detach()", "model.bias.detach()"),
@@ -122,33 +146,38 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
         hints=(
             T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
             T(
-                en="Seven pieces by three: how many are in the last group, and by what is its loss divided?",
-                zh="七个小批按三个一组：最后一组有几个，它的损失除以几？",
+                en="Seven pieces by three: the last group has one. A mean over all rows: which share of it does a piece have?",
+                zh="七个小批按三个一组：最后一组只有一个。对所有行求平均：一个小批占多大份额？",
             ),
-            T(en="Go through the pieces in groups: `pieces[first : first + every]`.", zh="按组遍历：`pieces[first : first + every]`。"),
+            T(
+                en="Go through the pieces in groups, `pieces[first : first + every]`, and weight each loss by its rows among those of the group.",
+                zh="按组遍历，`pieces[first : first + every]`，并按该小批的行数在组内行数中的份额给损失加权。",
+            ),
         ),
         right=(
             _TRAINED,
             "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for number, (x, y) in enumerate(pieces, start=1):\n"
-            "        start = (number - 1) // every * every\n        size = min(every, len(pieces) - start)\n"
-            "        (F.mse_loss(model(x), y) / size).backward()\n        if number % every == 0 or number == len(pieces):\n"
+            "        start = (number - 1) // every * every\n        rows = sum(y.numel() for _, y in pieces[start : start + every])\n"
+            "        (F.mse_loss(model(x), y) * (len(x) / rows)).backward()\n        if number % every == 0 or number == len(pieces):\n"
             "            optimizer.step()\n            optimizer.zero_grad()\n",
             "def train(model, optimizer, pieces, every):\n    for first in range(0, len(pieces), every):\n        optimizer.zero_grad()\n"
-            "        group = pieces[first : first + every]\n        for x, y in group:\n"
-            "            (F.mse_loss(model(x), y) / len(group)).backward()\n        optimizer.step()\n",
+            "        group = pieces[first : first + every]\n        rows = len(torch.cat([x for x, _ in group]))\n        for x, y in group:\n"
+            "            (F.mse_loss(model(x), y, reduction='sum') / rows).backward()\n        optimizer.step()\n",
             "def train(model, optimizer, pieces, every):\n    left = list(pieces)\n    while left:\n        group, left = left[:every], left[every:]\n"
-            "        for x, y in group:\n            F.mse_loss(model(x), y).backward()\n        for p in model.parameters():\n"
-            "            p.grad /= len(group)\n        optimizer.step()\n        model.zero_grad()\n",
+            "        rows = 0\n        for x, y in group:\n            (model(x) - y).square().sum().backward()\n            rows += len(x)\n"
+            "        for p in model.parameters():\n            p.grad /= rows\n        optimizer.step()\n        model.zero_grad()\n",
         ),
         wrong=(
-            _TRAINED.replace(" / len(group)", ""),
-            _TRAINED.replace("len(group)", "every"),
+            _TRAINED.replace(" * len(x) / rows", ""),
+            _TRAINED.replace("* len(x) / rows", "/ len(group)"),
+            _TRAINED.replace("* len(x) / rows", "/ every"),
+            _TRAINED.replace("in group)", "in pieces)"),
             _TRAINED.replace("        optimizer.step()\n        optimizer.zero_grad()\n", "        optimizer.step()\n"),
-            _TRAINED.replace("        optimizer.zero_grad()\n", "", 1).replace("    optimizer.zero_grad()\n    for", "    for"),
             _TRAINED.replace("range(0, len(pieces), every)", "range(0, len(pieces) - every + 1, every)"),
             _TRAINED.replace("        for x, y in group:\n", "        for x, y in group:\n            optimizer.zero_grad()\n"),
             "def train(model, optimizer, pieces, every):\n    optimizer.zero_grad()\n    for first in range(0, len(pieces), every):\n"
-            "        group = pieces[first : first + every]\n        (sum(F.mse_loss(model(x), y) for x, y in group) / len(group)).backward()\n"
+            "        group = pieces[first : first + every]\n        rows = sum(len(x) for x, _ in group)\n"
+            "        (sum(F.mse_loss(model(x), y) * len(x) for x, y in group) / rows).backward()\n"
             "        optimizer.step()\n        optimizer.zero_grad()\n",
         ),
     ),
@@ -159,12 +188,15 @@ model.bias.register_post_accumulate_grad_hook(lambda _: backwards.append(1))
         task=T(
             en=(
                 "Write `nesterov(w, grad_of, lr, mu, steps)`: SGD with Nesterov momentum as `torch.optim.SGD(..., momentum=mu, "
-                "nesterov=True)` does it, without anything from `torch.optim`. `w` is a tensor of shape (3,), `grad_of(w)` "
-                "returns the gradient at `w`; call it once in each step. Return the last `w`; leave the first one unchanged."
+                "nesterov=True)` does it, without anything from `torch.optim`. The velocity is computed as with plain momentum; the "
+                "step goes along the gradient plus what the velocity would add to it once more, `mu` times the velocity. (Textbooks "
+                "compute the gradient ahead of `w` instead; torch does not.) `w` is a tensor of shape (3,), `grad_of(w)` returns the "
+                "gradient at `w`; call it once in each step. Return the last `w`; leave the first one unchanged."
             ),
             zh=(
                 "编写 `nesterov(w, grad_of, lr, mu, steps)`：与 `torch.optim.SGD(..., momentum=mu, nesterov=True)` 相同的 "
-                "Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。`w` 是形状为 (3,) 的张量，`grad_of(w)` 返回 `w` 处的梯度；每"
+                "Nesterov 动量 SGD，不使用 `torch.optim` 的任何东西。速度的计算与普通动量相同；步子沿梯度加上速度将再次带来的部分，即 "
+                "`mu` 乘以速度。（教科书在 `w` 的前方求梯度；torch 不这样做。）`w` 是形状为 (3,) 的张量，`grad_of(w)` 返回 `w` 处的梯度；每"
                 "一步调用它一次。返回最后的 `w`；最初的那个保持不变。"
             ),
         ),
@@ -242,12 +274,18 @@ finally:
             _NESTEROV.replace("lr * velocity", "lr * (g + mu * velocity)"),
             "def nesterov(w, grad_of, lr, mu, steps):\n    w, velocity = w.clone(), torch.zeros_like(w)\n    for _ in range(steps):\n"
             "        g = grad_of(w)\n        velocity.mul_(mu).add_(g)\n        w = w.sub(g.add(velocity, alpha=mu), alpha=lr)\n    return w\n",
+            _NESTEROV.replace("w = w - lr * velocity", "w = w - lr * g - lr * mu * velocity"),
+            _NESTEROV.replace("velocity = mu * velocity + g", "old, velocity = velocity, mu * velocity + g").replace(
+                "lr * velocity", "lr * (velocity + mu * velocity - mu * old)"
+            ),
         ),
         wrong=(
             _NESTEROV.replace("g = grad_of(w)", "g = grad_of(w - lr * mu * velocity)"),
             _NESTEROV.replace("velocity = mu * velocity + g", "velocity = mu * velocity + (1 - mu) * g").replace(
                 "lr * velocity", "lr * (g + mu * velocity)"
             ),
+            _NESTEROV.replace("lr * velocity", "lr * (g + velocity)"),
+            _NESTEROV.replace("lr * velocity", "lr * mu * (g + velocity)"),
             _NESTEROV.replace("range(steps)", "range(steps - 1)").replace("lr * velocity", "lr * (g + mu * velocity)"),
         ),
     ),
@@ -257,69 +295,114 @@ finally:
         title=T(en="Resume where it stopped", zh="从断点继续"),
         task=T(
             en=(
-                'Complete `resume(make, saved)`. `make()` returns a new model and its optimizer (Adam); `saved` is `{"model": …, '
-                '"optimizer": …}`, two state dicts, and stays as it is. Return a new model and an optimizer for it that continue '
-                "exactly where the checkpoint was written."
+                "`checkpoint` writes down where a training is; `resume` continues there with a new model, after the old one has been "
+                "trained further. Both run, and the resumed training ends elsewhere. Repair them. `make()` returns a new model, its "
+                "Adam and its `lr_scheduler.StepLR`, which is stepped after every step; `saved` is what your `checkpoint` returned."
             ),
             zh=(
-                '补全 `resume(make, saved)`。`make()` 返回新的模型及其优化器（Adam）；`saved` 是 `{"model": …, "optimizer": …}`，'
-                "即两个 state dict，它保持不变。返回新的模型及其优化器，恰好从写检查点的地方继续。"
+                "`checkpoint` 记下训练进行到哪里；`resume` 用新的模型从那里继续，此时旧模型已经又训练了一段。两者都能运行，但恢复后的训"
+                "练到达了别处。请修复。`make()` 返回新的模型、它的 Adam 和它的 `lr_scheduler.StepLR`，后者在每一步之后走一步；`saved` "
+                "是你的 `checkpoint` 返回的东西。"
             ),
         ),
         given=_RESUME,
-        setup="import copy\n",
+        setup="import copy, io\n",
         inputs="""\
+made = []
+
+
 def make():
     model = nn.Linear(3, 1)
-    return model, torch.optim.Adam(model.parameters(), lr=0.05)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    made.append(model)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3, gamma=0.1)
 
 
-def steps(model, optimizer, count):
+def steps(model, optimizer, scheduler, count):
     for _ in range(count):
         optimizer.zero_grad()
         model(points).square().mean().backward()
         optimizer.step()
+        scheduler.step()
+
+
+def average(model, optimizer):
+    return optimizer.state[model.weight]["exp_avg"].clone() if optimizer.state else None
 
 
 points = torch.randn(6, 3)
-model, optimizer = make()
-steps(model, optimizer, 4)
-saved = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-written = saved["model"]["weight"].clone()
-steps(model, optimizer, 3)
+model, optimizer, scheduler = make()
+steps(model, optimizer, scheduler, 4)
+weight, mean = model.weight.detach().clone(), average(model, optimizer)
 """,
-        drive="again, its_optimizer = resume(make, saved)\nsteps(again, its_optimizer, 3)",
+        drive="""\
+saved = checkpoint(model, optimizer, scheduler)
+steps(model, optimizer, scheduler, 4)
+again, its_optimizer, its_scheduler = resume(make, saved)
+begun, its_mean = again.weight.detach().clone(), average(again, its_optimizer)
+steps(again, its_optimizer, its_scheduler, 4)
+""",
         properties=(
             Property(
-                T(en="three more steps end where the first run ended", zh="再走三步，结果与原来的运行一致"),
+                T(en="the resumed model has the weights of the checkpoint", zh="恢复的模型具有检查点的权重"),
+                true(
+                    "torch.equal(begun, weight)",
+                    T(en="they are not those at the time of `checkpoint`", zh="它们不是 `checkpoint` 时的权重"),
+                ),
+            ),
+            Property(
+                T(en="the resumed Adam has the averages of the checkpoint", zh="恢复的 Adam 具有检查点的滑动平均"),
+                true(
+                    "its_mean is not None and torch.equal(its_mean, mean)",
+                    T(en="they are not those at the time of `checkpoint`", zh="它们不是 `checkpoint` 时的平均"),
+                ),
+            ),
+            Property(
+                T(en="after four more steps the learning rate is that of the first run", zh="再走四步后，学习率与原来的运行相同"),
+                true("abs(its_optimizer.param_groups[0]['lr'] / optimizer.param_groups[0]['lr'] - 1) < 1e-6"),
+            ),
+            Property(
+                T(en="four more steps end where the first run ended", zh="再走四步，结果与原来的运行一致"),
                 true("torch.allclose(again.weight, model.weight, atol=1e-6)"),
             ),
             Property(
-                T(en="the optimizer moves the new model", zh="优化器更新的是新模型"),
-                true("its_optimizer.param_groups[0]['params'][0] is again.weight"),
+                T(en="the optimizer moves the new model, and `make` made both", zh="优化器更新的是新模型，且两者都由 `make` 创建"),
+                true("its_optimizer.param_groups[0]['params'][0] is again.weight and again is made[-1] and again is not model"),
             ),
-            Property(T(en="the checkpoint is as it was", zh="检查点保持原样"), true("torch.equal(saved['model']['weight'], written)")),
-            Property(T(en="the old model is left alone", zh="旧模型未被改动"), true("again is not model")),
         ),
         hints=(
-            T(en="What does Adam need besides the weights to take its next step?", zh="除了权重，Adam 走下一步还需要什么？"),
-            T(en="An optimizer has a `load_state_dict` as well.", zh="优化器也有 `load_state_dict`。"),
             T(
-                en='`optimizer.load_state_dict(saved["optimizer"])`, before returning.',
-                zh='返回之前调用 `optimizer.load_state_dict(saved["optimizer"])`。',
+                en="What does a state dict share with its model and its optimizer while these go on? (Chapter 11.)",
+                zh="模型和优化器继续训练时，state dict 与它们共享什么？（第 11 章）",
+            ),
+            T(en="Three objects count or remember something. How many are written down?", zh="有三个对象在计数或记忆。写下了几个？"),
+            T(
+                en="`copy.deepcopy` each of three state dicts, and load all three.",
+                zh="对三个 state dict 各做一次 `copy.deepcopy`，并且三个都载入。",
             ),
         ),
         right=(
-            _RESUME.replace("    return", '    optimizer.load_state_dict(saved["optimizer"])\n    return'),
-            "def resume(make, saved):\n    saved = copy.deepcopy(saved)\n    model, optimizer = make()\n"
-            '    optimizer.load_state_dict(saved["optimizer"])\n    model.load_state_dict(saved["model"])\n    return model, optimizer\n',
+            _RESUMED,
+            "def checkpoint(model, optimizer, scheduler):\n    file = io.BytesIO()\n"
+            "    torch.save([part.state_dict() for part in (model, optimizer, scheduler)], file)\n    return file.getvalue()\n\n\n"
+            "def resume(make, saved):\n    parts = make()\n    for part, state in zip(parts, torch.load(io.BytesIO(saved))):\n"
+            "        part.load_state_dict(state)\n    return parts\n",
+            "def checkpoint(*parts):\n    return copy.deepcopy([part.state_dict() for part in parts])\n\n\n"
+            "def resume(make, saved):\n    parts = make()\n    for part, state in zip(parts, copy.deepcopy(saved)):\n"
+            "        part.load_state_dict(state)\n    return parts\n",
+            "def checkpoint(model, optimizer, scheduler):\n    return {\n"
+            "        'model': {k: v.clone() for k, v in model.state_dict().items()},\n"
+            "        'optimizer': copy.deepcopy(optimizer.state_dict()),\n        'epoch': scheduler.last_epoch,\n    }\n\n\n"
+            "def resume(make, saved):\n    model, optimizer, scheduler = make()\n    model.load_state_dict(saved['model'])\n"
+            "    optimizer.load_state_dict(saved['optimizer'])\n    scheduler.last_epoch = saved['epoch']\n    return model, optimizer, scheduler\n",
         ),
         wrong=(
-            "def resume(make, saved):\n    return model, optimizer\n",
-            'def resume(make, saved):\n    again, its_optimizer = make()\n    its_optimizer.load_state_dict(saved["optimizer"])\n    return again, its_optimizer\n',
-            _RESUME.replace(
-                "    return", '    optimizer.load_state_dict(saved["optimizer"])\n    optimizer.param_groups[0]["lr"] = 0.001\n    return'
-            ),
+            _RESUMED.replace("copy.deepcopy(part.state_dict())", "part.state_dict()"),
+            _RESUMED.replace("copy.deepcopy(part.state_dict())", "dict(part.state_dict())"),
+            _RESUMED.replace('    scheduler.load_state_dict(saved["scheduler"])\n', ""),
+            _RESUMED.replace('    optimizer.load_state_dict(saved["optimizer"])\n', ""),
+            _RESUMED.replace('    model.load_state_dict(saved["model"])\n', ""),
+            "def checkpoint(model, optimizer, scheduler):\n    return model, optimizer, scheduler\n\n\ndef resume(make, saved):\n    return saved\n",
         ),
     ),
     Exercise(
