@@ -1,4 +1,4 @@
-"""PL411: vectors were given length 1 along one axis, and the products of vectors are taken along another."""
+"""PL411: vectors are normalized, or compared by their cosine, along another axis than the one that holds their numbers."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
 PRODUCTS = {"matmul", "mm", "bmm", "__matmul__", "einsum"}
+LAYERS = {"linear", "embedding", "layer_norm", "multi_head_attention_forward"}
+KEEPING = {"relu", "gelu", "silu", "tanh", "elu", "leaky_relu", "dropout", "detach", "float", "clone", "contiguous", "normalize", "add"}
+FURTHER = 20
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -30,6 +33,78 @@ def find(story: Story) -> Iterator[Finding]:
         if uses and all(use.axis != use.followed and not use.weighted for use in uses):
             reported.add(place)
             yield _finding(story, event, axis % len(shape), shape, uses[0])
+    for event in story.calls("cosine_similarity"):
+        place = story.span(event.step)
+        found = _cosine(story, event) if place not in reported and event.error is None else None
+        if found is not None:
+            reported.add(place)
+            yield _of_cosine(story, event, *found)
+
+
+def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
+    """The axis and the shape of a cosine between results of layers whose features are on another axis, and the layer."""
+    labels = [o.label for o in event.operands if o.label is not None]
+    shapes = {story.shape(label, event.step) for label in labels}
+    axis = whole(argument(event, "dim", 2) or "1")
+    shape = next(iter(shapes)) if len(labels) == 2 and len(shapes) == 1 else None
+    if shape is None or axis is None or len(shape) < 2 or axis % len(shape) == len(shape) - 1 or min(shape) < 2:
+        return None
+    layers = [_layer(story, label, event.step) for label in labels]
+    return (axis % len(shape), shape, layers[0]) if layers[0] is not None and layers[1] is not None else None
+
+
+def _layer(story: Story, label: str, step: int) -> Event | None:
+    """The layer that returned the vectors, with their numbers on the last axis, before calls that leave each where it is."""
+    shape = story.shape(label, step)
+    for _ in range(FURTHER):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or label not in event.results or story.shape(label, step) != shape:
+            return None
+        if event.name in LAYERS:
+            return event
+        given = [o.label for o in event.operands if o.label is not None]
+        if event.name not in KEEPING or not given:
+            return None
+        label, step = given[0], event.step
+    return None
+
+
+def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], layer: Event) -> Finding:
+    span, size = story.span(event.step), "×".join(map(str, shape))
+    here, there = at_line(story, span), at_line(story, story.span(layer.step))
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} takes the cosine along axis {axis} of {size}, but the numbers of one vector are on the last axis: "
+            f"`{layer.name}` on {there.en} put them there.",
+            zh=f"{here.zh}沿 {size} 的第 {axis} 轴计算余弦，而一个向量的数在最后一个轴上：{there.zh}的 `{layer.name}` 就是这样排列的。",
+        ),
+        T(
+            en=f"Along axis {axis} one feature of several examples, or tokens, is compared with the same feature of others: "
+            f"{shape[-1]} cosines of features, and none of two vectors. `cosine_similarity` takes axis 1 where none is given.",
+            zh=f"沿第 {axis} 轴比较的是若干样本（或词元）的同一个特征：得到的是 {shape[-1]} 个特征的余弦，而不是两个向量的余弦。不指定时 "
+            "`cosine_similarity` 用第 1 轴。",
+        ),
+        related=[story.related("made", layer.step, T(en="the vectors are made here", zh="向量在这里得到"))],
+        fixes=_along_last(story, event),
+        facts=[Fact("axis", axis, story.by(event.step))],
+    )  # fmt: skip
+
+
+def _along_last(story: Story, event: Event) -> tuple[Fix, ...]:
+    """Fixes that give the last axis to the call, or to the layer that makes it."""
+    program, node = story.program, story.program.at(story.span(event.step))
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and (call_name(n) == "CosineSimilarity" or n is node)]
+    fixes = []
+    for call in calls:
+        first = {"CosineSimilarity": 0, "cosine_similarity": 2}.get(call_name(call))
+        if first is not None:
+            given = [program.segment(a) for a in call.args[:first]]
+            given += [f"{k.arg}={program.segment(k.value)}" for k in call.keywords if k.arg != "dim"]
+            new = f"{program.segment(call.func)}({', '.join([*given, 'dim=-1'])})"
+            title = T(en=f"Go along the last axis: `{new}`", zh=f"沿最后一个轴：`{new}`")
+            fixes.append(Fix(title, program.replace((call, new)), meaning="shape"))
+    return unique(program.text, fixes)
 
 
 def _finding(story: Story, event: Event, axis: int, shape: tuple[int, ...], use: Use) -> Finding:
@@ -91,10 +166,10 @@ RULE = Rule(
         "that is "
         "right. For (examples, words, features) axis 1 counts the words, and with `dim=0` the examples of a batch change each other. "
         "The shape "
-        "stays the same, so nothing fails.",
+        "stays the same, so nothing fails. `F.cosine_similarity` and `nn.CosineSimilarity` take axis 1 as well.",
         zh="`F.normalize(x, dim=d)` 除以沿第 `d` 轴的长度，不指定时用第 1 轴。对（样本，特征）这是对的；对（样本，词，特征），第 1 轴是"
         "词；用 "
-        "`dim=0` 时，一批里的样本互相影响。形状不变，所以不会报错。",
+        "`dim=0` 时，一批里的样本互相影响。形状不变，所以不会报错。`F.cosine_similarity` 与 `nn.CosineSimilarity` 也默认用第 1 轴。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -39,6 +39,27 @@ opt = SGD(net.parameters(), lr=0.1)
 for _ in range(2):
     update(opt, nn.BCEWithLogitsLoss()(net(x), signs))  # PL950
 """,
+    "cosines of layers along the batch, and along the tokens": """
+embed = nn.Linear(4, 6)
+opt = SGD(embed.parameters(), lr=0.1)
+one, other = torch.randn(5, 4), torch.randn(5, 7, 4)
+alike = nn.CosineSimilarity()
+for _ in range(2):
+    update(opt, 1 - F.cosine_similarity(embed(one), torch.relu(embed(one + 1)), dim=0).mean())  # PL411
+    update(opt, 1 - alike(embed(other), embed(other).relu()).mean())  # PL411
+""",
+    "a divergence between distributions is subtracted in a function": """
+x = torch.randn(8, 3)
+encode, decode = nn.Linear(3, 4), nn.Linear(2, 3)
+opt = Adam([*encode.parameters(), *decode.parameters()])
+def bound(x, beta=0.5):
+    mean, log_scale = encode(x).chunk(2, 1)
+    latent = Normal(mean, log_scale.exp())
+    far = kl_divergence(latent, Normal(torch.zeros_like(mean), torch.ones_like(mean)))  # PL956
+    return F.mse_loss(decode(latent.rsample()), x) - beta * far.sum(1).mean()
+for _ in range(2):
+    update(opt, bound(x))
+""",
 }
 
 RIGHT = {
@@ -70,6 +91,35 @@ for batch in pictures.split(20):
     update(opt, F.mse_loss(back(code(batch)), batch * 2.1 - 1))
     update(opt, F.binary_cross_entropy_with_logits(code(batch), torch.full((20, 8), 0.9)))
     update(opt, F.mse_loss(code(batch), torch.randn(20, 8) * 100))
+""",
+    "cosines of vectors, of every pair, and of the columns of predictions and targets": DATA
+    + """
+embed = nn.Linear(3, 6)
+opt = SGD(embed.parameters(), lr=0.1)
+words = torch.randn(5, 7, 3)
+update(opt, 1 - F.cosine_similarity(embed(x), embed(x + 1)).mean())
+update(opt, 1 - F.cosine_similarity(embed(words), embed(words + 1), dim=-1).mean())
+z = embed(x)
+update(opt, F.cosine_similarity(z.unsqueeze(1), z.unsqueeze(0), dim=2).mean())
+wanted, guess = torch.randn(8, 6), embed(x)
+update(opt, 1 - F.cosine_similarity(guess - guess.mean(0), wanted - wanted.mean(0), dim=0).mean())
+""",
+    "a bound that is negated as a whole, counts, and weights that are learned": """
+x, counts = torch.randn(8, 3), torch.randint(0, 5, (8, 1)).float()
+encode, decode, rate = nn.Linear(3, 4), nn.Linear(2, 3), nn.Linear(3, 1)
+weight = torch.zeros(1, requires_grad=True)
+opt = Adam([*encode.parameters(), *decode.parameters(), *rate.parameters(), weight])
+for _ in range(2):
+    mean, logvar = encode(x).chunk(2, 1)
+    latent = Normal(mean, (0.5 * logvar).exp())
+    far = -0.5 * (1 + logvar - mean**2 - logvar.exp()).sum(1).mean()
+    update(opt, -(-F.mse_loss(decode(latent.rsample()), x) - far))
+    logs = rate(x)
+    update(opt, (logs.exp() - counts * logs).mean())
+    mean, logvar = encode(x).chunk(2, 1)
+    update(opt, (logvar + (x[:, :2] - mean) ** 2 / logvar.exp()).mean())
+    update(opt, (torch.exp(-weight) * F.mse_loss(decode(torch.randn(8, 2)), x) + weight).sum())
+    update(opt, -Normal(mean.detach(), weight.exp()).log_prob(x[:, :2]).mean())
 """,
 }
 

@@ -1,0 +1,86 @@
+"""Whether a loss rises or falls with the tensors that it was computed from, as far as the calls in between say it by themselves."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.sequences import makers
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.trace import Event
+
+RISING = SAME_NUMBERS | {
+    "mean", "sum", "exp", "log", "log1p", "sigmoid", "logsigmoid", "softplus", "relu", "relu_", "tanh", "sqrt", "leaky_relu", "elu",
+}  # fmt: skip
+"""Calls of one tensor whose result does not fall when the tensor rises."""
+ADDING = {"add", "__add__", "__radd__", "add_", "__iadd__"}
+TAKING = {"sub", "subtract", "__sub__", "sub_", "__isub__"}
+TAKEN = {"rsub", "__rsub__"}
+SCALING = {"mul", "multiply", "__mul__", "__rmul__", "mul_", "__imul__", "div", "truediv", "__truediv__", "div_", "true_divide"}
+MOST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """One way from a loss to ``label``: it rises (``sign`` 1) or falls (-1) with it.
+
+    ``event`` made the tensor of ``towards`` of it; both are None for the loss.
+    """
+
+    label: str
+    sign: int
+    event: Event | None
+    towards: Slope | None
+
+    def path(self) -> Iterator[Slope]:
+        """The steps of this way, from the tensor to the loss."""
+        here: Slope | None = self
+        while here is not None and here.event is not None:
+            yield here
+            here = here.towards
+
+
+def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
+    """All ways from a loss at ``step`` to the tensors before the first calls with a direction that is not known, nearest first."""
+    found: dict[str, list[Slope]] = {}
+    pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])
+    while pending and len(found) < MOST:
+        here = pending.popleft()
+        ways = found.setdefault(here.label, [])
+        ways.append(here)
+        if len(ways) > 1:
+            continue
+        for event in makers(story, here.label, here.event.step if here.event is not None else step):
+            for label, sign in _through(event):
+                if (story.tensor(label, event.step) or {}).get("requires_grad") and label != here.label:
+                    pending.append(Slope(label, sign * here.sign, event, here))
+    return found
+
+
+def _through(event: Event) -> Iterator[tuple[str, int]]:
+    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; none where that is not known."""
+    given = [o.label for o in event.operands]
+    own = [label for label in given if label is not None]
+    if event.name in RISING and own:
+        yield from ((label, 1) for label in (own if event.name in ("stack", "cat") else own[:1]))
+    elif event.name in ADDING:
+        yield from ((label, 1) for label in own)
+    elif event.name in TAKING:
+        yield from ((label, 1 if place == 0 else -1) for place, label in enumerate(given) if label is not None)
+    elif event.name in TAKEN:
+        yield from ((label, -1 if place == 0 else 1) for place, label in enumerate(given) if label is not None)
+    elif event.name == "neg":
+        yield from ((label, -1) for label in own)
+    elif event.name in SCALING and len(own) == 1 and given[0] is not None:
+        factor = _number(event.operands[-1].text) if len(given) == 2 else None
+        if factor:
+            yield own[0], 1 if factor > 0 else -1
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
