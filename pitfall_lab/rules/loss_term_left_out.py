@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
     for statement, events in lines.items():
         name = story.program.segment(statement.targets[0])
         between = sum(any(a.step < step < b.step for step in updates) for a, b in pairwise(events))
-        if statement not in used and between >= ROUNDS - 1 and not _is_read(story, name):
+        if statement not in used and between >= ROUNDS - 1 and (not _is_read(story, name) or _overwriting(story, statement) is not None):
             yield _finding(story, Unused(tuple(events), statement, name))
 
 
@@ -62,6 +62,18 @@ def _assignment(story: Story, event: Event) -> ast.Assign | None:
 def _is_read(story: Story, name: str) -> bool:
     """Whether the program mentions the name anywhere but to assign it: prints, returns and dictionaries are in no trace."""
     return any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in story.program.nodes)
+
+
+def _overwriting(story: Story, statement: ast.Assign) -> ast.Assign | None:
+    """The assignment in the same block that gives the name to something else before it is read."""
+    program, name = story.program, story.program.segment(statement.targets[0])
+    block = program.block(statement)
+    for following in block[block.index(statement) + 1 :]:
+        if any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in ast.walk(following)):
+            return None
+        if isinstance(following, ast.Assign) and [program.segment(target) for target in following.targets] == [name]:
+            return following
+    return None
 
 
 def _finding(story: Story, found: Unused) -> Finding:
@@ -93,8 +105,13 @@ def _finding(story: Story, found: Unused) -> Finding:
 
 
 def _fixes(story: Story, found: Unused, backward: Event | None) -> tuple[Fix, ...]:
-    """Fixes that add the term to the loss at the line that calls backward."""
+    """Fixes that add the term to the loss at the line that calls backward, or where its name is given to another term."""
     program = story.program
+    other = _overwriting(story, found.statement)
+    if other is not None:
+        new = f"{found.name} + {operand(program, other.value)}"
+        title = T(en=f"Add both: `{found.name} = {new}`", zh=f"两者相加：`{found.name} = {new}`")
+        return unique(program.text, [Fix(title, program.replace((other.value, new)), meaning="shape")])
     node = program.at(story.span(backward.step)) if backward is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "backward":
         return ()
