@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Finding, Fix, Rule, Trap
@@ -11,7 +12,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import MODULES, is_name
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
 
 VALUES = {
     "clamp", "clip", "clamp_min", "clamp_max", "masked_fill", "masked_scatter", "index_fill", "index_add", "index_copy", "index_put",
@@ -25,6 +26,8 @@ KINDS = {"to", "float", "half", "double", "bfloat16", "long", "int", "bool", "ty
 SHAPES = {"view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "t", "flatten", "expand", "movedim", "repeat"}
 ALONE = VALUES | KINDS | SHAPES
 """Calls that are not made for their duration alone, as arithmetic is in a measurement of time."""
+WITH_EFFECTS = {"batch_norm", "backward", "copy_"}
+"""Calls of layers that are also made for what they change."""
 IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout"}
 
 
@@ -39,6 +42,26 @@ def find(story: Story) -> Iterator[Finding]:
         if statement is not None and _matters(story, event):
             reported.add(place)
             yield _finding(story, event, statement)
+    yield from _layers(story)
+
+
+def _layers(story: Story) -> Iterator[Finding]:
+    """One finding for each statement that only calls a layer, in several rounds of a training, whose result nothing takes."""
+    updates = [update.step for update in story.trace.optimizer_steps]
+    places: dict[Span | None, list[Event]] = defaultdict(list)
+    for event in story.calls() if story.program.tree is not None and updates else ():
+        graph = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results else None
+        if graph and event.scope and event.name not in WITH_EFFECTS and event.parent is None and not story.uses(event.results[0]):
+            places[event.span].append(event)
+    for events in places.values():
+        ran = any((story.record("nodes", (story.tensor(e.results[0]) or {}).get("grad_fn")) or {}).get("ran") is not None for e in events)
+        node = story.program.at(events[0].span)
+        statement = story.program.parents.get(node) if node is not None else None
+        if ran or not isinstance(node, ast.Call) or not isinstance(statement, ast.Expr) or call_name(node) == events[0].name:
+            continue
+        later = any(use.step > events[0].step for use in story.uses(events[0].operands[0].label))
+        if later and any(events[0].step < step < events[-1].step for step in updates):
+            yield _finding(story, events[0], statement)
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:
@@ -97,7 +120,7 @@ def _finding(story: Story, event: Event, statement: ast.Expr) -> Finding:
     here = at_line(story, event.span)
     node = statement.value
     text = snippet(story, event.span)
-    what = _target(story, node)
+    what = _target(story, node, event)
     shown = T(en=f"`{what}`", zh=f"`{what}`") if what else T(en="the tensor", zh="该张量")
     later = next((use for use in story.uses(event.operands[0].label) if use.step > event.step and not _is_machinery(use)), None)
     return RULE.finding(
@@ -117,8 +140,10 @@ def _finding(story: Story, event: Event, statement: ast.Expr) -> Finding:
     )  # fmt: skip
 
 
-def _target(story: Story, node: ast.AST) -> str:
-    """The text of what the call was applied to: ``p.grad`` of ``p.grad.clamp(-1, 1)``, ``x`` of ``F.normalize(x)``."""
+def _target(story: Story, node: ast.AST, event: Event) -> str:
+    """The text of what the call was applied to: ``p.grad`` of ``p.grad.clamp(-1, 1)``, ``x`` of ``F.normalize(x)`` and ``norm(x)``."""
+    if isinstance(node, ast.Call) and call_name(node) != event.name:
+        return story.program.segment(node.args[0]) if node.args and is_name(node.args[0]) else ""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return ""
     value = node.func.value
@@ -128,7 +153,7 @@ def _target(story: Story, node: ast.AST) -> str:
 
 
 def _fixes(story: Story, event: Event, node: ast.AST) -> tuple[Fix, ...]:
-    program, what = story.program, _target(story, node)
+    program, what = story.program, _target(story, node, event)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or not what:
         return ()
     record = story.tensor(event.operands[0].label, event.step) or {}

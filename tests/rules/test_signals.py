@@ -26,6 +26,38 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "a difference without its size, from a function": DATA
+    + """
+def gap(guess, wanted):
+    return 0.5 * (wanted - guess).sum()  # PL960
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, gap(net(x), y))
+""",
+    "a loss whose name is given to the next one": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = F.mse_loss(net(x), y)  # PL520
+    loss = 0.1 * net.weight.abs().sum()
+    update(opt, loss)
+""",
+    "a layer that is only called": DATA
+    + """
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.LayerNorm(3), nn.Linear(3, 1)
+    def forward(self, x):
+        self.norm(x)  # PL618
+        return self.out(x)
+net = Normed()
+opt = SGD(net.out.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x), y))
+""",
     "an offset of a plain tensor, added in a function": DATA
     + """
 offset = torch.zeros(1).requires_grad_()  # PL622
@@ -773,6 +805,41 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "a constant of a likelihood, whose counts are used elsewhere in it": DATA
+    + """
+counts = y.abs().round()
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.01)
+for _ in range(3):
+    log_rate = net(x)
+    update(opt, (log_rate.exp() - counts * log_rate + torch.lgamma(counts + 1)).mean())
+""",
+    "a divergence written out": """
+net, x = nn.Linear(3, 4), torch.randn(8, 3)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    wanted = torch.softmax(torch.randn(8, 4), 1)
+    update(opt, (wanted * (wanted.log() - F.log_softmax(net(x), 1))).sum(1).mean())
+""",
+    "a loss that is computed anew from itself": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = F.mse_loss(net(x), y)
+    loss = loss + 0.1 * net.weight.abs().sum()
+    update(opt, loss)
+""",
+    "a network that is called once to see the shape": DATA
+    + """
+net = nn.Linear(3, 1)
+def shape():
+    net(x)
+shape()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x), y))
+""",
     "an input that requires grad, in a residual": DATA
     + """
 x.requires_grad_()
