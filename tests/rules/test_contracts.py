@@ -60,6 +60,29 @@ def bound(x, beta=0.5):
 for _ in range(2):
     update(opt, bound(x))
 """,
+    "rates of 0 by a division of whole numbers, by hand, and after the end of a schedule": DATA
+    + """
+def train(opt, scheduler=None, before=None):
+    for epoch in range(6):
+        if before is not None:
+            before(epoch)
+        for a, b in zip(x.split(4), y.split(4)):
+            update(opt, F.mse_loss(net(a), b))
+        if scheduler is not None:
+            scheduler.step()
+net = nn.Linear(3, 1)
+def factor(epoch):
+    return epoch // 4
+slow = SGD(net.parameters(), lr=0.1)
+train(slow, torch.optim.lr_scheduler.LambdaLR(slow, factor))  # PL668
+def by_hand(epoch):
+    for group in still.param_groups:
+        group["lr"] = 0.1 * (epoch // 100)
+still = Adam(net.parameters(), lr=0.1)  # PL668
+train(still, None, by_hand)
+over = SGD(net.parameters(), lr=0.1)
+train(over, torch.optim.lr_scheduler.PolynomialLR(over, total_iters=4))  # PL668
+""",
 }
 
 RIGHT = {
@@ -120,6 +143,19 @@ for _ in range(2):
     update(opt, (logvar + (x[:, :2] - mean) ** 2 / logvar.exp()).mean())
     update(opt, (torch.exp(-weight) * F.mse_loss(decode(torch.randn(8, 2)), x) + weight).sum())
     update(opt, -Normal(mean.detach(), weight.exp()).log_prob(x[:, :2]).mean())
+""",
+    "a warm-up by batches, a schedule that ends with the training, and a rate of 0 on purpose": DATA
+    + """
+net = nn.Linear(3, 1)
+warm, ends, still = SGD(net.parameters(), lr=0.1), Adam(net.parameters(), lr=0.1), SGD(net.parameters(), lr=0)
+by_batch = torch.optim.lr_scheduler.LambdaLR(warm, lambda step: min(1.0, step / 4))
+cosine = torch.optim.lr_scheduler.CosineAnnealingLR(ends, T_max=5)
+for _ in range(5):
+    for a, b in zip(x.split(4), y.split(4)):
+        for opt in (warm, ends, still):
+            update(opt, F.mse_loss(net(a), b))
+        by_batch.step()
+    cosine.step()
 """,
 }
 
