@@ -197,18 +197,16 @@ def move(t):
     ),
     "5.4": (
         """\
-def double_positive(t):
-    t.data = torch.where(t > 0, 2 * t, t)
+def clear_first(t, n):
+    t.data = torch.where(torch.arange(t.numel()).view(t.shape) < n, 0.0, t)
 """,
         """\
-def double_positive(t):
-    t.mul_(2)
+def clear_first(t, n):
+    t.zero_()
 """,
         """\
-def double_positive(t):
-    for n in range(6):
-        if t[n] > 0:
-            t[n] *= 2
+def clear_first(t, n):
+    (t if t.is_contiguous() else t.t()).reshape(-1)[:n] = 0
 """,
     ),
     "6.2": (
@@ -897,16 +895,18 @@ def move(t):
     ),
     "5.4": (
         """\
-def double_positive(t):
-    t.add_(t.clamp(min=0))
+def clear_first(t, n):
+    t.copy_(torch.where(torch.arange(t.numel()).reshape(t.shape) < n, 0.0, t))
 """,
         """\
-def double_positive(t):
-    torch.where(t > 0, 2 * t, t, out=t)
+def clear_first(t, n):
+    t.masked_fill_(torch.arange(t.numel()).view_as(t) < n, 0)
 """,
         """\
-def double_positive(t):
-    t *= (t > 0) + 1
+def clear_first(t, n):
+    for place, index in enumerate(torch.ones_like(t).nonzero().tolist()):
+        if place < n:
+            t[tuple(index)] = 0
 """,
     ),
     "6.2": (

@@ -158,8 +158,8 @@ EXERCISES = (
                 zh="函数内的 `t = …` 只绑定函数自己的名字，调用者的张量毫无察觉。",
             ),
             T(
-                en="A tensor can be told to stand on another storage. One of the claims in section 5 does it.",
-                zh="可以让张量换到另一块存储上。第 5 节的一个论断就这么做。",
+                en="A tensor can be given another storage. Section 6 shows a statement that does it.",
+                zh="可以让张量换到另一块存储上。第 6 节有一条这样做的语句。",
             ),
             T(en="Assign to `t.data`.", zh="给 `t.data` 赋值。"),
         ),
@@ -172,43 +172,63 @@ EXERCISES = (
     ),
     Exercise(
         key="5.4",
-        kind="write",
-        title=T(en="Write without copying", zh="不复制地写入"),
+        kind="repair",
+        title=T(en="Write through a shape", zh="隔着形状写入"),
         task=T(
             en=(
-                "Complete `double_positive(t)` for a float tensor `t` so that it doubles the positive elements **in `t` itself**,"
-                " for any shape and also when `t` is a transposed view."
+                "`clear_first(t, n)` is to set the first `n` elements of a float tensor `t` to 0, read row by row as `t.flatten()` "
+                "reads them, **in `t` itself**; `n` is a number from 0 to the number of elements. For a contiguous tensor it does. "
+                "Repair it: it must also work for a transposed view and for a slice with steps, and the other elements stay, also "
+                "those of the tensor that `t` is a slice of."
             ),
-            zh=("补全 `double_positive(t)`：对浮点张量 `t`，把**`t` 自身**的正元素加倍；任何形状都要适用，`t` 是转置视图时也要适用。"),
+            zh=(
+                "`clear_first(t, n)` 应把浮点张量 `t` 的前 `n` 个元素设为 0，顺序与 `t.flatten()` 相同（逐行读），并且就在**`t` 自身**里；"
+                "`n` 从 0 到元素个数。对连续的张量它做到了。请修好它：对转置视图和带步长的切片也要适用，其他元素不变，包括被切片的那个"
+                "张量的其他元素。"
+            ),
         ),
-        given="def double_positive(t):\n    t[t > 0].mul_(2)\n",
-        inputs="t = torch.randn(6)",
-        drive="double_positive(t)",
+        given="def clear_first(t, n):\n    t.reshape(-1)[:n] = 0\n",
+        inputs="t = torch.randn(6)\nn = 4",
+        drive="clear_first(t, n)",
         properties=(
             Property(T(en="a vector", zh="向量"), as_solved("t")),
-            Property(T(en="a matrix", zh="矩阵"), as_solved("t", inputs="t = torch.randn(2, 4)")),
-            Property(T(en="a transposed view", zh="转置的视图"), as_solved("t", inputs="t = torch.randn(3, 2).t()")),
-            Property(T(en="all negative", zh="全部为负"), as_solved("t", inputs="t = -torch.rand(4)")),
-            Property(T(en="in the tensor itself", zh="就在张量自身里"), in_place("t")),
+            Property(T(en="a matrix", zh="矩阵"), as_solved("t", inputs="t = torch.randn(3, 4)\nn = 5")),
+            Property(T(en="a transposed view", zh="转置的视图"), as_solved("t", inputs="t = torch.randn(4, 3).t()\nn = 5")),
+            Property(
+                T(en="a slice with steps, and what lies between", zh="带步长的切片，以及其间的元素"),
+                as_solved("t", "whole", inputs="whole = torch.randn(3, 6)\nt = whole[:, 1::2]\nn = 4"),
+            ),
+            Property(T(en="none of the elements", zh="一个都不改"), as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 0")),
+            Property(T(en="all of the elements", zh="全部元素"), as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 6")),
+            Property(T(en="in the tensor itself", zh="就在张量自身里"), in_place("t", inputs="t = torch.randn(4, 3).t()\nn = 5")),
         ),
         hints=(
-            T(en="What does `t[t > 0]` return: a view, or a copy that nobody keeps?", zh="`t[t > 0]` 返回视图，还是没人留着的副本？"),
-            T(en="A mask on the *left* of an assignment writes into `t`.", zh="掩码放在赋值号*左边*时会写入 `t`。"),
             T(
-                en="`t[t > 0] *= 2` reads through the mask, multiplies, and writes back through it.",
-                zh="`t[t > 0] *= 2` 通过掩码读出、相乘，再通过它写回。",
+                en="For which strides is `t.reshape(-1)` a view, and where does the 0 go for the others?",
+                zh="对怎样的步长 `t.reshape(-1)` 是视图？对其他步长，0 写到了哪里？",
+            ),
+            T(
+                en="Let the flat form be a copy on purpose. How do its numbers come back into the memory of `t`?",
+                zh="让展平后的形式有意成为副本。它的数怎样回到 `t` 的内存里？",
+            ),
+            T(
+                en="`t.copy_(…)` writes into `t`; so does a mask on the left of `=`, for example `torch.arange(t.numel()).view(t.shape) < n`.",
+                zh="`t.copy_(…)` 写入 `t`；`=` 左边的掩码也一样，例如 `torch.arange(t.numel()).view(t.shape) < n`。",
             ),
         ),
         right=(
-            "def double_positive(t):\n    t[t > 0] *= 2\n",
-            "def double_positive(t):\n    t.copy_(torch.where(t > 0, 2 * t, t))\n",
-            "def double_positive(t):\n    t += t.clamp(min=0)\n",
+            "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    t.copy_(flat.view(t.shape))\n",
+            "def clear_first(t, n):\n    t[torch.arange(t.numel()).view(t.shape) < n] = 0\n",
+            "def clear_first(t, n):\n    t.put_(torch.arange(n), torch.zeros(n))\n",
+            "def clear_first(t, n):\n    t.mul_((torch.arange(t.numel()) >= n).view(t.shape))\n",
         ),
         wrong=(
-            "def double_positive(t):\n    t = torch.where(t > 0, 2 * t, t)\n",
-            "def double_positive(t):\n    t.mul_(2)\n",
-            "def double_positive(t):\n    t.view(-1)[t.view(-1) > 0] *= 2\n",
-            "def double_positive(t):\n    pass\n",
+            "def clear_first(t, n):\n    t.view(-1)[:n] = 0\n",
+            "def clear_first(t, n):\n    t[:n] = 0\n",
+            "def clear_first(t, n):\n    t = t.contiguous()\n    t.view(-1)[:n] = 0\n",
+            "def clear_first(t, n):\n    torch.as_strided(t, (n,), (1,), t.storage_offset()).zero_()\n",
+            "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    t.data = flat.view(t.shape)\n",
+            "def clear_first(t, n):\n    flat = t.flatten().clone()\n    flat[:n] = 0\n    return flat.view(t.shape)\n",
         ),
     ),
 )
