@@ -14,7 +14,7 @@ from pitfall_lab.resources import DOCS
 from pitfall_lab.trace import Language
 
 PAGE = DOCS / "exercises.md"
-WORDS, LINES, SOLVING = 180, 20, 6
+WORDS, LINES, SOLVING = 180, 20, 8
 """Words and lines that are read in a minute, and minutes to solve an exercise: as the chapters' minutes are counted."""
 
 _HEAD = """\
