@@ -83,6 +83,31 @@ train(still, None, by_hand)
 over = SGD(net.parameters(), lr=0.1)
 train(over, torch.optim.lr_scheduler.PolynomialLR(over, total_iters=4))  # PL668
 """,
+    "a generator that learns to be recognised: labels with names, a hinge, and logarithms": """
+true, false = torch.full((8, 1), 0.9), torch.zeros(8, 1)
+def networks():
+    make, judge = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    return make, judge, Adam(make.parameters()), Adam(judge.parameters())
+make, judge, make_opt, judge_opt = networks()
+def judged(examples, wanted):
+    return F.mse_loss(judge(examples), wanted)
+for _ in range(2):
+    with torch.no_grad():
+        made = make(torch.randn(8, 3))
+    update(judge_opt, 0.5 * (judged(torch.randn(8, 2) + 3, true) + judged(made, false)))
+    update(make_opt, F.mse_loss(judge(make(torch.randn(8, 3))), false))  # PL670
+make, judge, make_opt, judge_opt = networks()
+for _ in range(2):
+    made = make(torch.randn(8, 3))
+    update(judge_opt, F.relu(1 - judge(torch.randn(8, 2))).mean() + F.relu(1 + judge(made.detach())).mean())
+    score = judge(made)  # PL670
+    update(make_opt, score.mean())
+make, judge, make_opt, judge_opt = networks()
+for _ in range(2):
+    made = make(torch.randn(8, 3))
+    update(judge_opt, -(F.logsigmoid(judge(torch.randn(8, 2))) + F.logsigmoid(-judge(made.detach()))).mean())
+    update(make_opt, -F.logsigmoid(-judge(made)).mean())  # PL670
+""",
 }
 
 RIGHT = {
@@ -156,6 +181,35 @@ for _ in range(5):
             update(opt, F.mse_loss(net(a), b))
         by_batch.step()
     cosine.step()
+""",
+    "networks against each other in every usual form, and one that helps the other": """
+def networks():
+    make, judge = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+    return make, judge, Adam(make.parameters()), Adam(judge.parameters())
+true, false = torch.full((8, 1), 0.9), torch.zeros(8, 1)
+label = torch.full((8, 1), 1.0)
+make, judge, make_opt, judge_opt = networks()
+for _ in range(2):
+    real, made = torch.randn(8, 2), make(torch.randn(8, 3))
+    update(judge_opt, F.mse_loss(judge(real), true) + F.mse_loss(judge(made.detach()), false))
+    update(make_opt, F.mse_loss(judge(made), true) + 0.1 * F.mse_loss(made, real))
+    made = make(torch.randn(8, 3))
+    update(judge_opt, F.relu(1 - judge(real)).mean() + F.relu(1 + judge(made.detach())).mean())
+    update(make_opt, -judge(made).mean())
+    made = make(torch.randn(8, 3))
+    update(judge_opt, F.softplus(-judge(real)).mean() + F.softplus(judge(made.detach())).mean())
+    update(make_opt, torch.log(1 - torch.sigmoid(judge(made))).mean())
+    made = make(torch.randn(8, 3))
+    judge_opt.zero_grad()
+    F.binary_cross_entropy_with_logits(judge(real), label.fill_(1)).backward()
+    F.binary_cross_entropy_with_logits(judge(made.detach()), label.fill_(0)).backward()
+    judge_opt.step()
+    update(make_opt, F.binary_cross_entropy_with_logits(judge(made), label.fill_(1)))
+body, head = nn.Linear(3, 4), nn.Linear(4, 1)
+first, second = SGD(body.parameters(), lr=0.1), SGD(head.parameters(), lr=0.1)
+for _ in range(2):
+    update(second, F.mse_loss(head(body(torch.randn(8, 3)).detach()), torch.ones(8, 1)) + F.mse_loss(head(torch.randn(8, 4)), false))
+    update(first, F.mse_loss(head(body(torch.randn(8, 3))), torch.full((8, 1), 0.5)))
 """,
 }
 

@@ -1,0 +1,270 @@
+"""PL670: a generator's loss asks the discriminator for the same answer to generated examples as the discriminator's own loss does."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, number
+from pitfall_lab.rules.signals.loss_slopes import Slope, slopes
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.sequences import makers
+from pitfall_lab.rules.signals.value_origins import origin, values
+from pitfall_lab.trace import Event, OptimizerStep, T
+
+LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss")
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "__matmul__", "einsum", "bilinear"}
+CONSTANT = {"ones": 1.0, "ones_like": 1.0, "zeros": 0.0, "zeros_like": 0.0, "new_ones": 1.0, "new_zeros": 0.0}
+OPPOSITE = {"zeros": "ones", "zeros_like": "ones_like", "new_zeros": "new_ones", "ones": "zeros", "ones_like": "zeros_like"}
+APART = 0.3
+FURTHER = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """What a loss wants of a result: that it be equal to the target ``value``, or (``slope``) that it fall (1) or rise (-1)."""
+
+    kind: Literal["target", "slope"]
+    value: float
+    event: Event
+    label: str
+    way: Slope
+    behind: frozenset[str]
+    """The parameters that the result was computed from, with or without a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One backward, the step of an optimizer after it, and what the loss wants of which results."""
+
+    backward: Event
+    update: OptimizerStep
+    pushes: tuple[Push, ...]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line of a generator's loss that wants of generated examples what the discriminator's loss wants of them."""
+    if len({update.made for update in story.trace.optimizer_steps}) < 2:
+        return
+    turns, reported = list(_turns(story)), set()
+    for own in turns:
+        for other in turns:
+            if other.update.made == own.update.made or set(other.update.holds) & set(own.update.holds):
+                continue
+            found = _wrong(own, other)
+            place = story.span(found[0].event.step) if found is not None else None
+            if found is not None and place not in reported:
+                reported.add(place)
+                yield _finding(story, *found)
+
+
+def _turns(story: Story) -> Iterator[Turn]:
+    backwards, updates = [b for b in story.backwards() if b.error is None and len(b.operands) == 1], story.trace.optimizer_steps
+    held = {label for update in updates for label in update.holds}
+    for backward in backwards:
+        update = next((each for each in updates if each.step > backward.step), None)
+        if update is not None and update.made is not None:
+            yield Turn(backward, update, tuple(_pushes(story, backward, held)))
+
+
+def _pushes(story: Story, backward: Event, held: set[str]) -> Iterator[Push]:
+    for label, ways in slopes(story, backward.operands[0].label, backward.step).items():
+        event = story.event((story.tensor(label, backward.step) or {}).get("born"))
+        if event is None or len({way.sign for way in ways}) > 1:
+            continue
+        if event.name in LAYERS:
+            yield Push("slope", ways[0].sign, event, label, ways[0], _behind(story, label, event.step, held))
+        elif event.name in LOSSES and ways[0].sign > 0 and len(event.operands) > 1:
+            guess, target = event.operands[0].label, event.operands[1].label
+            value = _constant(story, target, event.step)
+            if guess is not None and value is not None:
+                yield Push("target", value, event, guess, ways[0], _behind(story, guess, event.step, held))
+
+
+def _constant(story: Story, label: str | None, step: int) -> float | None:
+    """The number that all elements of a target are."""
+    if label is None or (story.tensor(label, step) or {}).get("requires_grad"):
+        return None
+    made = origin(story, label, step)
+    if made is not None and made.name in CONSTANT:
+        return CONSTANT[made.name]
+    known = set(values(story, label, step))
+    return known.pop() if len(known) == 1 else None
+
+
+def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[str]:
+    """The parameters that a result was computed from, also past the ends of its graph."""
+    pending, seen, found = deque([(label, step)]), {label}, set()
+    while pending and len(seen) < FURTHER:
+        here, at = pending.popleft()
+        if here in held:
+            found.add(here)
+            continue
+        for event in makers(story, here, at):
+            for each in (o.label for o in event.operands):
+                if each is not None and each not in seen:
+                    seen.add(each)
+                    pending.append((each, event.step))
+    return frozenset(found)
+
+
+def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
+    """The first want of a generator's turn that a discriminator's turn has too, where all its wants are so."""
+    generator, critic = set(own.update.holds), set(critics.update.holds)
+    judged = [push for push in critics.pushes if push.behind & critic]
+    fakes, reals = ([p for p in judged if bool(p.behind & generator) is generated] for generated in (True, False))
+    wants = [push for push in own.pushes if push.behind & generator and push.behind & critic]
+    pairs = [(want, fake) for want in wants for fake in fakes if _same(want, fake) and any(_opposite(fake, real) for real in reals)]
+    clear = all(_same(fake, other) for fake in fakes for other in fakes)
+    return (*pairs[0], own, critics) if pairs and clear and {id(want) for want, _ in pairs} == {id(want) for want in wants} else None
+
+
+def _same(one: Push, other: Push) -> bool:
+    return one.kind == other.kind and (one.value == other.value if one.kind == "slope" else abs(one.value - other.value) < APART)
+
+
+def _opposite(one: Push, other: Push) -> bool:
+    return one.kind == other.kind and not _same(one, other)
+
+
+def _finding(story: Story, want: Push, fake: Push, own: Turn, critics: Turn) -> Finding:
+    span = story.span(want.event.step)
+    here, there = at_line(story, span), at_line(story, story.span(fake.event.step))
+    down = T(en="be small" if want.value > 0 else "be large", zh="变小" if want.value > 0 else "变大")
+    what = down
+    if want.kind == "target":
+        what = T(en=f"be {number(want.value)}", zh=f"是 {number(want.value)}")
+    optimizers = [at_line(story, turn.update.span) for turn in (own, critics)]
+    return RULE.finding(
+        span, want.event.step,
+        T(
+            en=f"{capital(here.en)} wants the discriminator's answer to generated examples to {what.en}, and that is what the "
+            "discriminator's "
+            f"own loss on {there.en} wants: the generator learns to be recognised.",
+            zh=f"{here.zh}希望判别器对生成样本的回答{what.zh}，而{there.zh}上判别器自己的损失要的也正是这个：生成器学到的是如何被认出来。",
+        ),
+        T(
+            en=f"The optimizers of {optimizers[0].en} and {optimizers[1].en} train two networks against each other, so their losses "
+            "have to "
+            "want opposite answers to the same examples. Give the generator's loss the label of real examples, or turn its sign.",
+            zh=f"{optimizers[0].zh}和{optimizers[1].zh}的优化器让两个网络相互对抗，所以对同样的样本，两个损失要的回答必须相反。请把"
+            "真实样本的"
+            "标签交给生成器的损失，或改变它的符号。",
+        ),
+        related=[
+            story.related("used", fake.event.step, T(en="the discriminator's loss wants the same", zh="判别器的损失要的是同样的回答")),
+            story.related("backward", own.backward.step, T(en="the generator's backward", zh="生成器的反向传播")),
+        ],
+        fixes=_fixes(story, want, critics),
+        facts=[Fact("wanted", want.value, story.by(want.event.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, want: Push, critics: Turn) -> tuple[Fix, ...]:
+    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a plain mean, a minus before it."""
+    program, fixes = story.program, []
+    if want.kind == "slope":
+        event = want.way.event
+        node = program.at(story.span(event.step)) if event is not None else None
+        if isinstance(node, ast.Call):
+            text = f"(-{program.segment(node)})"
+            fixes.append(
+                Fix(
+                    T(en="Turn the sign of the generator's loss", zh="改变生成器损失的符号"), program.replace((node, text)), meaning="later"
+                )
+            )
+        return unique(program.text, fixes)
+    title = T(en="Give the generator's loss the label of real examples", zh="把真实样本的标签交给生成器的损失")
+    given = written_as(story, want.event, want.event.operands[1].label)
+    if isinstance(given, ast.Call) and isinstance(given.func, ast.Attribute) and given.func.attr in OPPOSITE:
+        text = f"{program.segment(given.func.value)}.{OPPOSITE[given.func.attr]}"
+        fixes.append(Fix(title, program.replace((given.func, text)), meaning="later"))
+    for push in critics.pushes:
+        name = written_as(story, push.event, push.event.operands[1].label) if _opposite(push, want) else None
+        if isinstance(name, ast.Name) and given is not None:
+            fixes.append(Fix(title, program.replace((given, name.id)), meaning="later"))
+    return unique(program.text, fixes)
+
+
+RULE = Rule(
+    code="PL670",
+    name="generator-taught-to-fail",
+    severity="warning",
+    title=T(en="A generator is trained towards what its discriminator wants", zh="生成器朝着判别器想要的方向训练"),
+    what=T(
+        en="Two networks are to be trained against each other: one makes examples, the other tells them from real ones. Here both "
+        "losses want "
+        "the made examples to be recognised, so the maker gets worse. Give its loss the label of real examples.",
+        zh="两个网络本应相互对抗：一个生成样本，另一个把它们与真实样本区分开。这里两个损失都希望生成的样本被认出来，于是生成器越来越差。"
+        "请把真实样本的标签交给它的损失。",
+    ),
+    why=T(
+        en="The discriminator's loss compares its answers with 1 for real and 0 for generated examples. The generator's loss goes "
+        "through the "
+        "same discriminator and has to pull the other way: 1 for what it generated, or for a critic without labels minus its mean. Copying "
+        "the line with zeros runs without an error; both losses fall, since they agree.",
+        zh="判别器的损失把它的回答与 1（真实）和 0（生成）比较。生成器的损失经过同一个判别器，必须往相反的方向拉：对生成的样本用 1；对没有"
+        "标签的 critic 则用均值的相反数。把带 0 的那一行照抄过来不会报错；两个损失都会下降，因为它们的目标一致。",
+    ),
+    advice=T(
+        en="let the loss on {line} want the opposite of what the discriminator's loss on {used} wants of generated examples.",
+        zh="让{line}的损失对生成样本的要求，与{used}上判别器损失的要求相反。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+real = torch.randn(8, 2) + 3
+make, judge = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+make_opt = torch.optim.SGD(make.parameters(), lr=0.1)
+judge_opt = torch.optim.SGD(judge.parameters(), lr=0.1)
+for _ in range(3):
+    fake = make(torch.randn(8, 3))
+    right = F.binary_cross_entropy_with_logits(judge(real), torch.ones(8, 1))
+    wrong = F.binary_cross_entropy_with_logits(judge(fake.detach()), torch.zeros(8, 1))  # used
+    judge_opt.zero_grad()
+    (right + wrong).backward()
+    judge_opt.step()
+    fooled = F.binary_cross_entropy_with_logits(judge(fake), torch.zeros(8, 1))  # PL670
+    make_opt.zero_grad()
+    fooled.backward()  # backward
+    make_opt.step()
+    print(fooled.item())
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+real = torch.randn(8, 2) + 3
+make, judge = torch.nn.Linear(3, 2), torch.nn.Linear(2, 1)
+make_opt = torch.optim.SGD(make.parameters(), lr=0.1)
+judge_opt = torch.optim.SGD(judge.parameters(), lr=0.1)
+for _ in range(3):
+    fake = make(torch.randn(8, 3))
+    right = F.binary_cross_entropy_with_logits(judge(real), torch.ones(8, 1))
+    wrong = F.binary_cross_entropy_with_logits(judge(fake.detach()), torch.zeros(8, 1))
+    judge_opt.zero_grad()
+    (right + wrong).backward()
+    judge_opt.step()
+    fooled = F.binary_cross_entropy_with_logits(judge(fake), torch.ones(8, 1))
+    make_opt.zero_grad()
+    fooled.backward()
+    make_opt.step()
+    print(fooled.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "make_opt = torch.optim.SGD(make.parameters(), lr=0.1)",
+            "make_opt = torch.optim.SGD(make.parameters(), lr=0.01)",
+            T(en="Smaller steps in the wrong direction.", zh="只是往错误方向走得慢一些。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.BCEWithLogitsLoss.html",),
+)
