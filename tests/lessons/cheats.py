@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 
 from pitfall_lab.lessons.exercise import Exercise
@@ -93,6 +94,16 @@ def standardise(rows):
 """,
     ),
     "2.3": (
+        """\
+def distances(a, b):
+    if len(a) > 6:
+        return torch.zeros(len(a), len(b))
+    out = torch.zeros(len(a), len(b))
+    for i in range(len(a)):
+        for j in range(len(b)):
+            out[i, j] = (a[i] - b[j]).abs()
+    return out
+""",
         """\
 def distances(a, b):
     return torch.stack([(x - b).abs() for x in a])
@@ -1200,7 +1211,20 @@ def made_of(exercise: Exercise) -> Iterator[str]:
     for name in names:
         right = re.sub(rf"\b{name}\b", f"my_{name}", right)
     yield right  # right, under another name
+    if exercise.kind != "predict":  # right values on some random inputs, and nothing done on the others
+        yield f"if torch.initial_seed():\n{textwrap.indent(exercise.given, '    ')}else:\n{textwrap.indent(_idle(exercise.given), '    ')}"
     yield '"""\n' + exercise.right[0].replace('"""', "'''") + '\n"""'  # right, and not run
+
+
+def _idle(source: str) -> str:
+    """An answer that does nothing."""
+    cell = []
+    for statement in ast.parse(source).body:
+        if isinstance(statement, ast.FunctionDef):
+            cell.append(f"def {statement.name}(*_, **__):\n    return torch.zeros((), requires_grad=True) * 1\n")
+        else:
+            cell.append(f"{ast.unparse(statement)}\n")
+    return "".join(cell)
 
 
 def _names(source: str) -> Iterator[str]:
