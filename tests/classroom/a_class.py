@@ -72,7 +72,7 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path) -> list[Case]:
     """All cases. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    from tests.classroom import fourth_class, second_class, third_class
+    from tests.classroom import fifth_class, fourth_class, second_class, third_class
 
     return [
         *_honest(),
@@ -96,6 +96,10 @@ def the_class(outside: Path) -> list[Case]:
         *_of("disturb", fourth_class.disturbing()),
         *_of("reach", fourth_class.peeking(outside)),
         *_of("notebook", fourth_class.files()),
+        *_of("forge", fifth_class.forging()),
+        *_of("disturb", fifth_class.disturbing()),
+        *_of("reach", fifth_class.peeking()),
+        *_of("notebook", fifth_class.files()),
     ]
 
 

@@ -30,7 +30,7 @@ except RuntimeError as error:
 
 
 def bare(name):
-    return str(name).lower().removeprefix("torch.").removesuffix("()").removesuffix("backward0").capitalize()
+    return str(name).strip().lower().removeprefix("torch.").removesuffix("()").removesuffix("backward0").capitalize()
 """
 
 _LOGGED = '''\
@@ -46,20 +46,17 @@ class Logged(nn.Sequential):
 
 
 class LoggedSGD(torch.optim.SGD):
-    """An optimizer that notes each step."""
-
-    def __init__(self, name, parameters):
-        super().__init__(parameters, lr=0.1)
-        self.name = name
+    """An optimizer of which each step with gradients is noted."""
 
     def step(self, closure=None):
-        log.append(self.name)
+        if any(p.grad is not None for group in self.param_groups for p in group["params"]):
+            log.append("d step" if self is d_step else "g step" if self is g_step else "another step")
         return super().step(closure)
 '''
 
 _NETWORKS = """\
 g, d = nn.Linear(2, 3), Logged(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
-g_step, d_step = LoggedSGD("g step", g.parameters()), LoggedSGD("d step", d.parameters())
+g_step, d_step = LoggedSGD(g.parameters(), lr=0.1), LoggedSGD(d.parameters(), lr=0.1)
 noise, real = torch.randn(5, 2), torch.randn(5, 3)
 """
 
@@ -117,7 +114,11 @@ EXERCISES = (
             Property(T(en="the number of writes", zh="写入的次数"), equal("reading['writes']", "saved._version - 1", tell=False)),
             Property(
                 T(en="where to look", zh="该去哪里找"),
-                true(f"reading['blame'] == {_BETWEEN!r}", T(en="that is not the line to change", zh="要改的不是这一行"), seeds=(0,)),
+                true(
+                    f"' '.join(str(reading['blame']).lower().split()) == {_BETWEEN!r}",
+                    T(en="that is not the line to change", zh="要改的不是这一行"),
+                    seeds=(0,),
+                ),
             ),
         ),
         hints=(
@@ -126,11 +127,11 @@ EXERCISES = (
                 zh="方括号里是类型和形状；“output 0 of …”给出操作名。",
             ),
             T(
-                en="Two versions stand in the message: the one that was saved, and the one that backward found.",
+                en="There are two versions in the message: the one that was saved, and the one that backward found.",
                 zh="信息里有两个版本：保存时的，和 backward 发现的。",
             ),
             T(
-                en="exp did nothing wrong, and backward only noticed: the writes lie between the two. 3 - 1 of them.",
+                en="exp did nothing wrong, and backward only noticed: the writes are between the two. 3 - 1 of them.",
                 zh="exp 没有错，backward 只是发现者：写入发生在两者之间，共 3 - 1 次。",
             ),
         ),
