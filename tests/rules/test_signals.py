@@ -26,6 +26,28 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "answers of a shuffled pass against the table, in a function": """
+x = torch.randn(12, 3)
+y = x.sum(1, keepdim=True)
+net = nn.Linear(3, 1)
+def answers(loader):
+    kept = []
+    with torch.no_grad():
+        for inputs, _ in loader:
+            kept.append(net(inputs))
+    return torch.cat(kept, 0)
+print(F.mse_loss(answers(DataLoader(TensorDataset(x, y), 4, True)), y))  # PL964
+""",
+    "the first batch in each step, through an iterator with a name": """
+x = torch.randn(12, 3)
+loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=4)
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    for inputs, wanted in loader:  # PL962
+        update(opt, F.mse_loss(net(inputs), wanted))
+        break
+""",
     "a difference without its size, from a function": DATA
     + """
 def gap(guess, wanted):
@@ -805,6 +827,31 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "answers and labels of the same shuffled pass": """
+x = torch.randn(12, 3)
+y = (x[:, 0] > 0).long()
+net, kept, labels = nn.Linear(3, 2), [], []
+for inputs, wanted in DataLoader(TensorDataset(x, y), 4, shuffle=True):
+    kept.append(net(inputs).argmax(1).detach())
+    labels.append(wanted)
+print((torch.cat(kept) == torch.cat(labels)).float().mean())
+print((F.one_hot(torch.cat(kept), 2) == F.one_hot(torch.cat(labels), 2)).float().mean())
+""",
+    "a batch of every pass, and one batch learned by heart": """
+x = torch.randn(12, 3)
+table = TensorDataset(x, x.sum(1, keepdim=True))
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    inputs, wanted = next(iter(DataLoader(table, 4, shuffle=True)))
+    update(opt, F.mse_loss(net(inputs), wanted))
+inputs, wanted = next(iter(DataLoader(table, 4)))
+for _ in range(4):
+    update(opt, F.mse_loss(net(inputs), wanted))
+for _ in range(4):
+    inputs, wanted = next(iter(DataLoader(table, 12)))
+    update(opt, F.mse_loss(net(inputs), wanted))
+""",
     "a constant of a likelihood, whose counts are used elsewhere in it": DATA
     + """
 counts = y.abs().round()

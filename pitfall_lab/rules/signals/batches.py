@@ -1,0 +1,91 @@
+"""Batches that a ``DataLoader`` puts together from single examples: which rows of which memory each has."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.trace import DataPass, Event, Span, T
+
+UPWARD = 2000
+ORDERED = {"sampler", "batch_sampler", "shuffle"}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """``event`` put the examples at the offsets ``rows`` of ``storage`` together, in a round of ``began``."""
+
+    event: Event
+    storage: str
+    rows: tuple[int, ...]
+    began: DataPass | None = None
+
+
+def batch(story: Story, event: Event) -> Batch | None:
+    """The batch that a call put together of examples that are parts of one memory; ``None`` if it did not."""
+    if event.name != "stack" or len(event.operands) < 2 or event.error is not None:
+        return None
+    records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
+    storages = {record.get("storage") for record in records}
+    rows = tuple(record.get("offset") or 0 for record in records)
+    born = {getattr(story.event(record.get("born")), "name", "") for record in records}
+    if len(storages) != 1 or born != {"__getitem__"} or len(set(rows)) < 2:
+        return None
+    return Batch(event, str(storages.pop()), rows)
+
+
+def loaded(story: Story) -> Iterator[Batch]:
+    """All batches that a ``DataLoader`` put together, in order, with the pass that each belongs to."""
+    passes = sorted(story.trace.beside.passes, key=lambda each: each.step)
+    for event in story.calls("stack") if passes else ():
+        found = batch(story, event)
+        began = next((each for each in reversed(passes) if each.step <= event.step), None)
+        if found is not None and began is not None and _is_around(event.span, began.span):
+            yield Batch(event, found.storage, found.rows, began)
+
+
+def _is_around(batch: Span | None, began: Span | None) -> bool:
+    """Whether the line that makes the batch is the one that began the pass: the head of a loop, or ``next(iter(loader))``."""
+    if batch is None or began is None or batch.source != began.source:
+        return False
+    return batch.line <= began.line <= batch.end_line
+
+
+def behind(story: Story, label: str, step: int) -> Iterator[Batch]:
+    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed."""
+    pending, seen = deque([label]), {label}
+    while pending and len(seen) < UPWARD:
+        here = pending.pop()
+        event = story.event((story.tensor(here, step) or {}).get("born"))
+        if event is None or event.kind != "call" or here not in event.results:
+            continue
+        found = batch(story, event)
+        if found is not None:
+            yield found
+            continue
+        for operand in reversed(event.operands):
+            if operand.label is not None and operand.label not in seen and (story.tensor(operand.label) or {}).get("kind") != "parameter":
+                seen.add(operand.label)
+                pending.append(operand.label)
+
+
+def loaders(story: Story) -> list[ast.Call]:
+    """The calls in the program's text that make a ``DataLoader``."""
+    return [node for node in story.program.nodes if isinstance(node, ast.Call) and called(node) == "DataLoader"]
+
+
+def shuffled(story: Story, call: ast.Call) -> Fix | None:
+    """The fix that lets a loader draw its order anew in each pass; ``None`` where its order is given."""
+    if any(keyword.arg in ORDERED or keyword.arg is None for keyword in call.keywords) or len(call.args) > 2:
+        return None
+    text = story.program.segment(call).rstrip()
+    if not text.endswith(")"):
+        return None
+    new = f"{text[:-1].rstrip().removesuffix(',')}, shuffle=True)"
+    title = T(en="Let the loader draw other examples each time: `shuffle=True`", zh="让加载器每次抽取别的样本：`shuffle=True`")
+    return Fix(title, story.program.replace((call, new)), meaning="later")
