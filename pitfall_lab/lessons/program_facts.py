@@ -40,15 +40,15 @@ _SAID: dict[str, dict[str, T]] = {
     "needs": {
         "whole": T(en="backward from {0} finds everything it needs", zh="从 {0} 开始的 backward 能找到它需要的一切"),
         "overwritten": T(
-            en="something backward from {0} needs is at a newer version", zh="从 {0} 开始的 backward 所需的某个值已是更新的版本"
+            en="a tensor that backward from {0} needs was written after it was saved", zh="从 {0} 开始的 backward 所需的某个张量在保存之后被写过"
         ),
         "freed": T(en="what backward from {0} needs is freed", zh="从 {0} 开始的 backward 所需的内容已被释放"),
     },
     "sum": {
         "None": T(en="{0}.grad is None", zh="{0}.grad 是 None"),
         "zeros": T(en="{0}.grad is a tensor of zeros", zh="{0}.grad 是全零的张量"),
-        "1": T(en="{0}.grad is the gradient of one backward", zh="{0}.grad 是一次 backward 的梯度"),
-        "": T(en="{0}.grad is the sum of {value} gradients", zh="{0}.grad 是 {value} 次梯度之和"),
+        "1": T(en="{0}.grad is the gradient of one backward pass", zh="{0}.grad 是一次 backward 的梯度"),
+        "": T(en="{0}.grad is the sum over {value} backward passes", zh="{0}.grad 是 {value} 次 backward 的梯度之和"),
     },
     "held": {
         "in": T(en="{0} is a parameter of {1}", zh="{0} 是 {1} 的参数"),

@@ -7,6 +7,7 @@ instead, and what else could be thought about the same names behind the same lin
 from __future__ import annotations
 
 import ast
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -23,8 +24,12 @@ _CAUSES = {"scalar outputs": "elements", "a leaf Variable": "role", "can't be ca
 """What torch's message names, and the kind of fact that it is about."""
 _WHY = ("memory", "object", "path", "needs", "sum", "held", "role", "elements", "type", "shape")
 """The facts that say why, the best first; the others only say what."""
+_BOTH_HOLD = {("role", "view", "result")}
+"""A kind of fact and two of its values that hold together: a view of a leaf is a result in the graph, too."""
 _TEMPTING = ("memory", "path", "needs", "sum", "version")
 """Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
+_IDLE = ("type", "elements")
+"""Facts that deceive no one where the program is not about them: they are offered last."""
 _PARTED = 2
 """So many lines of a mistaken world are compared with torch's, from the first that differs."""
 _OTHERWISE: dict[str, tuple[str, ...]] = {
@@ -55,27 +60,35 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
     ``mistakes`` end it differently; ``message`` is torch's, when it raises.
     """
     true, known = _agreed(program), list(mistakes)
+    named, unkept, over = list(_named(program, message, true)), list(_no_leaf(ask, true)), _over(program)
     # Where nothing else decides, the question's own answer may be a reason.
-    named = [*_named(program, message, true), *_no_leaf(ask, true)]
-    ways = (_among(true, known, named, worth, lots) for worth in (_worth(ask, true), _readable))
+    ways = (_among(true, known, named, unkept, worth, lots) for worth in (_worth(ask, true, over), _readable))
     return next(filter(None, ways), ())
 
 
 def _among(
-    true: dict[int, State], known: list[Mistake], named: list[Fact], worth: Callable[[Fact], bool], lots: balance.Lots
+    true: dict[int, State],
+    known: list[Mistake],
+    named: list[Fact],
+    unkept: list[Fact],
+    worth: Callable[[Fact], bool],
+    lots: balance.Lots,
 ) -> tuple[Reason, ...]:
     """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough."""
     apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
     believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
     missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
-    deciding = believed or named or missed
+    deciding = named or believed or unkept or missed
     if not deciding:
         return ()
     best = _strongest([fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1])
+    if best[0].value == "whole":  # that nothing is missing is only that backward does not raise; a write that is not counted is why
+        best = [fact for fact in deciding if (fact.line, *fact.about) == (best[0].line, "version", *best[0].about[1:])] or best
     right = best[lots.number("right") % len(best)]
-    false = [pair[1] for one in known for pair in apart[one]]
+    false = [pair[1] for one in known for pair in apart[one] if (pair[0].about[0], pair[0].value, pair[1].value) not in _BOTH_HOLD]
     near = [fact for fact in _otherwise(true) if worth(fact)]
-    near.sort(key=lambda fact: (fact.about[0] not in (right.about[0], *_TEMPTING), lots.number(fact.text.en)))
+    subject = {fact.about[0] for fact in (right, *false)}
+    near.sort(key=lambda f: (f.about[0] in _IDLE and f.about[0] not in subject, f.about[0] not in (*subject, *_TEMPTING), lots.number(f.text.en)))
     wrong = list({fact.text.en: fact for fact in [*false[:5], *near[:6], *false[5:], *near[6:]]}.values())
     if len(wrong) < MOST - 1:
         wrong += filter(_readable, _before(true))
@@ -121,8 +134,17 @@ def _rank(fact: Fact) -> int:
     return _WHY.index(fact.about[0]) if fact.about[0] in _WHY else len(_WHY)
 
 
-def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
-    """Return a test for facts that can be reasons; the question's own answer and facts that are too long to read cannot."""
+def _over(program: str) -> int:
+    """Return the line of the last backward: what another one would need behind it is of no account."""
+    calls = [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Attribute) and node.attr == "backward"]
+    return max((node.lineno for node in calls), default=sys.maxsize)
+
+
+def _worth(ask: str, true: dict[int, State], over: int) -> Callable[[Fact], bool]:
+    """Return a test for facts that can be reasons; the question's own answer and facts that are too long to read cannot.
+
+    Nor can what backward would find behind line ``over``.
+    """
     tree = ast.parse(ask)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     shown = names - {node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
@@ -130,6 +152,8 @@ def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
 
     def worth(fact: Fact) -> bool:
         kind = fact.about[0]
+        if kind == "needs" and fact.line >= over:
+            return False
         asked = bool(set(fact.about[1:]) & names)
         if asked and fact.line == last and (kind in ("value", "shape", "elements") or fact.value in ("None", "zeros")):
             return False  # that is the question's own answer
@@ -170,7 +194,8 @@ def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
         for about, value in state.items():
             idle = about[0] in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
             if before.get(about) != value and not idle:
-                yield from (Fact(line, about, other) for other in _OTHERWISE.get(about[0], ()) if other != value)
+                others = [o for o in _OTHERWISE.get(about[0], ()) if o != value and (about[0], value, o) not in _BOTH_HOLD]
+                yield from (Fact(line, about, other) for other in others)
         before = state
 
 

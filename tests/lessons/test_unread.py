@@ -7,7 +7,8 @@ import re
 import pytest
 
 from pitfall_lab.lessons import balance
-from pitfall_lab.lessons.question import Prediction, Question
+from pitfall_lab.lessons.program_facts import Fact, real_facts
+from pitfall_lab.lessons.question import Prediction, Question, pose
 from tests.lessons.unread import POINTS, STRATEGIES, Asked, Seen, asked, scores, seen, sheets
 
 Posed = list[tuple[Asked, Question]]
@@ -87,3 +88,29 @@ def test_the_student_sees_neither_names_nor_numbers_of_a_wording() -> None:
     assert what is not None
     assert why is not None
     assert all("best" not in re.sub(r"`[^`]*`", "", answer) for answer in (*what.answers, *why.answers))
+
+
+def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
+    for one, question in posed:
+        true = real_facts(question.program)
+        held = {Fact(line, about, value).text.en for line, state in true for about, value in state.items()}
+        views = [(line, about) for line, state in true for about, value in state.items() if about[0] == "role" and value == "view"]
+        held |= {Fact(line, about, "result").text.en for line, about in views}  # a view of a leaf is a result in the graph, too
+        calls = [n for n, line in enumerate(question.program.splitlines(), 1) if ".backward" in line]
+        for reason in question.reasons:
+            assert (reason.text.en in held) == reason.right, (one.name, reason.text.en)
+            said = re.match(r"after line (\d+), .*\bbackward from", reason.text.en)
+            assert not said or int(said[1]) < max(calls, default=99), one.name  # what another backward would find is of no account
+
+
+def test_the_reason_of_a_write_that_is_not_counted_is_the_counter() -> None:
+    start = "import torch\nx = torch.zeros(2, requires_grad=True)\ny = torch.sigmoid(x)\n"
+    for line, why in (("y.data.mul_(4)", "the version of y is 0"), ("y.detach().mul_(4)", "a tensor that backward from y needs was written")):
+        question = pose(f"{start}{line}\ny.sum().backward()", ask="x.grad")
+        assert why in next(reason.text.en for reason in question.reasons if reason.right)
+
+
+def test_the_reason_of_a_refusal_is_what_the_message_names() -> None:
+    question = pose("import torch\nw = torch.ones(4, requires_grad=True)\nhead = w[:2]\nhead.zero_()", ask="w")
+    assert next(r.text.en for r in question.reasons if r.right) == "after line 3, head is a view of a leaf that requires grad"
+    assert "after line 3, head is a result in the graph" not in {r.text.en for r in question.reasons}

@@ -41,8 +41,8 @@ def ending(lines):
 
 _LINES = {
     "h = x * 3; h.mul_(2)": "harmless",
-    "h = torch.sigmoid(x); h.mul_(2)": "raises",
-    "h = torch.sigmoid(x); h.data.mul_(2)": "wrong gradient",
+    "h = torch.tanh(x); h += 1": "raises",
+    "h = x * x; x.data.zero_()": "wrong gradient",
     "h = torch.sigmoid(x).clone(); h.mul_(2)": "harmless",
     "h = x * x; x.detach().mul_(2)": "raises",
     "x.mul_(2); h = x * 1": "raises",
@@ -71,7 +71,7 @@ EXERCISES = (
     Exercise(
         key="10.1",
         kind="predict",
-        title=T(en="Three endings", zh="三种结局"),
+        title=T(en="Six lines, three endings", zh="六行，三种结局"),
         task=T(
             en=(
                 'Each line is followed by `h.sum().backward()`; `x` is a leaf that requires grad. Write `"harmless"`, `"raises"` '
@@ -91,8 +91,8 @@ EXERCISES = (
                 zh="对每次写入问两件事：有节点保存了这个张量吗？这次写入被计数了吗？",
             ),
             T(
-                en="`* 3` saves nothing of `h`; sigmoid saves its result; `x * x` saves `x`.",
-                zh="`* 3` 不保存 `h`；sigmoid 保存自己的结果；`x * x` 保存 `x`。",
+                en="`* 3` saves nothing of `h`; sigmoid and tanh save their results; `x * x` saves `x`.",
+                zh="`* 3` 不保存 `h`；sigmoid 和 tanh 保存自己的结果；`x * x` 保存 `x`。",
             ),
             T(
                 en="`detach()` shares the counter, `.data` does not. And a leaf that requires grad must not be written at all while recording.",
@@ -102,7 +102,9 @@ EXERCISES = (
         right=(_endings(_LINES), f"endings = dict({list(_LINES.items())!r})\n"),
         wrong=(
             _endings(dict.fromkeys(_LINES, "raises")),
-            _endings({**_LINES, "h = torch.sigmoid(x); h.data.mul_(2)": "harmless"}),
+            _endings({**_LINES, "h = x * x; x.data.zero_()": "harmless"}),
+            _endings({**_LINES, "h = torch.tanh(x); h += 1": "harmless"}),
+            _endings({**_LINES, "h = x * x; x.detach().mul_(2)": "wrong gradient"}),
             _endings({**_LINES, "h = x * 3; h.mul_(2)": "raises"}),
         ),
     ),
