@@ -60,25 +60,27 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
     ``mistakes`` end it differently; ``message`` is torch's, when it raises.
     """
     true, known = _agreed(program), list(mistakes)
-    named, unkept, over = list(_named(program, message, true)), list(_no_leaf(ask, true)), _over(program)
+    certain, over = (list(_named(program, message, true)), list(_no_leaf(ask, true))), _over(program)
     # Where nothing else decides, the question's own answer may be a reason.
-    ways = (_among(true, known, named, unkept, worth, lots) for worth in (_worth(ask, true, over), _readable))
+    ways = (_among(true, known, certain, worth, lots) for worth in (_worth(ask, true, over), _readable))
     return next(filter(None, ways), ())
 
 
 def _among(
     true: dict[int, State],
     known: list[Mistake],
-    named: list[Fact],
-    unkept: list[Fact],
+    certain: tuple[list[Fact], list[Fact]],
     worth: Callable[[Fact], bool],
     lots: balance.Lots,
 ) -> tuple[Reason, ...]:
-    """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough."""
+    """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
+
+    ``certain`` are the facts that torch's message names, which come before what mistakes are about, and those that come behind it.
+    """
     apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
     believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
     missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
-    deciding = named or believed or unkept or missed
+    deciding = certain[0] or believed or certain[1] or missed
     if not deciding:
         return ()
     best = _strongest([fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1])
@@ -88,7 +90,7 @@ def _among(
     false = [pair[1] for one in known for pair in apart[one] if (pair[0].about[0], pair[0].value, pair[1].value) not in _BOTH_HOLD]
     near = [fact for fact in _otherwise(true) if worth(fact)]
     subject = {fact.about[0] for fact in (right, *false)}
-    near.sort(key=lambda f: (f.about[0] in _IDLE and f.about[0] not in subject, f.about[0] not in (*subject, *_TEMPTING), lots.number(f.text.en)))
+    near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
     wrong = list({fact.text.en: fact for fact in [*false[:5], *near[:6], *false[5:], *near[6:]]}.values())
     if len(wrong) < MOST - 1:
         wrong += filter(_readable, _before(true))
@@ -99,6 +101,12 @@ def _among(
         return ()
     found = [Reason(right.text, right=True), *(Reason(wrong[n].text, right=False) for n in chosen)]
     return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
+
+
+def _offered(fact: Fact, subject: set[str]) -> int:
+    """Return how late a false fact is offered: first those of the kinds that the question is about, last those that deceive no one."""
+    kind = fact.about[0]
+    return 0 if kind in subject or kind in _TEMPTING else 2 if kind in _IDLE else 1
 
 
 def _agreed(program: str) -> dict[int, State]:

@@ -441,7 +441,9 @@ def test_a_reason_is_more_than_the_ending_in_other_words() -> None:
         "import torch\nx = torch.tensor(3.0, requires_grad=True)\ny = x ** 2\nwith torch.no_grad():\n    x += 1\ny.backward()", ask="x.grad"
     )
     [why] = [reason.text.en for reason in several.reasons if reason.right]
-    assert why == "after line 5, a tensor that backward from y needs was written after it was saved", "the one that three of the four wrong answers deny"
+    assert why == "after line 5, a tensor that backward from y needs was written after it was saved", (
+        "the one that three of the four wrong answers deny"
+    )
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,10 @@ def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
 
 def test_the_reason_of_a_write_that_is_not_counted_is_the_counter() -> None:
     start = "import torch\nx = torch.zeros(2, requires_grad=True)\ny = torch.sigmoid(x)\n"
-    for line, why in (("y.data.mul_(4)", "the version of y is 0"), ("y.detach().mul_(4)", "a tensor that backward from y needs was written")):
+    for line, why in (
+        ("y.data.mul_(4)", "the version of y is 0"),
+        ("y.detach().mul_(4)", "a tensor that backward from y needs was written"),
+    ):
         question = pose(f"{start}{line}\ny.sum().backward()", ask="x.grad")
         assert why in next(reason.text.en for reason in question.reasons if reason.right)
 
