@@ -153,7 +153,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     Chapter(
         11,
         "11-clone-and-detach.ipynb",
-        T(en="clone against detach", zh="clone 与 detach"),
+        T(en="clone versus detach", zh="clone 与 detach"),
         ("graph", "storage", "versions"),
         (
             Section("A1 3", "clone() against detach()", "s1-3-"),

@@ -26,9 +26,9 @@ def facts(expression):
 '''
 
 _EXPRESSIONS: dict[str, tuple[object, object]] = {
-    "h.clone()": (False, True),
-    "h.detach()": (True, False),
-    "h.detach().clone()": (False, False),
+    "h.clone()[1:]": (False, True),
+    "h.detach().view(3, 1)": (True, False),
+    "h.contiguous()": (True, True),
     "w.view(3, 1)": (True, True),
     "h.data": (True, False),
     "h.detach()[1:]": (True, False),
@@ -73,10 +73,13 @@ EXERCISES = (
             Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False)) for e in _EXPRESSIONS
         ),
         hints=(
-            T(en="The table of section 1 holds the first three.", zh="前三个就在第 1 节的表里。"),
             T(
-                en="A view shares memory and stays in the graph; arithmetic always makes new memory.",
-                zh="视图共享内存并留在图中；算术运算总是产生新内存。",
+                en="Take each expression call by call: the table of section 1 has what `clone` and `detach` do to memory and graph.",
+                zh="逐个调用地看每个表达式：`clone` 和 `detach` 对内存与计算图的作用在第 1 节的表里。",
+            ),
+            T(
+                en="A view shares memory and stays in the graph; `contiguous` gives back a contiguous tensor itself; arithmetic makes new memory.",
+                zh="视图共享内存并留在图中；对已连续的张量，`contiguous` 返回它自身；算术运算产生新内存。",
             ),
             T(
                 en="After `detach()` or `.data` nothing flows back, whatever is done with the result. A slice of a shared tensor is still shared.",
@@ -86,8 +89,10 @@ EXERCISES = (
         right=(_answers(_EXPRESSIONS), f"shares_and_flows = dict({list(_EXPRESSIONS.items())!r})\n"),
         wrong=(
             _answers(dict.fromkeys(_EXPRESSIONS, (True, False))),
-            _answers({**_EXPRESSIONS, "h.detach()": (False, False)}),
-            _answers({**_EXPRESSIONS, "h.clone()": (False, False)}),
+            _answers({**_EXPRESSIONS, "h.detach().view(3, 1)": (False, False)}),
+            _answers({**_EXPRESSIONS, "h.clone()[1:]": (False, False)}),
+            _answers({**_EXPRESSIONS, "h.contiguous()": (False, True)}),
+            _answers({**_EXPRESSIONS, "h.clone()[1:]": (True, True)}),
         ),
     ),
     Exercise(
@@ -97,13 +102,13 @@ EXERCISES = (
         task=T(
             en=(
                 "`follow` keeps a slow copy of a network's weight, its running average, as target networks and averaged models "
-                "do. At the end the average equals the weight itself, step by step. Find out why, and fix it. `weight` is a "
-                "parameter, `step(weight)` updates it in place, `decay` is a number below 1. The average needs memory of its own,"
+                "do. After every step the average equals the weight itself; once that is repaired, a second fault shows. Find and "
+                "fix both. `weight` is a parameter, `step(weight)` updates it in place, `decay` is a number below 1. The average needs memory of its own,"
                 " and must not take part in any graph."
             ),
             zh=(
-                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本身。请找出"
-                "原因并修好。`weight` 是参数，`step(weight)` 就地更新它，`decay` 是小于 1 的数。平均值需要自己的内存，且不得属于"
+                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本身；修好这一处后，"
+                "还会露出第二处错误。请找出并修好这两处。`weight` 是参数，`step(weight)` 就地更新它，`decay` 是小于 1 的数。平均值需要自己的内存，且不得属于"
                 "任何计算图。"
             ),
         ),
