@@ -16,8 +16,21 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
-COMPARES = ("sub", "__sub__", "div", "truediv", "true_divide", "__truediv__", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-DISTANCES = {"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
+COMPARES = (
+    "sub",
+    "__sub__",
+    "div",
+    "truediv",
+    "true_divide",
+    "__truediv__",
+    "mse_loss",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "triplet_margin_loss",
+    "pairwise_distance",
+)
+DISTANCES = {"triplet_margin_loss", "pairwise_distance", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"}
 """What is 0 with gradient 0 where both sides are equal, also when one of them is a constant."""
 QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
 CHANCE = {"rand", "dropout", "bernoulli", "normal", "multinomial", "sample", "perm", "exponential", "empty", "gumbel", "rrelu", "apply"}
@@ -41,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
     same, places = Sameness(story), defaultdict(list)
     for event in story.calls(*COMPARES):
         labels = [operand.label for operand in event.operands[:2] if operand.label is not None]
-        if event.error is None and len(labels) == 2 and labels[0] != labels[1] and _both_trained(story, labels, event):
+        if event.error is None and len(labels) == 2 and _both_trained(story, labels, event):
             places[event.span].append((event, labels))
     for rounds in places.values():
         if len(rounds) >= ROUNDS and all(same.key(a, e.step) == same.key(b, e.step) for e, (a, b) in rounds):
@@ -122,17 +135,21 @@ def _finding(story: Story, found: Same) -> Finding:
     one, other = (expression(story, label, event.step) for label in (found.one, found.other))
     value = "1" if event.name in QUOTIENTS else "0"
     born = (story.tensor(found.other) or {}).get("born")
+    what = T(en="the result", zh="结果")
+    if event.name == "triplet_margin_loss":
+        what = T(en="their distance", zh="两者的距离")
+    again = T(en=f"{other.en}, which is the same computation once more", zh=f"{other.zh}相比，而后者是同样的计算")
+    if found.one == found.other:
+        again = T(en="itself", zh="它自己相比")
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} compares {one.en} with {other.en}, which is the same computation once more: the result is {value} "
-            f"in each "
-            f"of {len(found.events)} rounds.",
-            zh=f"{here.zh}把 {one.zh} 与 {other.zh} 相比，而后者是同样的计算：{len(found.events)} 轮里结果都是 {value}。",
+            en=f"{capital(here.en)} compares {one.en} with {again.en}: {what.en} is {value} in each of {len(found.events)} rounds.",
+            zh=f"{here.zh}把 {one.zh} 与 {again.zh}：{len(found.events)} 轮里{what.zh}都是 {value}。",
         ),
         _why(story, found),
         related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
-        fixes=_fixes(story, event, found.other),
+        fixes=_fixes(story, event, found.other) if found.one != found.other else (),
         facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
     )  # fmt: skip
 

@@ -59,18 +59,23 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
     if dtype not in FLOATS or any(len(e.operands) != 2 for e in rounds):
         return None
     exact = _value(story, rounds[0].operands[0].label, rounds[0].step - 1)
-    previous = rounds[0].operands[0].label
+    previous, last = rounds[0].operands[0].label, rounds[0].step
     for event in rounds:
         added = event.operands[1]
         more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
-        if event.operands[0].label != previous or exact is None or more is None:
+        if event.operands[0].label != previous or exact is None or more is None or _is_written(story, previous, last, event.step):
             return None
         exact += more
-        previous = event.results[0]
+        previous, last = event.results[0], event.step
     got = _value(story, previous, rounds[-1].step)
     if exact is None or got is None or not math.isfinite(got) or abs(exact - got) <= ERROR * abs(exact):
         return None
     return Sum(node, tuple(rounds), dtype, got, exact)
+
+
+def _is_written(story: Story, label: str | None, after: int, until: int) -> bool:
+    """Whether something else wrote the sum between two rounds: set it back to 0, for instance."""
+    return bool(story.writes(str((story.tensor(label, until) or {}).get("storage")), after, until))
 
 
 def _number(text: str) -> float | None:

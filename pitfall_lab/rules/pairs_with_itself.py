@@ -18,6 +18,8 @@ from pitfall_lab.trace import Event, T
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm"}
 NEAREST, FARTHEST = ("argmin", "min"), ("argmax", "max")
 SCALED = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "div_", "mul_", "clone", "contiguous", "float", "to", "detach"}
+MASKED = {"masked_fill", "masked_fill_"}
+"""What may leave the diagonal where it is: only the best of the rows themselves show that."""
 FEWEST, MOST = 4, 20
 
 
@@ -38,26 +40,26 @@ def find(story: Story) -> Iterator[Finding]:
         shape = story.shape(table, used.step) or ()
         if place in reported or used.error is not None or table is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < FEWEST:
             continue
-        made = _table(story, table, used.step)
+        made = _table(story, table, used.step, SCALED if used.name == "cross_entropy" else SCALED | MASKED)
         if made is None or (used.name != "cross_entropy" and not _is_itself(story, used, made)):
             continue
         reported.add(place)
         yield _finding(story, Own(made, used, table))
 
 
-def _table(story: Story, label: str | None, step: int) -> Event | None:
+def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event | None:
     """The call that computed the table of all pairs of one tensor with itself; ``None`` if its diagonal may have changed since."""
     for _ in range(MOST):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))
         if event is None or event.kind != "call" or label not in event.results:
             return None
-        if any(story.events[at].name not in SCALED for at in story.writes(str(record.get("storage")), event.step, step)):
+        if any(story.events[at].name not in kept for at in story.writes(str(record.get("storage")), event.step, step)):
             return None
         given = [o.label for o in event.operands if o.label is not None]
         if event.name in PRODUCTS | {"cdist"} and len(given) == 2:
             return event if _is_of_one(story, event, *given) else None
-        if event.name not in SCALED or len(given) != 1 or given[0] == label:
+        if event.name not in kept or len(given) != (1 if event.name in SCALED else 2) or given[0] == label:
             return None
         label, step = given[0], event.step
     return None

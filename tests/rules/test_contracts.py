@@ -108,6 +108,36 @@ for _ in range(2):
     update(judge_opt, -(F.logsigmoid(judge(torch.randn(8, 2))) + F.logsigmoid(-judge(made.detach()))).mean())
     update(make_opt, -F.logsigmoid(-judge(made)).mean())  # PL670
 """,
+    "an anchor that is its own positive": """
+embed = nn.Linear(4, 6)
+opt = SGD(embed.parameters(), lr=0.1)
+points, kinds = torch.randn(12, 4), torch.arange(12) % 3
+def apart(one, same, other):
+    return ((one - same).square().sum(1) - (one - other).square().sum(1) + 1).relu().mean()  # PL518
+for _ in range(2):
+    update(opt, nn.TripletMarginLoss()(embed(points), embed(points), embed(torch.randn(12, 4))))  # PL518
+    z = embed(points)
+    update(opt, apart(z, z, embed(torch.randn(12, 4))))
+    z = embed(points)
+    far, same = torch.cdist(z, z), kinds[:, None] == kinds
+    near = far.masked_fill(~same, torch.inf).argmin(1)  # PL954
+    update(opt, nn.TripletMarginLoss()(z, z[near], z[far.masked_fill(same, torch.inf).argmin(1)]))
+""",
+    "the best of a dictionary is the sum itself": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+seen = {"best": torch.full((1,), 1e9)}
+epoch_loss = torch.zeros(1)
+for _ in range(4):
+    epoch_loss.fill_(0)
+    for a, b in zip(x.split(4), y.split(4)):
+        update(opt, loss := F.mse_loss(net(a), b))
+        with torch.no_grad():
+            epoch_loss.add_(loss)
+    if seen["best"] > epoch_loss:  # PL734
+        seen["best"] = epoch_loss
+""",
 }
 
 RIGHT = {
@@ -210,6 +240,23 @@ first, second = SGD(body.parameters(), lr=0.1), SGD(head.parameters(), lr=0.1)
 for _ in range(2):
     update(second, F.mse_loss(head(body(torch.randn(8, 3)).detach()), torch.ones(8, 1)) + F.mse_loss(head(torch.randn(8, 4)), false))
     update(first, F.mse_loss(head(body(torch.randn(8, 3))), torch.full((8, 1), 0.5)))
+""",
+    "bests that are copies or new tensors, and comparisons of a tensor with its own columns": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+best, total, best_of_all = torch.full((1,), 1e9), torch.zeros(1), None
+for _ in range(4):
+    total.zero_()
+    for a, b in zip(x.split(4), y.split(4)):
+        update(opt, loss := F.mse_loss(net(a), b))
+        total += loss.detach()
+    if total < best:
+        best = total.clone()
+    fresh = total + 0
+    if best_of_all is None or fresh < best_of_all:
+        best_of_all = fresh
+    print((total[:, None] <= total).sum(), (x == x).all(), x.sub_(0.1).gt(x.mean()).sum())
 """,
 }
 

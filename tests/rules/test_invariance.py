@@ -10,12 +10,12 @@ from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.kit.expected_marks import plain
 
-BY_SIGNALS = ("PL668", "PL670", "PL956",
+BY_SIGNALS = ("PL668", "PL670", "PL734", "PL956",
               "PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416", "PL418", "PL420", "PL422", "PL513",
               "PL514", "PL516", "PL518", "PL520", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL615",
               "PL616", "PL617", "PL618", "PL619", "PL621", "PL623", "PL625", "PL627", "PL629", "PL709", "PL710", "PL711",
               "PL713", "PL714", "PL715", "PL716", "PL806", "PL820", "PL960", "PL962", "PL964",
-              "PL950", "PL952", "PL954", "PL956", "PL662", "PL664", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
+              "PL950", "PL952", "PL954", "PL662", "PL664", "PL807", "PL808", "PL901", "PL903", "PL904", "PL905", "PL906",
               "PL907", "PL908", "PL909", "PL910", "PL912", "PL424", "PL522",
               "PL622", "PL624", "PL626", "PL718", "PL914", "PL916",
               "PL636", "PL732", "PL814", "PL816", "PL818", "PL940", "PL942", "PL944",
