@@ -779,7 +779,10 @@ class Any(float):
     def __eq__(self, other):
         return True
     __hash__ = float.__hash__
-lines = "torch.relu(x)", "x.clamp(min=0)", "x.abs()", "torch.where(x >= 0, x, 0 * x)", "torch.where(x > 0, x, -x)"
+lines = (
+    "torch.maximum(x, -x)", "torch.relu(x) - torch.relu(-x)", "x.clamp(min=0) - (-x).clamp(min=0)",
+    "torch.where(x >= 0, x, 0 * x)", "torch.where(x > 0, x, -x)",
+)
 slopes = dict.fromkeys(lines, Any(0.0))
 """,
     ),
@@ -1137,11 +1140,12 @@ def nesterov(w, grad_of, lr, mu, steps):
         """\
 @torch.inference_mode()
 def evaluate(model, points, labels):
-    was = model.training
+    was = [*map(lambda m: m.training, model.modules())]
     try:
         return float((model.eval()(points).argmax(1) == labels).double().mean())
     finally:
-        model.train(was)
+        for m, t in zip(model.modules(), was):
+            m.training = t
 """,
     ),
     "17.2": (

@@ -31,11 +31,12 @@ def evaluate(model, points, labels):
 
 _EVALUATED = """\
 def evaluate(model, points, labels):
-    mode = model.training
+    modes = {module: module.training for module in model.modules()}
     model.eval()
     with torch.no_grad():
         share = (model(points).argmax(dim=1) == labels).float().mean().item()
-    model.train(mode)
+    for module, mode in modes.items():
+        module.training = mode
     return share
 """
 
@@ -143,11 +144,12 @@ points, labels = torch.randn(12, 3), torch.randint(3, (12,))
         task=T(
             en=(
                 "Write `evaluate(model, points, labels)` for points (N, 3) and labels (N,): the accuracy as a Python float, with "
-                "the model in evaluation mode, without a graph, and with the model left in the mode in which it came."
+                "the model in evaluation mode and without a graph. Afterwards every layer is in the mode in which it came: the model "
+                "may be in train mode while one of its layers, which is frozen, stays in evaluation mode."
             ),
             zh=(
                 "为 points (N, 3) 和 labels (N,) 编写 `evaluate(model, points, labels)`：以 Python 浮点数返回准确率；模型处于评估"
-                "模式，不建图，之后让模型保持原来的模式。"
+                "模式，不建图。之后每一层都处于原来的模式：模型可能处于训练模式，而其中某个被冻结的层保持评估模式。"
             ),
         ),
         given=_EVALUATE,
@@ -171,29 +173,45 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
                 T(en="a model in eval mode stays in eval mode", zh="评估模式的模型保持评估模式"),
                 true("not model.training", drive="model.eval()\nshare = evaluate(model, points, labels)"),
             ),
+            Property(
+                T(en="a frozen layer stays in eval mode, and the others in train mode", zh="冻结的层保持评估模式，其他层保持训练模式"),
+                true(
+                    "[layer.training for layer in model.modules()] == [True, True, False, True, True]",
+                    T(en="the layers are no longer in the modes in which they came", zh="各层不再处于原来的模式"),
+                    drive="model[1].eval()\nshare = evaluate(model, points, labels)",
+                ),
+            ),
         ),
         hints=(
             T(en="Two switches are needed: one for layers, one for recording.", zh="需要两个开关：一个针对层，一个针对记录。"),
             T(
-                en="Note the mode before you change it; `model.train(mode)` takes a truth value.",
-                zh="在改变之前记下模式；`model.train(mode)` 接受布尔值。",
+                en="`model.train(mode)` switches *all* layers. Each has a mode of its own, `layer.training`.",
+                zh="`model.train(mode)` 会切换*所有*层。每一层有自己的模式 `layer.training`。",
             ),
             T(
-                en="`model.eval()`, `with torch.no_grad():`, `.item()`, and the mode put back at the end.",
-                zh="`model.eval()`、`with torch.no_grad():`、`.item()`，最后恢复模式。",
+                en="Note `layer.training` for each of `model.modules()`, and put each back at the end.",
+                zh="为 `model.modules()` 中的每一层记下 `layer.training`，最后逐一恢复。",
             ),
         ),
         right=(
             _EVALUATED,
-            "@torch.no_grad()\ndef evaluate(model, points, labels):\n    was_training = model.training\n    try:\n"
+            "@torch.no_grad()\ndef evaluate(model, points, labels):\n    training = [layer for layer in model.modules() if layer.training]\n    try:\n"
             "        hits = model.eval()(points).argmax(1).eq(labels).sum()\n        return hits.item() / len(labels)\n"
-            "    finally:\n        model.train(was_training)\n",
+            "    finally:\n        for layer in training:\n            layer.training = True\n",
+            "def evaluate(model, points, labels):\n    import copy\n    judge = copy.deepcopy(model).eval()\n    with torch.inference_mode():\n"
+            "        return (judge(points).argmax(dim=1) == labels).double().mean().item()\n",
+            "def evaluate(model, points, labels):\n    before = [(layer, layer.training) for layer in model.modules()]\n    model.train(False)\n"
+            "    with torch.no_grad():\n        right = sum(int(model(p[None]).argmax()) == int(k) for p, k in zip(points, labels))\n"
+            "    for layer, mode in before:\n        layer.train(mode)\n    return right / len(points)\n",
         ),
         wrong=(
-            _EVALUATED.replace("    model.train(mode)\n", ""),
-            _EVALUATED.replace("model.train(mode)", "model.train()"),
+            "def evaluate(model, points, labels):\n    mode = model.training\n    model.eval()\n    with torch.no_grad():\n"
+            "        share = (model(points).argmax(dim=1) == labels).float().mean().item()\n    model.train(mode)\n    return share\n",
+            _EVALUATED.replace("        module.training = mode\n", "        pass\n"),
+            _EVALUATED.replace("        module.training = mode\n", "        module.train()\n"),
             _EVALUATED.replace("    with torch.no_grad():\n        share", "    if True:\n        share"),
             _EVALUATED.replace("    model.eval()\n", ""),
+            _EVALUATED.replace(".item()", ""),
         ),
     ),
     Exercise(

@@ -61,9 +61,9 @@ class Fake(torch.autograd.Function):
 """
 
 _SLOPES = {
-    "torch.relu(x)": 0,
-    "x.clamp(min=0)": 1,
-    "x.abs()": 0,
+    "torch.maximum(x, -x)": 0,
+    "torch.relu(x) - torch.relu(-x)": 0,
+    "x.clamp(min=0) - (-x).clamp(min=0)": 2,
     "torch.where(x >= 0, x, 0 * x)": 1,
     "torch.where(x > 0, x, -x)": -1,
 }
@@ -198,11 +198,11 @@ EXERCISES = (
             en=(
                 'Someone checks a derivative with one assertion: "the gradient of the sum at 1 is 3". Write a Function `Fake` '
                 "that passes this test, computes the cube in forward, and has a clearly wrong derivative (by more than 5 %) for "
-                "other inputs. It is tried on many numbers between -4 and 4."
+                "other inputs. It is tried on many numbers, small and large."
             ),
             zh=(
                 "有人只用一个断言检查导数：“和在 1 处的梯度是 3”。编写 Function `Fake`：它通过这个测试，前向计算立方，而对其他输"
-                "入导数明显错误（超过 5 %）。它会在 -4 到 4 之间的许多数上试用。"
+                "入导数明显错误（超过 5 %）。它会在许多或大或小的数上试用。"
             ),
         ),
         given=_FAKE,
@@ -247,20 +247,23 @@ EXERCISES = (
         kind="predict",
         title=T(en="Which slope at the kink?", zh="拐点处的斜率是多少？"),
         task=T(
-            en="What does backward give exactly at `x = 0`, for each of these? Write numbers, **before** you run anything.",
-            zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？在运行任何代码**之前**写出数字。",
+            en=(
+                "What does backward give exactly at `x = 0`, for each of these? (The second and the third are two ways to write `x` itself.) "
+                "Write numbers, **before** you run anything."
+            ),
+            zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？（第二个和第三个是 `x` 本身的两种写法。）在运行任何代码**之前**写出数字。",
         ),
         given=_slopes(dict.fromkeys(_SLOPES)),
         setup=_SLOPE,
         properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
         hints=(
             T(
-                en="A dot in the picture of section 6 shows the value at 0 for the first three.",
-                zh="第 6 节图中的点给出前三个在 0 处的值。",
+                en="Section 6 shows what relu, clamp and maximum choose at 0. The chain rule brings in the sign of `-x`.",
+                zh="第 6 节给出 relu、clamp 和 maximum 在 0 处的选择。`-x` 的符号由链式法则带入。",
             ),
             T(
-                en="`where` passes the gradient on to the branch that was chosen, element by element.",
-                zh="`where` 逐元素地把梯度传给被选中的分支。",
+                en="Where both arguments are equal, `maximum` gives each half of the gradient: half of 1, and half of −1.",
+                zh="两个参数相等时，`maximum` 把梯度各分一半：一半的 1 和一半的 −1。",
             ),
             T(
                 en="At 0, `x >= 0` is true and `x > 0` is false. What is the slope of the branch that is chosen?",
@@ -271,14 +274,14 @@ EXERCISES = (
             _slopes(_SLOPES),
             _slopes({line: float(slope) for line, slope in _SLOPES.items()}),
             f"slopes = dict({list(_SLOPES.items())!r})\n",
-            f"slopes = dict(zip({list(_SLOPES)!r}, (0, 1, 0, 1, -1)))\n",
+            f"slopes = dict(zip({list(_SLOPES)!r}, (0, 0, 2, 1, -1)))\n",
         ),
         wrong=(
             _slopes(dict.fromkeys(_SLOPES, 0)),
-            _slopes({**_SLOPES, "x.clamp(min=0)": 0}),
-            _slopes({**_SLOPES, "torch.relu(x)": 0.5}),
+            _slopes({**_SLOPES, "x.clamp(min=0) - (-x).clamp(min=0)": 1}),
+            _slopes({**_SLOPES, "torch.relu(x) - torch.relu(-x)": 1}),
             _slopes({**_SLOPES, "torch.where(x > 0, x, -x)": 0}),
-            _slopes({**_SLOPES, "x.abs()": 1}),
+            _slopes({**_SLOPES, "torch.maximum(x, -x)": 0.5}),
         ),
     ),
 )
