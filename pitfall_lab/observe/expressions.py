@@ -28,7 +28,7 @@ class Expressions:
     """The expressions of one frame of the program, and of the syntax node that it is executing (None if unknown)."""
 
     def __init__(self, frame: FrameType | None, node: ast.AST | None, text: str) -> None:
-        local, *outside = [dict(scope) for scope in list(scopes(frame))[:2]] or [{}]
+        local, *outside = list(scopes(frame))[:2] or [{}]
         self._variables: dict[str, Any] = local | {name: value for more in outside for name, value in more.items() if name not in local}
         self._written: dict[int, str] = {}
         for part in ast.walk(node) if node is not None else ():

@@ -21,8 +21,8 @@ NO_MODULES = frozenset({
     torch.Tensor, torch.nn.Parameter, int, float, bool, str, bytes, dict, list, tuple, set, frozenset, type, type(None), np.ndarray,
     types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
 })  # fmt: skip
-NO_ARRAYS = NO_MODULES - {np.ndarray}
 """The types of most variables' values, which are not searched for tensors."""
+NO_ARRAYS = NO_MODULES - {np.ndarray}
 
 
 class Namespace:
@@ -38,7 +38,7 @@ class Namespace:
             return [known[1]]
         modules: dict[int, tuple[str, torch.nn.Module]] = {}
         for scope in scopes(frame):
-            for name, value in scope:
+            for name, value in scope.items():
                 if value is real and not name.startswith("_"):
                     return [name]
                 if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module) and not name.startswith("_"):
@@ -62,9 +62,10 @@ class Namespace:
             return []
         found: dict[int, tuple[np.ndarray, str]] = {}
         for scope in scopes(frame):
-            for name, value in scope:
-                if type(value) in NO_ARRAYS:
-                    continue
+            kinds = set(map(type, scope.values())) - NO_ARRAYS
+            if not any(issubclass(kind, np.ndarray) for kind in kinds):
+                continue
+            for name, value in scope.items():
                 if isinstance(value, np.ndarray) and value.size and not value.dtype.hasobject and id(value) not in found:
                     low, high = byte_bounds(value)
                     if low < pointer + nbytes and pointer < high:
@@ -99,8 +100,8 @@ def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
         return []  # its __init__ has not called super().__init__() (yet)
 
 
-def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
-    """Yield the variables of each frame from ``frame`` outwards, and the globals around it, as (name, value) pairs.
+def scopes(frame: FrameType | None) -> Iterator[dict[str, Any]]:
+    """Yield the variables of each frame from ``frame`` outwards, and the globals around it, by their names.
 
     Before Python 3.13, reading a function's ``f_locals`` creates a dictionary that keeps its variables alive. It is cleared again, so that
     ``del`` in the learner's function still frees objects. Not in a frame that is traced: there Python copies the dictionary *back* to the
@@ -113,11 +114,11 @@ def scopes(frame: FrameType | None) -> Iterator[list[tuple[str, Any]]]:
         local = variables(frame)
         if id(local) not in seen:
             seen.add(id(local))
-            items = list(local.items())
+            copied = dict(local)
             if frame.f_code.co_flags & _OPTIMIZED and type(local) is dict and (sys.gettrace() is None or frame.f_trace is None):
                 local.clear()
-            yield items
+            yield copied
         if id(frame.f_globals) not in seen and frame.f_globals is not local:
             seen.add(id(frame.f_globals))
-            yield list(frame.f_globals.items())
+            yield dict(frame.f_globals)
         frame = frame.f_back

@@ -151,6 +151,25 @@ dispatch: Any = _name(
     T("arguments that some torch functions do not pass on to function modes", "torch 的函数忘记传给函数模式的参数"),
 )  # fmt: skip
 
+# ------------------------------------------------------------------ settings, read before every call
+
+any_autocast: Callable[[], bool] = _name(
+    "torch._C._is_any_autocast_enabled", "whether torch.autocast is on, in one question for all devices", None,
+    lambda: torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"),
+)  # fmt: skip
+has_compiling_flag = _name("torch.compiler._is_compiling_flag", "what is_compiling returns when dynamo does not run", None) is not None
+
+
+class _Compiler:
+    """``torch.compiler`` where it has no such flag."""
+
+    @property
+    def _is_compiling_flag(self) -> bool:
+        return torch.compiler.is_compiling()
+
+
+compiler: Any = torch.compiler if has_compiling_flag else _Compiler()
+
 # ------------------------------------------------------------------ transforms, compilers and tracers
 
 fx_tracer: Callable[[], bool] = _name(

@@ -32,7 +32,7 @@ from pitfall_lab.observe.torch_names import READS_GRAD_FN, is_quiet, name_of
 from pitfall_lab.trace import Cause, Span, T
 
 _getframe = sys._getframe
-_is_compiling = torch.compiler.is_compiling
+_compiler, _is_in_dynamo = private.compiler, torch.compiler.is_dynamo_compiling
 _CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 STORES = (".__setitem__", ".__set__")
 ROUTINE = (str(Path(torch.optim.__path__[0])) + os.sep, str(Path(torch.utils.data.__path__[0])) + os.sep)
@@ -224,7 +224,7 @@ class Recorder(TorchFunctionMode):
         # Functions that get or set an attribute pass Parameter, which does not handle operations.
         if kinds and kinds in (_PLAIN, _PARAMETERS):
             kinds = None
-        if _is_compiling():
+        if _is_in_dynamo() or _compiler._is_compiling_flag:
             return func(*args, **kwargs)  # torch.compile traces through modes and must not see this package in its graph
         caller = _getframe(1)
         code = caller.f_code

@@ -68,7 +68,7 @@ def of_modules(frame: FrameType | None) -> Iterator[Found]:
     """Attributes of the modules in the program's variables that were meant for their parameters, or for ``training``."""
     known: set[int] = set()
     for scope in scopes(frame):
-        for _, value in scope:
+        for value in scope.values():
             if type(value) not in NO_MODULES and isinstance(value, torch.nn.Module):
                 for module in _inside(value, known):
                     yield from _of_module(module)

@@ -261,7 +261,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
 
 def autocasting() -> bool:
     """Whether torch.autocast may change the dtypes of operands."""
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    return private.any_autocast()
 
 
 def deterministic() -> bool:

@@ -41,7 +41,7 @@ class Adoption:
         if seen.storage is None:
             record = self._records.enter(real, None, seen.kind, len(self._writer.events) - 1, None)
         else:
-            unseen = self._unseen(real)
+            unseen = self._unseen(real, seen)
             shadow, storage, effects = (*unseen, []) if unseen is not None else self.shadow_of(real, seen)
             record = self._records.enter(real, shadow, seen.kind, len(self._writer.events) - 1, storage)
         record.names = names or tuple(self._world.namespace.names(real, frame))
@@ -101,17 +101,18 @@ class Adoption:
         known = self._records.find(base)
         if known is not None:
             return known.shadow, []
-        unseen = self._unseen(base)
+        seen = tensor_facts.read(base)
+        unseen = self._unseen(base, seen)
         if unseen is not None:
             shadow, storage = unseen
-            self._records.enter(base, shadow, tensor_facts.read(base).kind, len(self._writer.events) - 1, storage)
+            self._records.enter(base, shadow, seen.kind, len(self._writer.events) - 1, storage)
             return shadow, []
-        record, effects = self.adopt(base, None)
+        record, effects = self.adopt(base, None, seen=seen)
         return record.shadow, effects
 
-    def _unseen(self, base: Any) -> tuple[ShadowTensor, StorageRecord] | None:
+    def _unseen(self, base: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord] | None:
         """The shadow and storage of a base that has no record, because only views of it have been observed; None if there is none."""
-        storage = self._records.storage_of(tensor_facts.read(base))
+        storage = self._records.storage_of(seen)
         for record, tensor in self._records.live(storage) if storage is not None else ():
             shadow = None if record.shadow is None else record.shadow.base
             if shadow is not None and self._records.shadow_label(shadow) is None and tensor_facts.base_of(tensor) is base:
@@ -123,13 +124,13 @@ class Adoption:
         base = tensor_facts.base_of(real)
         if base is None:
             return
-        known, unseen = self._records.find(base), self._unseen(base)
+        seen = tensor_facts.read(base)
+        known, unseen = self._records.find(base), self._unseen(base, seen)
         if known is not None and known.shadow is not None:  # a tensor that the caller passed
             made = known.shadow
         elif unseen is not None:
             made = unseen[0]
         else:
-            seen = tensor_facts.read(base)
             offset = self._records.offset(seen, storage)
             made = self._engine.adopt(shadow.storage, seen.shape, seen.stride or (), offset, seen.dtype, counter=shadow.counter)
         shadow.view = ViewOf(made, tensor_facts.creation_of(real), shadow.version)

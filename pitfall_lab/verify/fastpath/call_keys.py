@@ -9,8 +9,16 @@ from typing import Any
 
 import torch
 
-from pitfall_lab.observe import argument_values, regions, tensor_facts
-from pitfall_lab.observe.looking import dispatching
+from pitfall_lab.observe import argument_values, tensor_facts
+from pitfall_lab.observe.private import (
+    any_autocast,
+    dispatch_modes,
+    fx_tracer,
+    has_switches,
+    jit_tracer,
+    saved_tensor_hooks,
+    transform,
+)
 from pitfall_lab.observe.torch_names import name_of
 from pitfall_lab.shadow.ops import ENTRIES
 from pitfall_lab.shadow.recipes import Form, Forms
@@ -25,7 +33,10 @@ from pitfall_lab.verify.shared_state import World
 ITEMS = 64
 """A call with a longer list among its arguments gets no key."""
 _is_inference, _default_dtype = torch.is_inference_mode_enabled, torch.get_default_dtype
+_is_deterministic = torch.are_deterministic_algorithms_enabled
 _FLOAT32 = torch.float32
+_HAS_SIGNS = has_switches and saved_tensor_hooks is not None
+"""Whether torch shows that a transform, a tracer or saved-tensor hooks are on."""
 MODE = -1
 GETITEM = torch.Tensor.__getitem__
 _SPECIAL = frozenset({GETITEM, *(
@@ -183,17 +194,19 @@ class Kinds:
 
     def are_usual(self) -> bool:
         """Whether modes and settings are the usual ones, for which alone plans are made."""
-        return (
-            not (_is_inference() or self.inference)
-            and not tensor_facts.packs()
-            and _default_dtype() is _FLOAT32
-            and not (
-                tensor_facts.autocasting()
-                or tensor_facts.deterministic()
-                or regions.tracing()
-                or dispatching()
-                or self._other_threads.happened
-            )
+        return not (
+            _is_inference()
+            or self.inference
+            or self._other_threads.happened
+            or _default_dtype() is not _FLOAT32
+            or any_autocast()
+            or _is_deterministic()
+            or not _HAS_SIGNS
+            or saved_tensor_hooks(True) is not None  # type: ignore[misc]
+            or dispatch_modes()
+            or transform() is not None
+            or jit_tracer() is not None
+            or fx_tracer()
         )
 
 
