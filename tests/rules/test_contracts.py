@@ -138,6 +138,20 @@ for _ in range(4):
     if seen["best"] > epoch_loss:  # PL734
         seen["best"] = epoch_loss
 """,
+    "copies of examples with labels in another order, by expand and by cat": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+def views(x, count):
+    return (x.unsqueeze(1) + 0.1 * torch.randn(1, count, 1)).reshape(-1, 3)
+for _ in range(2):
+    copies = x.unsqueeze(1).expand(-1, 3, -1).reshape(24, 3)
+    update(opt, F.mse_loss(2 * net(copies), torch.cat([y, y, y])))  # PL436
+    both = torch.cat([x, x + torch.randn_like(x)])
+    update(opt, (net(both) - y.repeat_interleave(2, 0)).abs().mean())  # PL436
+    scores = net(x.tile(3, 1)).reshape(8, 3)  # PL436
+    update(opt, scores.logsumexp(1).mean())
+""",
 }
 
 RIGHT = {
@@ -257,6 +271,22 @@ for _ in range(4):
     if best_of_all is None or fresh < best_of_all:
         best_of_all = fresh
     print((total[:, None] <= total).sum(), (x == x).all(), x.sub_(0.1).gt(x.mean()).sum())
+""",
+    "copies and labels in one order, all pairs, and folds that fit": DATA
+    + """
+net, pair = nn.Linear(3, 1), nn.Linear(6, 1)
+opt = SGD([*net.parameters(), *pair.parameters()], lr=0.1)
+update(opt, F.mse_loss(net(x.repeat(2, 1)), torch.cat([y, y])))
+update(opt, F.mse_loss(net(x.repeat_interleave(2, 0)), y.unsqueeze(1).expand(-1, 2, -1).reshape(-1, 1)))
+scores = net(x.repeat(3, 1)).view(3, 8)
+update(opt, scores.mean(0).sum() + net(x.repeat_interleave(3, 0)).view(8, 3).mean())
+others = torch.randn(5, 3)
+every = torch.cat([x.repeat_interleave(5, 0), others.repeat(8, 1)], dim=1)
+update(opt, F.mse_loss(pair(every).view(8, 5), torch.zeros(8, 5)))
+every = torch.cat([x.repeat_interleave(8, 0), x.repeat(8, 1)], dim=1)
+update(opt, F.mse_loss(pair(every), torch.cdist(x, x).view(-1, 1)))
+positions = torch.arange(4).repeat(3).view(3, 4)
+print(positions.sum(), torch.arange(3).repeat_interleave(4).view(3, 4).sum())
 """,
 }
 
