@@ -26,6 +26,20 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "pictures divided for training only, from loaders": """
+pictures, kinds = torch.rand(16, 1, 4, 4) * 255, torch.randint(0, 2, (16,))
+learned = DataLoader(TensorDataset((pictures[:8] - 128) / 255, kinds[:8]), batch_size=4)
+others = DataLoader(TensorDataset(pictures[8:], kinds[8:]), batch_size=4)
+net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 2))
+opt = SGD(net.parameters(), lr=0.1)
+def right(loader):
+    with torch.no_grad():
+        return sum((net(images).argmax(1) == labels).sum().item() for images, labels in loader)  # PL966
+for _ in range(2):
+    for images, labels in learned:
+        update(opt, F.cross_entropy(net(images), labels))
+print(right(others))
+""",
     "answers of a shuffled pass against the table, in a function": """
 x = torch.randn(12, 3)
 y = x.sum(1, keepdim=True)
@@ -827,6 +841,25 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "noise for training only, and both prepared": DATA
+    + """
+net, low, high = nn.Linear(3, 1), x[:6].mean(0), x[:6].std(0)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    rows = (x[:6] - low) / high
+    update(opt, F.mse_loss(net(rows + 0.1 * torch.randn_like(rows)), y[:6]))
+with torch.no_grad():
+    print(net((x[6:] - low) / high) - y[6:])
+""",
+    "rows that are shifted alone for training, and targets that are scaled": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x - torch.randn(3)), (y - y.mean()) / y.std()))
+with torch.no_grad():
+    print(net(x) * y.std() + y.mean())
+""",
     "answers and labels of the same shuffled pass": """
 x = torch.randn(12, 3)
 y = (x[:, 0] > 0).long()
