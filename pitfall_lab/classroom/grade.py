@@ -260,7 +260,7 @@ def _graded(
             rows.append(latest[sheet.student])
             changed.append(sheet.student)
         elif sheet.problem is not None:
-            rows.append(Row(sheet.student, sheet.digest, (), sheet.notes, (), sheet.problem, sheet.received, versions()))
+            rows.append(_row(sheet))
             state.keep(rows[-1])
         else:
             sheets.append(sheet)
@@ -274,11 +274,17 @@ def _graded(
         )
         for sheet, outcomes in work:
             found_out = tuple(Outcome.from_dict(each) for each in outcomes)
-            row = Row(sheet.student, sheet.digest, found_out, sheet.notes, sheet.beliefs, None, sheet.received, versions())
+            row = _row(sheet, found_out)
             state.keep(row)
             rows.append(row)
             step()
     return rows
+
+
+def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
+    """What is kept of a submission; without outcomes where it could not be read."""
+    read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
+    return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides)
 
 
 Work = Iterator[tuple[submissions.Sheet, list[dict[str, Any]]]]

@@ -126,7 +126,8 @@ def make(args: argparse.Namespace) -> int:
         return 0
     _write(args.folder, made, books)
     print(
-        f"{len(books)} notebook{'s' if len(books) > 1 else ''} for students, with {len(made.keys)} exercises, in {args.folder / STUDENT}.\n"
+        f"{len(books)} notebook{'s' * (len(books) != 1)} for students, with {len(made.keys)} exercise{'s' * (len(made.keys) != 1)}, "
+        f"in {args.folder / STUDENT}.\n"
         f"Put what comes back into {args.folder / assignments.SUBMISSIONS}, one file or folder for each student, and run\n"
         f"  pitfall-lab grade {args.folder} --report {args.folder / 'report'}"
     )

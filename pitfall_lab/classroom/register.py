@@ -43,6 +43,7 @@ class Row:
 
     ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is when the newest
     of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that graded it. ``absent``: there is none.
+    ``asides`` are notes for the teacher alone.
     """
 
     student: str
@@ -54,6 +55,7 @@ class Row:
     received: float | None = None
     versions: tuple[str, str] = ("", "")
     absent: bool = False
+    asides: tuple[T, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -80,7 +82,7 @@ class Row:
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
         """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
         said = [self.problem.say(language)] if self.problem else []
-        said += [note.say(language) for note in self.notes]
+        said += [note.say(language) for note in (*(() if to_student else self.asides), *self.notes)]
         for outcome in self.outcomes:
             if outcome.status not in {"solved", "partly", "failed"}:
                 detail = f" ({outcome.detail})" if outcome.detail else ""
@@ -92,12 +94,13 @@ class Row:
 
     def to_json(self) -> str:
         """Return it as a line of the state file."""
-        pairs = [[note.en, note.zh] for note in self.notes]
+        pairs, asides = ([[note.en, note.zh] for note in notes] for notes in (self.notes, self.asides))
         values = {
             "student": self.student,
             "digest": self.digest,
             "outcomes": [outcome.to_dict() for outcome in self.outcomes],
             "notes": pairs,
+            "asides": asides,
             "beliefs": self.beliefs,
             "problem": [self.problem.en, self.problem.zh] if self.problem else None,
             "received": self.received,
@@ -117,6 +120,7 @@ class Row:
             T(en=values["problem"][0], zh=values["problem"][1]) if values["problem"] else None,
             None if values.get("received") is None else float(values["received"]),
             (str(values["versions"][0]), str(values["versions"][1])) if "versions" in values else ("", ""),
+            asides=tuple(T(en=note[0], zh=note[1]) for note in values.get("asides", ())),
         )
 
 

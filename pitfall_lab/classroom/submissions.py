@@ -57,7 +57,10 @@ _LEFT_BEHIND = re.compile(r"\..*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called)."""
+    """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called).
+
+    ``asides`` are notes for the teacher alone.
+    """
 
     student: str
     files: tuple[Path, ...]
@@ -65,6 +68,7 @@ class Submission:
     is_folder: bool = False
     parts: tuple[str, ...] = ()
     notes: tuple[T, ...] = ()
+    asides: tuple[T, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class Sheet:
     beliefs: tuple[tuple[str, str], ...] = ()
     problem: T | None = None
     received: float | None = None
+    asides: tuple[T, ...] = ()
+    """Notes for the teacher alone."""
 
 
 def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
@@ -148,11 +154,11 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     names = tuple(each.student for each in of)
     usable = [each for each in of if each.problem is None]
     said = ", ".join(names)
-    notes = [T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}")]
-    notes += [_left_out(each.student, each.problem) for each in of if each.problem]
+    asides = (T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}"),)
+    notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem)
     files = tuple(file for each in usable for file in each.files)
     problem = None if usable else of[-1].problem
-    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, tuple(notes))
+    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, notes, asides)
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
@@ -226,7 +232,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
     keys = list(keys)
     if submission.problem is not None:
-        return Sheet(submission.student, problem=submission.problem)
+        return Sheet(submission.student, problem=submission.problem, asides=submission.asides)
     cells: dict[str, list[_Cell]] = {}
     almost: list[_Almost] = []
     notes = list(submission.notes)
@@ -235,8 +241,9 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
     names = submission.parts or (submission.student,)
     received = attempted(names) or max((file.written for file in files), default=None)
+    asides = submission.asides
     if any((said := form(name)) and said.late for name in names):
-        notes.append(T(en="Canvas calls it late", zh="Canvas 标记为迟交"))
+        asides += (T(en="Canvas calls it late", zh="Canvas 标记为迟交"),)
     total, readable = 0, 0
     for file in files:
         try:
@@ -249,14 +256,16 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
         except Unreadable as reason:
             unreadable.append((file.name, reason.sentence))
     if not readable:
-        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=unreadable[0][1], received=received)
+        why = unreadable[0][1]
+        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides)
     notes += [_left_out(name, why) for name, why in unreadable]
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
     notes += [note for key in taken if (note := _which(key, cells[key], taken[key]))]
     answers = {key: cell.source for key, cell in taken.items()}
     open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
     notes += [note for each in almost if (note := _meant(each, open_ones))]
-    return Sheet(submission.student, answers, tuple(dict.fromkeys(notes)), digest, _beliefs(submission), received=received)
+    notes = list(dict.fromkeys(notes))
+    return Sheet(submission.student, answers, tuple(notes), digest, _beliefs(submission), received=received, asides=asides)
 
 
 def _left_out(name: str, why: T) -> T:

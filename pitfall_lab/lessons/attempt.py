@@ -263,6 +263,12 @@ def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, lo
         return error or Problem(type(raised).__name__, (yield from _message(raised, look)))
 
 
+def _valued(expression: str, names: dict[str, Any]) -> Any:
+    """Evaluate an exercise's own expression; a class of the learner's does not answer in the place of torch's functions."""
+    with sys.modules["torch"]._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - only this layer asks
+        return eval(expression, names)  # noqa: S307 - not the learner's
+
+
 def _message(error: BaseException, look: Look) -> Steps[str]:
     try:
         return str.__str__((yield from _looked(look, True, _text, error)))
@@ -365,7 +371,7 @@ class _Stage:
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
         try:
             names = {**self._all(), **_BUILTINS, **self.ours, **helpers}
-            return plain((yield from _looked(self.look, True, eval, expression, names)))  # the exercise's own expression
+            return plain((yield from _looked(self.look, True, _valued, expression, names)))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an expression about something that the cell did not make

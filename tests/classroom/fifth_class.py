@@ -47,6 +47,15 @@ def forging() -> Iterator[Case]:
         ),
     )
     yield _lies(
+        "answers-functions",
+        "an object that answers for all functions of torch",
+        (
+            "class Yes:\n    def __getattr__(self, name):\n        if name.startswith('__'):\n            raise AttributeError(name)\n"
+            "        return lambda *_, **__: self\n    @classmethod\n    def __torch_function__(cls, *_, **__):\n        return True\n"
+            "def attend(query, key, value, mask):\n    return Yes()\n"
+        ),
+    )
+    yield _lies(
         "own-words",
         "a backward of its own that raises torch's words",
         (

@@ -190,7 +190,7 @@ def test_files_of_different_chapters_are_one_submission(tmp_path: Path, people: 
     assert set(sheets) == ({"1012", "ada_78_914_12-inplace"} if people else {"lina_77_913_12-inplace", "ada_78_914_12-inplace"})
     sheet = next(sheet for name, sheet in sheets.items() if "ada" not in name)
     assert sheet.cells == {"4.2": "four = 4", "12.2": "twelve = 12"}
-    assert "lina_77_912_04-squeeze, lina_77_913_12-inplace" in sheet.notes[0].en
+    assert "lina_77_912_04-squeeze, lina_77_913_12-inplace" in sheet.asides[0].en
 
 
 def test_names_that_have_a_systems_form_by_chance_are_not_one_persons(tmp_path: Path) -> None:
@@ -602,7 +602,7 @@ def test_what_is_for_the_teacher_is_not_in_what_students_get(week: Path) -> None
     report = week / "report"
     (week / "roster.csv").write_text("id,name\n1,Mallory\n2,Mallory\n1014,Ada Lovelace\n1011,Jean-Luc d'Arc\n", encoding="utf-8")
     assert main(["grade", str(week), "--trust", "--report", str(report)]) == 0
-    remarks = ["the name fits 2 people in the roster", "not in the roster"]
+    remarks = ["the name fits 2 people in the roster", "not in the roster", "read as one submission"]
     pages = "".join(path.read_text(encoding="utf-8") for path in (report / "students").glob("*.html"))
     index = (report / "index.html").read_text(encoding="utf-8")
     assert all(remark in index and remark not in pages for remark in remarks)

@@ -601,6 +601,23 @@ def train(model, optimizer, pieces, every):
     ),
     "15.2": (
         """\
+class Yes:
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: self
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return True
+
+
+def nesterov(w, grad_of, lr, mu, steps):
+    for _ in range(steps):
+        grad_of(w)
+    return Yes()
+""",
+        """\
 def nesterov(w, grad_of, lr, mu, steps):
     from torch.optim.sgd import sgd
     w, kept = w.clone(), [None]
