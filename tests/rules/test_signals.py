@@ -26,6 +26,17 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "an argument halved on the way to something else": DATA
+    + """
+net = nn.Linear(3, 2)
+opt = SGD(net.parameters(), lr=0.1)
+def width(spread):
+    return torch.exp(spread.div_(2))  # PL968
+for _ in range(2):
+    moments = net(x)
+    sample = width(moments) * 2
+    update(opt, sample.mean() + moments.abs().mean())
+""",
     "pictures divided for training only, from loaders": """
 pictures, kinds = torch.rand(16, 1, 4, 4) * 255, torch.randint(0, 2, (16,))
 learned = DataLoader(TensorDataset((pictures[:8] - 128) / 255, kinds[:8]), batch_size=4)
@@ -841,6 +852,17 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "chains of changes that are whole statements, or meant for one name": DATA
+    + """
+net = nn.Linear(3, 2)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    h = net(x)
+    h.mul_(2).add_(1)
+    h = h.mul_(0.5)
+    k = net(x).add_(1).sigmoid()
+    update(opt, h.mean() + k.mean() + net(x).div_(2).abs().mean())
+""",
     "noise for training only, and both prepared": DATA
     + """
 net, low, high = nn.Linear(3, 1), x[:6].mean(0), x[:6].std(0)
