@@ -152,6 +152,15 @@ for _ in range(2):
     scores = net(x.tile(3, 1)).reshape(8, 3)  # PL436
     update(opt, scores.logsumexp(1).mean())
 """,
+    "labels turned with a photograph": """
+photo, labels = torch.rand(2, 3, 6, 6), torch.randint(0, 4, (2, 6, 6), dtype=torch.uint8)
+net = nn.Conv2d(3, 4, 3, padding=1)
+opt = SGD(net.parameters(), lr=0.1)
+def turn(images, grid):
+    return F.grid_sample(images, grid, align_corners=False)  # PL936
+turned = F.affine_grid(torch.eye(2, 3).flip(0).expand(2, 2, 3), (2, 3, 6, 6), align_corners=False)
+update(opt, F.cross_entropy(net(turn(photo, turned)), turn(labels[:, None].float(), turned)[:, 0].to(torch.int64)))
+""",
 }
 
 RIGHT = {
@@ -287,6 +296,16 @@ every = torch.cat([x.repeat_interleave(8, 0), x.repeat(8, 1)], dim=1)
 update(opt, F.mse_loss(pair(every), torch.cdist(x, x).view(-1, 1)))
 positions = torch.arange(4).repeat(3).view(3, 4)
 print(positions.sum(), torch.arange(3).repeat_interleave(4).view(3, 4).sum())
+""",
+    "photographs of bytes, shares of classes, and labels by the nearest number": """
+photo, labels = torch.randint(0, 256, (2, 3, 8, 8), dtype=torch.uint8), torch.randint(0, 4, (2, 8, 8))
+net = nn.Conv2d(3, 4, 3, padding=1)
+opt = SGD(net.parameters(), lr=0.1)
+small = F.interpolate(photo.float(), size=(4, 4), mode="bilinear").round().to(torch.uint8)
+nearest = F.interpolate(labels[:, None].float(), size=(4, 4))[:, 0].long()
+shares = F.interpolate(F.one_hot(labels, 4).permute(0, 3, 1, 2).float(), size=(4, 4), mode="area")
+update(opt, F.cross_entropy(net(small.float() / 255), nearest) + F.cross_entropy(net(small.float() / 255), shares))
+update(opt, F.cross_entropy(net(small.float() / 255), shares.argmax(1)))
 """,
 }
 
