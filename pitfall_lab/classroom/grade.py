@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         state.close()
     entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
-    files = {each.student: (*(each.parts or (each.student,)), *(path.name for path in each.files)) for each in found}
+    files = {each.student: each.names(where) for each in found}
     _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None)
     account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)

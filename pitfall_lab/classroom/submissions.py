@@ -70,6 +70,10 @@ class Submission:
     notes: tuple[T, ...] = ()
     asides: tuple[T, ...] = ()
 
+    def names(self, folder: Path) -> tuple[str, ...]:
+        """What is called so in the folder of the submissions: names that a student's own files have inside say nothing."""
+        return (*(self.parts or (self.student,)), *(path.name for path in self.files if path.parent == folder))
+
 
 @dataclass(frozen=True, slots=True)
 class Sheet:

@@ -469,6 +469,21 @@ def test_everything_that_is_wrong_with_the_teachers_files_is_said_before_anythin
     assert [word in said for word in ("“who”, which is no submission", "“what”, which is no submission")] == [True] * 2
 
 
+def test_a_page_goes_back_to_whose_submission_it_was_whatever_is_inside(week: Path) -> None:
+    """A student's folder may hold a file that is called as another's is."""
+    inside = week / "submissions" / "Mallory Eve_9_assignsubmission_file_"
+    for name in ("lovelaceada_5_9_04.ipynb", "Ada Lovelace_5_assignsubmission_file_04.ipynb"):
+        inside.mkdir(exist_ok=True)
+        (inside / name).write_bytes(book(e4_2="x = 1"))
+        assert main(["grade", str(week), "--trust", "--report", str(week / "report")]) == 0
+        with zipfile.ZipFile(week / "report" / "canvas-feedback.zip") as archive:
+            assert archive.namelist() == ["lovelaceada_5_9_04.ipynb", "lina_77_913_12.ipynb"]
+            assert "Mallory" not in archive.read("lovelaceada_5_9_04.ipynb").decode()
+        with zipfile.ZipFile(week / "report" / "moodle-feedback.zip") as archive:
+            assert archive.namelist() == ["Mallory Eve_9_assignsubmission_file_feedback.html"]
+        (inside / name).unlink()
+
+
 def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "pages"
     words = ["grade", str(week), "--trust"]
