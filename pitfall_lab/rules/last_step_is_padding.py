@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -12,48 +12,105 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.sequences import name_of_tokens, padded, padding_number
 from pitfall_lab.trace import Event, T
 
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+LAYERS = {"linear", "mul", "add", "sub", "div", "embedding", "cat"}
+"""Calls that make something else of each step."""
+AXES, UPWARD = 3, 12
 FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_norm", "relu", "tanh", "float", "to"}
 """Calls that leave the time steps where they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """``take`` took the last of ``steps`` time steps of the padded result of ``padded``; ``rows`` of all ``cells`` steps are real ones."""
+    """``take`` took the last of ``steps`` time steps of the padded result of ``padded``; ``rows`` of all ``cells`` steps are real ones.
+
+    ``layer`` is the recurrent layer that read the padding too, if the sequences were not packed, and ``lookup`` where its tokens were
+    looked up.
+    """
 
     padded: Event
     take: Event
     time: int
     rows: int
     cells: int
+    layer: Event | None = None
+    lookup: Event | None = None
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that takes the last step of sequences that are not all of one length."""
     reported = set()
-    for padded in story.calls("_pad_packed_sequence"):
-        found = _last(story, padded) if padded.error is None and padded.results else None
+    for unpacked in story.calls("_pad_packed_sequence"):
+        found = _last(story, unpacked) if unpacked.error is None and unpacked.results else None
+        if found is not None and (place := story.span(found.take.step)) not in reported:
+            reported.add(place)
+            yield _finding(story, found)
+    for layer in story.calls(*RECURRENT) if story.backwards() else ():
+        found = _read_on(story, layer) if layer.error is None and len(layer.results) > 1 else None
         if found is not None and (place := story.span(found.take.step)) not in reported:
             reported.add(place)
             yield _finding(story, found)
 
 
-def _last(story: Story, padded: Event) -> Last | None:
-    labels, label = [padded.results[0]], padded.results[0]
-    shape = story.shape(label, padded.step) or ()
-    packed = story.shape(padded.operands[0].label, padded.step) or ()
-    first = len(padded.operands) > 2 and padded.operands[2].text == "True"
+def _read_on(story: Story, layer: Event) -> Last | None:
+    """The last step of what a recurrent layer made of sequences that were filled up behind their ends, and not packed."""
+    label, step = layer.operands[0].label, layer.step
+    shape = story.shape(label, step) or ()
+    if len(shape) != AXES or layer.operands[-1].text not in ("True", "False"):
+        return None
+    time = 1 if layer.operands[-1].text == "True" else 0
+    for _ in range(UPWARD):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        given = [o.label for o in made.operands if o.label is not None] if made is not None else []
+        if made is None or not given or made.step >= step:
+            return None
+        if made.name == "pad_sequence":
+            lengths = [(story.shape(each, made.step) or (0,))[0] for each in given]
+            first, left = any(o.text == "True" for o in made.operands), any("left" in o.text for o in made.operands)
+            if left or len(set(lengths)) < 2 or first != (time == 1):
+                return None
+            return _taken(story, Last(made, made, time, sum(lengths), max(lengths) * len(lengths), layer), layer)
+        if made.name == "embedding":
+            number, cells = padding_number(story, made), shape[0] * shape[1]
+            places = padded(story, given[0], made.step, number, time) if number is not None else []
+            if not any(place[time] == shape[time] - 1 for place in places):
+                return None
+            return _taken(story, Last(made, made, time, cells - len(places), cells, layer, made), layer)
+        if made.name not in FURTHER | LAYERS or (story.shape(given[0], made.step) or ())[:2] != shape[:2]:
+            return None
+        label, step = given[0], made.step
+    return None
+
+
+def _taken(story: Story, found: Last, layer: Event) -> Last | None:
+    take = _take(story, layer.results[0], layer.step, found.time)
+    return replace(found, take=take) if take is not None else None
+
+
+def _last(story: Story, unpacked: Event) -> Last | None:
+    shape = story.shape(unpacked.results[0], unpacked.step) or ()
+    packed = story.shape(unpacked.operands[0].label, unpacked.step) or ()
+    first = len(unpacked.operands) > 2 and unpacked.operands[2].text == "True"
     if len(shape) < 2 or not packed or packed[0] >= shape[0] * shape[1]:
         return None  # all are of one length
     time = 1 if first else 0
+    take = _take(story, unpacked.results[0], unpacked.step, time)
+    return Last(unpacked, take, time, packed[0], shape[0] * shape[1]) if take is not None else None
+
+
+def _take(story: Story, label: str, step: int, time: int) -> Event | None:
+    """The call that took the last step of a result along the axis ``time``, past calls that leave the steps where they are."""
+    labels, shape = [label], story.shape(label, step) or ()
     while labels:
         label = labels.pop()
         for use in story.uses(label):
             if use.error is not None or len(use.results) != 1 or use.operands[0].label != label:
                 continue
             if use.name == "__getitem__" and _is_last(story, label, use, time):
-                return Last(padded, use, time, packed[0], shape[0] * shape[1])
+                return use
             if use.name in FURTHER and (story.shape(use.results[0], use.step) or ())[:2] == shape[:2] and use.results[0] != label:
                 labels.append(use.results[0])
     return None
@@ -73,20 +130,29 @@ def _finding(story: Story, found: Last) -> Finding:
     span, step = story.span(found.take.step), found.take.step
     here, what = at_line(story, span), expression(story, found.take.operands[0].label, step)
     empty = found.cells - found.rows
+    how = T(
+        en=f"The sequences were packed with their lengths, and filled up with zeros again: {empty} of {found.cells} steps are "
+        f"filling. The last result of a layer for a sequence is at its own length minus one; at the end of a shorter one there are "
+        "zeros, whatever its words were, and no gradient comes back through them.",
+        zh=f"这些序列按长度打包，之后又用零补齐：{found.cells} 步中有 {empty} 步是填充。某个序列最后算出的结果在它自己的长度减一处；"
+        f"较短序列的末尾是零，"
+        "与内容无关，也没有梯度从那里传回。",
+    )
+    if found.layer is not None:
+        how = T(
+            en=f"The sequences were filled up to one length and not packed: {empty} of {found.cells} known steps are filling, and the "
+            "layer read them like all others. The last result of a shorter sequence was computed from its filling; its own end is at its "
+            "length minus one.",
+            zh=f"这些序列被补齐到同一长度而没有打包：已知的 {found.cells} 步中有 {empty} 步是填充，而循环层照样把它们读了进去。较短序列的"
+            "最后一个结果是由填充算出的；它自己的末尾在长度减一处。",
+        )
     return RULE.finding(
         span, step,
         T(
             en=f"{capital(here.en)} takes the last time step of {what.en}, which is padding for every sequence shorter than the longest.",
             zh=f"{here.zh}取 {what.zh} 的最后一个时间步，而对于比最长序列短的每个序列，那一步都是填充。",
         ),
-        T(
-            en=f"The sequences were packed with their lengths, and filled up with zeros again: {empty} of {found.cells} steps are "
-            f"filling. The last result of a layer for a sequence is at its own length minus one; at the end of a shorter one there are "
-            "zeros, whatever its words were, and no gradient comes back through them.",
-            zh=f"这些序列按长度打包，之后又用零补齐：{found.cells} 步中有 {empty} 步是填充。某个序列最后算出的结果在它自己的长度减一处；"
-            f"较短序列的末尾是零，"
-            "与内容无关，也没有梯度从那里传回。",
-        ),
+        how,
         related=[story.related("made", found.padded.step, T(en="filled up with zeros here", zh="在这里用零补齐"))],
         fixes=_fixes(story, found),
         facts=[Fact("padding", empty, story.by(found.padded.step))],
@@ -103,6 +169,8 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
     packing = [
         n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "pack_padded_sequence" and program.function(n) is function
     ]
+    if found.layer is not None:
+        return _by_length(story, found, node, torch)
     if len(packing) != 1:
         return ()
     keyword = next((k.value for k in packing[0].keywords if k.arg == "lengths"), None)
@@ -116,6 +184,26 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
         where = ", ".join(index if found.time == 1 else index[::-1])
         title = T(en="Take each sequence's own last step, at its length minus one", zh="取每个序列自己的最后一步，即长度减一处")
         fixes.append(Fix(title, program.replace((node, f"{padded}[{where}]")), meaning="shape"))
+    return unique(program.text, fixes)
+
+
+def _by_length(story: Story, found: Last, node: ast.Subscript, torch: str) -> tuple[Fix, ...]:
+    """Take the step at the length that the function is given, or that its tokens show."""
+    program, lengths = story.program, list[str]()
+    function = program.function(node)
+    if found.lookup is not None and (tokens := name_of_tokens(story, found.lookup, found.take)) is not None:
+        lengths.append(f"({tokens} != {padding_number(story, found.lookup)}).sum({found.time})")
+    if function is not None:
+        names = [a.arg for a in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        lengths += [
+            name for name in names if "len" in name or not any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(function))
+        ]
+    title, fixes = T(en="Take each sequence's own last step, at its length minus one", zh="取每个序列自己的最后一步，即长度减一处"), []
+    for text in [each for each in lengths if each not in ("self", "cls")][:3]:
+        index = [f"{torch}.arange(len({operand(program, node.value)}))", f"{text} - 1"]
+        if found.time == 0:
+            index = [f"{text} - 1", f"{torch}.arange({operand(program, node.value)}.shape[1])"]
+        fixes.append(Fix(title, program.replace((node, f"{operand(program, node.value)}[{', '.join(index)}]")), meaning="shape"))
     return unique(program.text, fixes)
 
 

@@ -26,6 +26,21 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "the last step of tokens that are filled up, read by a plain layer": """
+words = torch.randint(1, 9, (6, 5))
+words[torch.arange(5).expand(6, 5) >= torch.tensor([[5], [2], [3], [4], [5], [1]])] = 0
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.rnn, self.out = nn.Embedding(9, 4, padding_idx=0), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 2)
+    def forward(self, words):
+        states, _ = self.rnn(F.dropout(self.table(words), 0.1))
+        return self.out(states[:, -1, :])  # PL418
+net = Reader()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.cross_entropy(net(words), torch.zeros(6, dtype=torch.long)))
+""",
     "an argument halved on the way to something else": DATA
     + """
 net = nn.Linear(3, 2)
@@ -852,6 +867,19 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "the last step of sequences filled up in front, or of one length, or at their own ends": """
+from torch.nn.utils.rnn import pad_sequence
+words = torch.randint(1, 9, (6, 5))
+words[torch.arange(5).expand(6, 5) < torch.tensor([[0], [2], [3], [4], [0], [1]])] = 0
+table, rnn, out = nn.Embedding(9, 4, padding_idx=0), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 2)
+opt = SGD(out.parameters(), lr=0.1)
+lengths = torch.tensor([2, 4, 3])
+for _ in range(2):
+    update(opt, out(rnn(table(words))[0][:, -1]).mean())
+    update(opt, out(rnn(pad_sequence([torch.randn(5, 4) for _ in range(3)], batch_first=True))[0][:, -1]).mean())
+    states = rnn(pad_sequence([torch.randn(n, 4) for n in lengths.tolist()], batch_first=True))[0]
+    update(opt, out(states[torch.arange(3), lengths - 1]).mean())
+""",
     "chains of changes that are whole statements, or meant for one name": DATA
     + """
 net = nn.Linear(3, 2)
