@@ -161,6 +161,20 @@ def turn(images, grid):
 turned = F.affine_grid(torch.eye(2, 3).flip(0).expand(2, 2, 3), (2, 3, 6, 6), align_corners=False)
 update(opt, F.cross_entropy(net(turn(photo, turned)), turn(labels[:, None].float(), turned)[:, 0].to(torch.int64)))
 """,
+    "vectors in a group of their own": """
+class Texts(nn.Module):
+    def __init__(self, vectors):
+        super().__init__()
+        self.words = nn.EmbeddingBag.from_pretrained(embeddings=vectors)  # PL672
+        self.head = nn.Linear(3, 2)
+    def forward(self, texts):
+        return self.head(self.words(texts))
+texts, kinds = torch.randint(0, 9, (6, 4)), torch.randint(0, 2, (6,))
+net = Texts(torch.randn(9, 3))
+opt = Adam([{"params": net.words.parameters(), "lr": 1e-4}, {"params": net.head.parameters()}])
+for _ in range(2):
+    update(opt, F.cross_entropy(net(texts), kinds))
+""",
 }
 
 RIGHT = {
@@ -306,6 +320,14 @@ nearest = F.interpolate(labels[:, None].float(), size=(4, 4))[:, 0].long()
 shares = F.interpolate(F.one_hot(labels, 4).permute(0, 3, 1, 2).float(), size=(4, 4), mode="area")
 update(opt, F.cross_entropy(net(small.float() / 255), nearest) + F.cross_entropy(net(small.float() / 255), shares))
 update(opt, F.cross_entropy(net(small.float() / 255), shares.argmax(1)))
+""",
+    "vectors that are frozen with the word for it, or thawed later": """
+texts, kinds = torch.randint(0, 9, (6, 4)), torch.randint(0, 2, (6,))
+fixed, thawed = nn.Embedding.from_pretrained(torch.randn(9, 3), freeze=True), nn.Embedding.from_pretrained(torch.randn(9, 3), False)
+head = nn.Linear(3, 2)
+opt = Adam([*fixed.parameters(), *thawed.parameters(), *head.parameters()])
+for _ in range(2):
+    update(opt, F.cross_entropy(head((fixed(texts) + thawed(texts)).mean(1)), kinds))
 """,
 }
 
