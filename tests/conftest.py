@@ -32,8 +32,8 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 ROOT = Path(__file__).resolve().parent
 LONGEST = (
     "notebooks", "docs/test_readme.py", "rules", "docs/test_pages.py", "classroom/test_class.py", "classroom/test_room.py", "check", "fuzz",
-    "frontend", "docs", "classroom", "bench", "test_packaging.py", "observer", "lessons", "views",
-    "shadow/test_variants.py", "verify", "shadow/test_entries.py", "shadow/test_alone.py", "shadow/test_types.py",
+    "frontend", "docs", "classroom", "bench", "test_packaging.py", "test_safe_path.py", "test_warm.py", "observer", "panel",
+    "lessons", "views", "shadow/test_variants.py", "verify", "shadow/test_entries.py", "shadow/test_alone.py", "shadow/test_types.py",
 )  # fmt: skip
 RULES = ("tests/rules/", "tests/docs/test_pages.py")
 

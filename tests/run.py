@@ -36,12 +36,16 @@ def main(words: list[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # pip uses one core: this first command installs beside our own environment, which the tests need.
     first = None if words else Beside("the README's first command, from nothing", [sys.executable, "tests/docs/fresh.py"])
-    python = provision()
+    python, is_new = provision()
+    # The type checker runs none of what is installed: it uses the core that installing and compiling leave idle.
+    types = None if words else Beside("types", [python, "-m", "mypy"])
+    if is_new:
+        compile_what_all_import(python)
     os.environ["PATH"] = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
     os.environ["PITFALL_LAB_CHROMIUM"] = browser(python)
     # Every core has a worker: torch's own threads would only wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    if first is None:
+    if first is None or types is None:
         return step("tests", [python, "-m", "pytest", *words])
     # Each step runs even when an earlier one failed: one red run should tell everything.
     codes = [
@@ -50,7 +54,7 @@ def main(words: list[str]) -> int:
     ]
     # The browser tests have one server and one Chromium, which wait for each other half of the time, as do many tests for a process
     # that they started: one worker more than cores uses that time, and lets the browser go first.
-    beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), Beside("types", [python, "-m", "mypy"])]
+    beside = [first, Beside("browser tests", [python, "-m", "pytest", "tests/browser"]), types]
     workers = str((os.cpu_count() or 2) + 1)
     codes.append(step("tests", [python, "-m", "pytest", "-n", workers, "--dist", "loadfile", "--ignore=tests/browser"], nice=5))
     codes += [each.code() for each in beside]
@@ -90,27 +94,33 @@ class Beside:
         return code
 
 
-def provision() -> Path:
-    """The Python of an environment that holds the pinned versions and this tree's package."""
+def provision() -> tuple[Path, bool]:
+    """The Python of an environment that holds the pinned versions and this tree's package, and whether it was made just now."""
     scripts = ENVIRONMENT / ("Scripts" if os.name == "nt" else "bin")
     python = scripts / ("python.exe" if os.name == "nt" else "python")
     pins = hashlib.sha256(CONSTRAINTS.read_bytes() + (ROOT / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()
     # pip would compile 180 MB of sources, of which the tests import a tenth: that took longer than to install them.
     pip = [python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile", "-c", CONSTRAINTS]
     started = time.monotonic()
-    if not (STAMP.is_file() and STAMP.read_text() == pins):
+    is_new = not (STAMP.is_file() and STAMP.read_text() == pins)
+    if is_new:
         print(f"== environment: making {ENVIRONMENT.relative_to(ROOT)}", flush=True)
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         venv.create(ENVIRONMENT, with_pip=True)
         subprocess.run([*pip, ".[test]"], cwd=ROOT, check=True)
-        # What nearly every process needs, before many of them would compile it side by side.
-        subprocess.run([python, "-c", "import torch._dynamo, IPython, ipykernel.kernelapp, jupyterlab.labapp"], cwd=ROOT, check=True)
         STAMP.write_text(pins)
     else:
         # The package itself is always installed anew: a copy from before the last edit would be tested otherwise.
         subprocess.run([*pip, "--force-reinstall", "--no-deps", "."], cwd=ROOT, check=True)
     print(f"== environment: ready in {time.monotonic() - started:.0f} s", flush=True)
-    return python
+    return python, is_new
+
+
+def compile_what_all_import(python: Path) -> None:
+    """Compile what nearly every process needs, before many of them would do it side by side."""
+    started = time.monotonic()
+    subprocess.run([python, "-c", "import torch._dynamo, IPython, ipykernel.kernelapp, jupyterlab.labapp"], cwd=ROOT, check=True)
+    print(f"== environment: compiled in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def browser(python: Path) -> str:

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _added(story: Story, backward: Event) -> Iterator[Added]:
     """The sums with a tensor of data on the way to the loss, as far as only sums, means and factors without a gradient follow."""
-    pending, seen = [backward.operands[0].label] if backward.operands else [], set()
+    pending, seen = [backward.operands[0].label] if backward.operands else [], set[str | None]()
     while pending and len(seen) < LIMIT:
         label = pending.pop()
         event = story.event((story.tensor(label, backward.step) or {}).get("born"))
@@ -82,7 +82,7 @@ def _matters(story: Story, added: Added, before: int) -> bool:
         new = [each for each in given if each not in own]
         own.update(new)
         pending += new
-    others, seen = deque([added.backward.operands[0].label]), set()
+    others, seen = deque([added.backward.operands[0].label]), set[str | None]()
     while others and len(seen) < LIMIT:
         label = others.popleft()
         event = story.event((story.tensor(label, added.backward.step) or {}).get("born"))
