@@ -173,7 +173,7 @@ class Trial:
             self._work += self._price
             ending = self.ending(finding, fix)
             if ending == "finished" or (ending == "raised" and not kept):
-                kept.append(fix.as_verified())
+                kept.append(fix.as_verified(raises=ending == "raised" and finding.severity == "error"))
             yield number, tuple(kept)
 
     @property

@@ -172,7 +172,8 @@ def _finding(story: Story, found: Edited) -> Finding:
             zh=f"{doer.zh}，返回的还是同一个张量，所以参数和结果是同一个张量的两个名字。{shown.zh}",
         ),
         related=[
-            Related("alias", site, write.step, T(en=f"`{found.name}` is given to it here", zh=f"`{found.name}` 在这里交给它")),
+            Related("alias", site, max(0, write.step - 1), T(en=f"`{found.name}` is given to it here", zh=f"`{found.name}` 在这里交给它")),
+            story.related("changed", write.step, T(en="its numbers are changed here", zh="它的数在这里被改变")),
             story.related("read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")),
         ],
         fixes=_fixes(story, found),

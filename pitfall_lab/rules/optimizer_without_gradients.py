@@ -78,6 +78,8 @@ def _finding(story: Story, idle: Idle) -> Finding:
     update, backward = idle.updates[0], idle.backward
     here, there = at_line(story, update.span), at_line(story, story.span(backward.step))
     mine, other = called(story, idle.parameters[0], None, update.step), called(story, _twin(story, idle), None, update.step)
+    taken = _taken(story, idle)
+    made = _made(story, taken)
     return RULE.finding(
         update.span, update.step,
         T(
@@ -87,16 +89,34 @@ def _finding(story: Story, idle: Idle) -> Finding:
             "个张量一次也没有梯度。",
         ),
         T(
-            en=f"The backward on {there.en} fills the gradients of {other.en}, a tensor of its own, and not those of {mine.en}. An "
-            "optimizer passes over a parameter without a gradient. A copy of a network has gradients of its own: compute the loss with the "
-            "network that is to be trained, or hand the gradients over before the step.",
-            zh=f"{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度。优化器会跳过没有梯度的参数。网络"
-            "的副本有自己的梯度：请用要训练的网络来计算损失，或者在更新之前把梯度交给它。",
+            en=f"{made.en}The backward on {there.en} fills the gradients of {other.en}, a tensor of its own, and not those of "
+            f"{mine.en}. An optimizer passes over a parameter without a gradient. A copy of a network has gradients of its own: "
+            "compute the loss with the network that is to be trained, or hand the gradients over before the step.",
+            zh=f"{made.zh}{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度。"
+            "优化器会跳过没有梯度的参数。网络的副本有自己的梯度：请用要训练的网络来计算损失，或者在更新之前把梯度交给它。",
         ),
-        related=[story.related("backward", backward.step, T(en="fills the gradients of other tensors", zh="填写的是别的张量的梯度"))],
+        related=[
+            *(story.related("copied", each.step, T(en="copied here without its graph", zh="在这里复制，不带计算图")) for each in taken),
+            story.related("backward", backward.step, T(en="fills the gradients of other tensors", zh="填写的是别的张量的梯度")),
+        ],
         fixes=_fixes(story, idle),
         facts=[Fact("parameters", list(idle.parameters)), Fact("filled", list(idle.others))],
     )  # fmt: skip
+
+
+def _taken(story: Story, idle: Idle) -> list[Event]:
+    """The first call that took what a parameter holds out of its graph, if one did before the backward; as a list."""
+    held, names = {*idle.parameters}, ("detach", "data", "__deepcopy__", "state_dict")
+    calls = (e for e in story.events[: idle.backward.step] if e.kind == "call" and e.name in names and story.span(e.step) is not None)
+    return next(([e] for e in calls if any(o.label in held for o in e.operands)), [])
+
+
+def _made(story: Story, taken: list[Event]) -> T:
+    """The sentence about where the copy was made; empty where that is not known."""
+    if not taken:
+        return T("", "")
+    where, source = at_line(story, story.span(taken[0].step)), called(story, taken[0].operands[0].label, None, taken[0].step)
+    return T(f"{capital(where.en)} copies {source.en} without its graph. ", f"{where.zh}复制了 {source.zh}，但不带计算图。")
 
 
 def _twin(story: Story, idle: Idle) -> str:

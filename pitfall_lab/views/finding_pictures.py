@@ -175,7 +175,10 @@ class CutPlace(TypedDict):
 
 
 class PathPicture(TypedDict):
-    """The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient."""
+    """The path from the loss to the call that cut the graph, and the leaves behind it that get no gradient.
+
+    Without ``ends`` the graph goes on there, and every gradient behind it is zero.
+    """
 
     kind: Literal["path"]
     root: str
@@ -184,6 +187,7 @@ class PathPicture(TypedDict):
     chips: list[Chip]
     skipped: int
     cut: CutPlace
+    ends: bool
     behind: str
     lost: list[str]
     more: int
@@ -242,6 +246,8 @@ class _Board:
         self.trace: Trace = facts.trace
         self.given: dict[str, str] = {}
         """Names given only on this finding's lines, such as ``best["weight"]``."""
+        self.shown: dict[str, list[str]] = {}
+        """The names under which a storage was shown at earlier moments."""
         self.said: dict[str, str] = {}
         """What the line of an earlier moment calls a storage without a variable of its own."""
 
@@ -340,6 +346,7 @@ class _Board:
                 self.said.setdefault(storage, name)
         elif storage in self.said and not any(self.facts.tensor(t, step).get("names") for t in alive or labels):
             called = [self.said[storage]]
+        called = self._as_written(called, storage, step)
         first = self.facts.tensor(shown, step)
         versions = {c: self._version(c, step) for t in labels if (c := self.facts.tensor(t, step).get("counter"))}
         return {
@@ -361,6 +368,19 @@ class _Board:
         ]
         found = named or [self.names[t] for t in self._plain(labels) if t in self.names]
         return list(dict.fromkeys(found))
+
+    def _as_written(self, names: list[str], storage: str, step: int) -> list[str]:
+        """The names of a storage; where the step's line says none of them, those of earlier moments that it says."""
+        known = self.shown.setdefault(storage, [])
+        known += [name for name in names if name not in known]
+        code = self._line(step)
+        said = [name for name in known if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", code)]
+        return said if said and not {*said} & {*names} else names
+
+    def _line(self, step: int) -> str:
+        span = self.trace.events[step].span if 0 <= step < len(self.trace.events) else None
+        lines = source_lines(self.trace.sources[span.source].text) if span is not None else ()
+        return "\n".join(lines[span.line - 1 : span.end_line]) if span is not None else ""
 
     def _plain(self, labels: list[str]) -> list[str]:
         """Return, of tensors that no variable held, the oldest that an operand names; if there is none, the oldest."""
@@ -472,6 +492,7 @@ class _Board:
             "chips": chips,
             "skipped": skipped,
             "cut": self._place(cut.step),
+            "ends": not any(self.facts.tensor(label, cut.step).get("grad_fn") for label in cut.results),
             "behind": self.names.get(behind or "", ""),
             "lost": [self.names.get(label, label) for label in lost[:4]],
             "more": max(0, len(lost) - 4),

@@ -213,9 +213,18 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
     causes = [cause for harm in trace.harms for cause in harm.causes]
     writes = [steps[-1] for steps in (*(one.changed_at for one in failures), *(one.changed_at for one in causes)) if steps]
     worst = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
-    named = [finding.step for finding in worst if finding.step is not None]
+    named = [step for finding in worst if (step := _step_of(trace, finding)) is not None]
     raised = [failure.step] if failure is not None and failure.step is not None else []
     return next(iter([*writes, *named, *raised]), len(trace.events) - 1)
+
+
+def _step_of(trace: Trace, finding: Finding) -> int | None:
+    """The finding's step; where nothing happened on its line (an optimizer that skips everything), the last step that it names."""
+    step, place = finding.step, finding.span
+    span = trace.events[step].span if step is not None and 0 <= step < len(trace.events) else None
+    named = [related.step for related in finding.related if related.step is not None]
+    elsewhere = span is not None and place is not None and span.line != place.line
+    return named[-1] if elsewhere and named else step
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pitfall_lab import rules, views
+from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views.display_names import names
 from pitfall_lab.views.label_history import gather
@@ -247,3 +248,28 @@ def test_a_damaged_finding_costs_only_its_picture():
     told = views.scene(trace, [finding])["stories"][0]
     assert [one["memory"] for one in told["picture"]["moments"]] == [[]]
     assert told["beats"]
+
+
+def test_where_an_argument_was_changed_its_numbers_are_shown_before_and_after():
+    with Workshop() as shop:
+        trace = shop.trace(Subject(rules.rule("PL711").bad, "program.py"))
+    (drawn,) = views.scene(trace, rules.find(trace))["stories"]
+    moments = drawn["picture"]["moments"]
+    shown = [(one["line"], one["memory"][0]["cells"], one["memory"][0]["changed"]) for one in moments]
+    assert shown == [(11, [1, 2], False), (5, [1.5, 1.5], True), (11, [1.5, 1.5], False)]
+    assert "clean" in moments[2]["memory"][0]["names"], "the last card says the name that its line says"
+
+
+ROUNDED = """import torch
+w = torch.tensor([0.3, 1.7], requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for _ in range(2):
+    loss = (torch.round(w * 2) - 1).square().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_a_gradient_that_becomes_zero_is_no_graph_that_ends():
+    assert story(ROUNDED, "PL513")["picture"]["ends"] is False

@@ -88,9 +88,13 @@ class Fix:
     meaning: Literal["same", "recompute", "connect", "term", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
 
-    def as_verified(self) -> Fix:
-        """Return a copy of the fix marked as verified: it was applied, and the changed program was run and compared."""
-        return replace(self, verified=True)
+    def as_verified(self, *, raises: bool = False) -> Fix:
+        """Return a copy of the fix marked as verified: it was applied, and the changed program was run and compared.
+
+        ``raises``: the changed program gets further, and ends with another error; its title then says so.
+        """
+        then = T(f"{self.title.en} (another error follows)", f"{self.title.zh}（之后还有另一个错误）")
+        return replace(self, verified=True, title=then if raises else self.title)
 
 
 @dataclass(frozen=True, slots=True)

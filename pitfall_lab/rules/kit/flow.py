@@ -247,6 +247,8 @@ class Flow:
             return "copy"
         if event.step in self._off:
             return "no_grad"
+        if any((self.story.tensor(other, event.step) or {}).get("grad_fn") for other in event.results if other != label):
+            return None  # positions beside values (``topk``): what was meant to go on are the values
         dtype = str(record.get("dtype") or "")
         return "integer" if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array" else None
 

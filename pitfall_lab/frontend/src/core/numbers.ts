@@ -25,19 +25,32 @@ export function brief(cell: Cell, dtype = ""): string {
     : value(cell, dtype);
 }
 
-/** The cells that are known, by index; `null` is a gap of which nothing is known. */
-export function known(cells: Cells | null, most: number): ([index: number, cell: Cell] | null)[] {
+/** The cells that are known, by index; `null` is a gap of which nothing is known. Of more than `most`, the ends and those at `also`. */
+export function known(cells: Cells | null, most: number, also: readonly number[] = []): ([index: number, cell: Cell] | null)[] {
   if (!cells) return [];
-  const all: [number, Cell][] = Array.isArray(cells) ? cells.map((cell, index) => [index, cell]) : (cells.shown ?? []);
+  const all = listed(cells);
   const count = Array.isArray(cells) ? cells.length : cells.count;
   const ends = all.length > most ? [...all.slice(0, most - 1), ...all.slice(-1)] : all;
   const nan = all.find(([, cell]) => cell === "nan"); // what is no number is what to look at
-  const chosen = nan && !ends.includes(nan) ? [...ends, nan].sort((a, b) => a[0] - b[0]) : ends;
+  const wanted = all.filter((one) => (one === nan || also.includes(one[0])) && !ends.includes(one));
+  const chosen = wanted.length ? [...ends, ...wanted].sort((a, b) => a[0] - b[0]) : ends;
   return chosen.flatMap((one, at) => {
     const before = at ? (chosen[at - 1] as [number, Cell])[0] : -1;
     const gap = one[0] !== before + 1 ? [null] : [];
     return at === chosen.length - 1 && one[0] !== count - 1 ? [...gap, one, null] : [...gap, one];
   });
+}
+
+function listed(cells: Cells): [number, Cell][] {
+  return Array.isArray(cells) ? cells.map((cell, index) => [index, cell]) : (cells.shown ?? []);
+}
+
+/** The first places to look at that the ends do not show: where what is written changes from moment to moment, and where NaN is. */
+export function telling(moments: readonly (Cells | null)[], beside: readonly (Cells | null)[] = []): number[] {
+  const all = moments.map((cells) => new Map(cells ? listed(cells).map(([at, cell]) => [at, brief(cell)]) : []));
+  const changes = [...(all[0]?.keys() ?? [])].find((at) => new Set(all.flatMap((one) => one.get(at) ?? [])).size > 1);
+  const nans = beside.flatMap((cells) => (cells ? (listed(cells).find(([, cell]) => cell === "nan")?.[0] ?? []) : []));
+  return [...new Set([...(changes === undefined ? [] : [changes]), ...nans])];
 }
 
 /** Up to four numbers in full, of more their mean and extremes; empty where not all are known or one is no number. */
@@ -52,10 +65,16 @@ export function gist(cells: Cells | null | undefined, mean: string, dtype = "flo
 }
 
 /** A row of cells, wrapped as the tensor's last dimension is when it is small. */
-export function cellRow(cells: Cells | null, size: number[] | null, was: Cells | null = null, most = 7): HTMLElement | null {
-  const row = known(cells, most);
+export function cellRow(
+  cells: Cells | null,
+  size: number[] | null,
+  was: Cells | null = null,
+  most = 7,
+  also: readonly number[] = [],
+): HTMLElement | null {
+  const row = known(cells, most, also);
   if (!row.length) return null;
-  const old = new Map(known(was, 100).flatMap((one) => (one ? [one] : [])));
+  const old = new Map(known(was, 100, also).flatMap((one) => (one ? [one] : [])));
   const whole = !row.includes(null);
   const columns = whole && size?.length === 2 && (size[0] as number) > 1 && (size[0] as number) <= 4 ? (size[1] as number) : 0;
   const shown = row.map((one) => {

@@ -3,7 +3,7 @@
 import { type Child, h } from "./dom";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
-import { brief, cellRow, known, shape, value } from "./numbers";
+import { brief, cellRow, known, shape, telling, value } from "./numbers";
 import { labels, prose } from "./prose";
 import type {
   AxesPicture,
@@ -70,7 +70,7 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
       "span",
       // Three in a wide card are two rows and not three: the fix has to be in sight below.
       { class: tight ? "pl-memories pl-tight" : "pl-memories" },
-      ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model, tight)),
+      ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model, tight, places(one, moment, moments))),
     );
     for (const one of moment.memory) before.set(one.storage, one);
     return column(
@@ -87,12 +87,29 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
 }
 
+/** The cells of a memory that have to be seen beside its ends. */
+function places(one: Memory, moment: Moment, moments: readonly Moment[]): number[] {
+  const through = moments.flatMap(({ memory }) => memory.filter(({ storage }) => storage === one.storage));
+  const beside = moment.memory.filter(({ size }) => size === one.size);
+  return telling(
+    through.map(({ cells }) => cells),
+    beside.map(({ cells }) => cells),
+  );
+}
+
 /** So many numbers are shown all, in as many rows as the card needs; of more, so many: the first ones and the last. */
 const WHOLE = 8;
 const ENDS = 3;
 
 /** One storage: who looks at it, how often it was written, what is in it. */
-function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | null, model: ExplorerModel, tight = false): HTMLElement {
+function memoryBox(
+  one: Memory,
+  before: Memory | undefined,
+  keeper: Keeper | null,
+  model: ExplorerModel,
+  tight = false,
+  also: readonly number[] = [],
+): HTMLElement {
   const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, ...wrapped(name))]);
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
   const counts = model.t(
@@ -110,7 +127,7 @@ function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | nul
     version,
     one.shape?.length ? h("small", {}, shape(one.shape)) : "",
   );
-  const cells = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE);
+  const cells = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also);
   const many =
     one.size && !cells
       ? h("span", { class: "pl-cells pl-many" }, model.t(`${one.size.toLocaleString("en")} numbers`, `${one.size} 个数`))
@@ -122,9 +139,12 @@ function memoryBox(one: Memory, before: Memory | undefined, keeper: Keeper | nul
 /** That a memory was written; where its counter has not moved, that the write came past it. */
 function writtenOver(one: Memory, before: Memory, model: ExplorerModel): HTMLElement {
   const past = one.version !== null && one.version === before.version;
+  const seen = telling([before.cells, one.cells]).length > 0;
   const text = past
     ? model.t(`written past the counter: still v${one.version}`, `绕过计数器被改写：仍是 v${one.version}`)
-    : model.t("written over", "被改写");
+    : seen
+      ? model.t("written over", "被改写")
+      : model.t("written over, by little", "被改写，变化很小");
   const how = model.t(
     "The numbers changed, but the version counter did not: it sees no write by NumPy, through .data or from outside of torch.",
     "数值变了，版本计数器却没变：它看不到 NumPy、.data 或 torch 之外的写入。",
@@ -384,7 +404,7 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
         "span",
         { class: "pl-role pl-bad" },
         "✂ ",
-        model.t("the graph ends here", "计算图到此为止"),
+        picture.ends ? model.t("the graph ends here", "计算图到此为止") : model.t("the gradient is zero from here on", "从这里起梯度为零"),
         h("span", { class: "pl-place" }, model.place(picture.cut.line)),
       ),
       h("code", {}, ...wrapped(picture.cut.code)),
@@ -393,7 +413,9 @@ function path(picture: PathPicture, model: ExplorerModel, go: Go): HTMLElement {
   const lost = picture.lost.map((name) => h("code", {}, ...wrapped(name)));
   const more = picture.more ? model.t(` and ${picture.more} more`, ` 等 ${picture.more} 个`) : "";
   const names = lost.flatMap((one, at) => [at ? ", " : "", one]);
-  const unreached = lost.length > 0 && h("span", {}, model.t("never reached: ", "到不了："), ...names, more);
+  const unreached =
+    lost.length > 0 &&
+    h("span", {}, picture.ends ? model.t("never reached: ", "到不了：") : model.t("gradient zero: ", "梯度为零："), ...names, more);
   const named = picture.behind && h("code", {}, picture.behind);
   const behind = (named || unreached) && h("li", { class: "pl-lost" }, named, unreached);
   return h("ol", { class: "pl-way" }, chip(picture.root, picture.root_line, picture.root_step, "pl-root-node"), ...chips, cut, behind);

@@ -357,6 +357,7 @@ export interface PathPicture {
   chips: Chip[];
   skipped: number;
   cut: CutPlace;
+  ends: boolean;
   behind: string;
   lost: string[];
   more: number;
