@@ -71,8 +71,9 @@ def _one_write(attempt: Attempt) -> bool | T:
     return writes == 1 or T(en=f"it was written {writes} times", zh=f"它被写入了 {writes} 次")
 
 
-def _reading(shape: str, operation: str, writes: object, blame: str) -> str:
-    return f'reading = {{"shape": {shape}, "operation": "{operation}", "writes": {writes}, "blame": "{blame}"}}\n'
+def _reading(shape: str, operation: str, writes: object, blame: str, saved: str = "the result of exp") -> str:
+    rows = f'    "shape": {shape},\n    "operation": "{operation}",\n    "writes": {writes},\n    "saved": "{saved}",\n    "blame": "{blame}",\n'
+    return f"reading = {{\n{rows}}}\n"
 
 
 _BETWEEN = "a line between exp and backward"
@@ -88,18 +89,19 @@ EXERCISES = (
                 "> one of the variables needed for gradient computation has been modified by an inplace operation: "
                 "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
                 "`shape` is that of the tensor and `operation` what made it, `writes` is the number of writes between saving and "
-                'backward; `blame` is one of `"the line that calls exp"`, `"a line between exp and backward"`, `"the line that '
+                'backward. The message does not say which tensor of that line was saved: `saved` is `"the result of exp"` or `"the input '
+                'of exp"`. `blame` is one of `"the line that calls exp"`, `"a line between exp and backward"`, `"the line that '
                 'calls backward"`.'
             ),
             zh=(
                 "模型因下面的信息而停止。填写你能从中读出的内容。\n\n"
                 "> one of the variables needed for gradient computation has been modified by an inplace operation: "
                 "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
-                "`shape` 是张量的形状，`operation` 是产生它的操作，`writes` 是保存与 backward 之间的写入次数；`blame` 是以下之一"
-                '：`"the line that calls exp"`、`"a line between exp and backward"`、`"the line that calls backward"`。'
+                "`shape` 是张量的形状，`operation` 是产生它的操作，`writes` 是保存与 backward 之间的写入次数。信息没有说那一行保存的是哪个张量"
+                '：`saved` 是 `"the result of exp"` 或 `"the input of exp"`。`blame` 是以下之一：`"the line that calls exp"`、`"a line between exp and backward"`、`"the line that calls backward"`。'
             ),
         ),
-        given='reading = {"shape": None, "operation": None, "writes": None, "blame": None}\n',
+        given='reading = {"shape": None, "operation": None, "writes": None, "saved": None, "blame": None}\n',
         inputs=_MESSAGE,
         properties=(
             Property(T(en="the shape", zh="形状"), equal("list(reading['shape'] or ())", "list(saved.shape)", tell=False)),
@@ -112,6 +114,14 @@ EXERCISES = (
                 ),
             ),
             Property(T(en="the number of writes", zh="写入的次数"), equal("reading['writes']", "saved._version - 1", tell=False)),
+            Property(
+                T(en="what exp saved", zh="exp 保存了什么"),
+                true(
+                    "reading['saved'] == 'the result of exp'",
+                    T(en="ask the derivative: what does exp need for it?", zh="看导数：exp 求导需要什么？"),
+                    seeds=(0,),
+                ),
+            ),
             Property(
                 T(en="where to look", zh="该去哪里找"),
                 true(
@@ -147,6 +157,7 @@ EXERCISES = (
             _reading("(4, 16)", "mul", 2, _BETWEEN),
             _reading("(16, 4)", "exp", 2, "the line that calls exp"),
             _reading("(16, 4)", "", 2, _BETWEEN),
+            _reading("(16, 4)", "exp", 2, _BETWEEN, saved="the input of exp"),
         ),
     ),
     Exercise(
