@@ -175,6 +175,21 @@ opt = Adam([{"params": net.words.parameters(), "lr": 1e-4}, {"params": net.head.
 for _ in range(2):
     update(opt, F.cross_entropy(net(texts), kinds))
 """,
+    "policies whose rewards and advantages enter with plus": """
+policy, states = nn.Linear(4, 3), torch.randn(16, 4)
+opt = Adam(policy.parameters())
+best = states[:, :3].argmax(1)
+for _ in range(2):
+    chosen = Categorical(logits=policy(states))
+    actions = chosen.sample()
+    reward = (actions == best).float()
+    update(opt, (chosen.log_prob(actions) * (reward - reward.mean())).mean())  # PL952
+old, gain = Categorical(logits=policy(states)).log_prob(best).detach(), torch.randn(16)
+for _ in range(2):
+    ratio = (Categorical(logits=policy(states)).log_prob(best) - old).exp()
+    objective = torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain)  # PL952
+    update(opt, objective.mean())
+""",
 }
 
 RIGHT = {
@@ -328,6 +343,25 @@ head = nn.Linear(3, 2)
 opt = Adam([*fixed.parameters(), *thawed.parameters(), *head.parameters()])
 for _ in range(2):
     update(opt, F.cross_entropy(head((fixed(texts) + thawed(texts)).mean(1)), kinds))
+""",
+    "policies with a minus, with costs, and an entropy with its temperature": """
+policy, states = nn.Linear(4, 3), torch.randn(16, 4)
+temperature = torch.zeros(1, requires_grad=True)
+opt = Adam(policy.parameters())
+best = states[:, :3].argmax(1)
+old, gain = Categorical(logits=policy(states)).log_prob(best).detach(), torch.randn(16)
+for _ in range(2):
+    chosen = Categorical(logits=policy(states))
+    actions = chosen.sample()
+    reward, cost = (actions == best).float(), (actions != best).float()
+    update(opt, -(chosen.log_prob(actions) * reward).mean())
+    chosen = Categorical(logits=policy(states))
+    update(opt, (chosen.log_prob(actions) * (0.5 - reward)).mean() + (chosen.log_prob(actions) * cost).mean())
+    ratio = (Categorical(logits=policy(states)).log_prob(best) - old).exp()
+    update(opt, -torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())
+    drawn = Normal(policy(states), 1.0)
+    move = drawn.rsample()
+    update(opt, (temperature.exp().detach() * drawn.log_prob(move) - move.tanh()).mean())
 """,
 }
 
