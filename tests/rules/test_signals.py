@@ -26,6 +26,27 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "rows to measure with among those to learn from": DATA
+    + """
+order = torch.randperm(8)
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+learn, test = order[:5], order[4:]  # PL970
+for _ in range(2):
+    update(opt, F.mse_loss(net(x[learn]), y[learn]))
+with torch.no_grad():
+    print(F.mse_loss(net(x[test]), y[test]))
+""",
+    "rows set aside and forgotten": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+learn, test = x[:5], x[5:]
+for _ in range(2):
+    update(opt, F.mse_loss(net(learn), y[:5]))
+with torch.no_grad():
+    print(F.mse_loss(net(learn), y[:5]))  # PL970
+""",
     "the last step of tokens that are filled up, read by a plain layer": """
 words = torch.randint(1, 9, (6, 5))
 words[torch.arange(5).expand(6, 5) >= torch.tensor([[5], [2], [3], [4], [5], [1]])] = 0
@@ -867,6 +888,25 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "rows of both parts are measured, and folds that take turns": DATA
+    + """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+learn, test = x[:5], x[5:]
+for _ in range(2):
+    update(opt, F.mse_loss(net(learn), y[:5]))
+    with torch.no_grad():
+        print(F.mse_loss(net(learn), y[:5]), F.mse_loss(net(test), y[5:]))
+order = torch.randperm(8)
+for first in (0, 4):
+    net = nn.Linear(3, 1)
+    opt = SGD(net.parameters(), lr=0.1)
+    fold, others = order[first:first + 4], torch.cat([order[:first], order[first + 4:]])
+    for _ in range(2):
+        update(opt, F.mse_loss(net(x[others]), y[others]))
+    with torch.no_grad():
+        print(F.mse_loss(net(x[fold]), y[fold]))
+""",
     "the last step of sequences filled up in front, or of one length, or at their own ends": """
 from torch.nn.utils.rnn import pad_sequence
 words = torch.randint(1, 9, (6, 5))

@@ -1,0 +1,295 @@
+"""PL970: a network is measured with rows that it was trained with, although other rows were set aside for that."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.trace import Event, T
+
+LAYERS = ("linear", "conv1d", "conv2d", "conv3d")
+UPWARD = 40
+SIDES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``layer`` was given rows of ``label``, which ``event`` took out of ``table``: those from ``first`` to before ``last``.
+
+    Of an order (``drawn``), these are places in the order, and not rows of the data.
+    """
+
+    layer: Event
+    label: str
+    event: Event
+    table: str
+    first: int
+    last: int
+    drawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or ``None`` where the two only overlap."""
+
+    learned: Part
+    measured: Part
+    aside: str | None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding where rows were set aside that nothing uses, or where the parts to learn from and to measure with overlap."""
+    if not story.trace.optimizer_steps or story.trace.stopped is not None or story.trace.outcome.kind != "finished":
+        return
+    learned: dict[str, dict[str, Part]] = defaultdict(dict)
+    measured: dict[str, dict[str, Part]] = defaultdict(dict)
+    for event in story.calls(*LAYERS) if story.program.tree is not None else ():
+        part = _part(story, event)
+        if part is not None:
+            graph = (story.tensor(event.results[0], event.step) or {}).get("grad_fn")
+            trained = (story.record("nodes", graph) or {}).get("ran") is not None
+            (learned if trained else measured)[str(event.operands[1].label)].setdefault(part.label, part)
+    for weight, parts in learned.items():
+        found = _overlapping(parts, measured[weight]) or _left(story, parts, measured[weight])
+        if found is not None:
+            yield _finding(story, found)
+
+
+def _part(story: Story, layer: Event) -> Part | None:
+    """The slice of a table, or of an order drawn for it, whose rows a first layer was given."""
+    label = layer.operands[0].label if layer.operands and layer.error is None and layer.results else None
+    if label is None or len(layer.operands) < SIDES or layer.operands[1].label not in story.leaves:
+        return None
+    step, found = layer.step, None
+    for _ in range(UPWARD):
+        record = story.tensor(label, step) or {}
+        made = story.event(record.get("born"))
+        if record.get("requires_grad") or made is None or made.kind != "call" or label not in made.results:
+            return found
+        given = [o.label for o in made.operands if o.label is not None]
+        if not given:
+            return found
+        if made.name == "__getitem__" and len(given) == SIDES:
+            part = _slice(story, layer, given[1], made.step, drawn=True)
+            if part is not None:
+                return part
+        part = _slice(story, layer, label, step, drawn=False)
+        found = part if part is not None else found
+        if made.name not in SAME_NUMBERS | {"sub", "div"} or given[0] == label:
+            return found
+        label, step = given[0], made.step
+    return found
+
+
+def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) -> Part | None:
+    """``label`` as a run of rows of another tensor, if it is one; for ``drawn``, of an order of rows."""
+    record = story.tensor(label, step) or {}
+    made = story.event(record.get("born"))
+    if made is None or made.name != "__getitem__" or len([o for o in made.operands if o.label is not None]) != 1:
+        return None
+    table = str(made.operands[0].label)
+    whole, shape = story.shape(table, made.step) or (), story.shape(label, step) or ()
+    source = story.tensor(table, made.step) or {}
+    if len(shape) != len(whole) or shape[1:] != whole[1:] or not shape or shape[0] >= whole[0] or shape[0] < SIDES:
+        return None
+    width = (source.get("stride") or [0])[0]
+    maker = story.event(source.get("born"))
+    if source.get("storage") != record.get("storage") or not width or (drawn and (maker is None or maker.name != "randperm")):
+        return None
+    first = ((record.get("offset") or 0) - (source.get("offset") or 0)) // width
+    return Part(layer, label, made, table, first, first + shape[0], drawn)
+
+
+def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
+    """Two parts of one drawn order that have places in common, and each some of its own."""
+    for one in learned.values():
+        for other in measured.values():
+            common = min(one.last, other.last) - max(one.first, other.first)
+            both = (one.last - one.first, other.last - other.first)
+            if one.drawn and other.drawn and one.table == other.table and 0 < common < min(both):
+                return Seen(one, other, None)
+    return None
+
+
+def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
+    """Rows of a table that nothing was given, where the only ones that are measured with are those that were learned from."""
+    if len(learned) != 1 or set(measured) != set(learned):
+        return None
+    one, other = *learned.values(), *measured.values()
+    for event in story.uses(one.table):
+        for label in event.results if event.name == "__getitem__" else ():
+            part = _slice(story, one.layer, label, event.step, drawn=False)
+            apart = part is not None and (part.first >= one.last or part.last <= one.first)
+            if apart and not one.drawn and not story.uses(label):
+                return Seen(one, other, label)
+    return None
+
+
+def _place(story: Story, event: Event) -> ast.stmt | None:
+    """The statement that hands over the data: the caller's, where a function is given it."""
+    chain = []
+    for statement in call_chain(story, event):
+        function = story.program.function(statement)
+        if function is None or not isinstance(story.program.parents.get(function), ast.ClassDef):
+            chain.append(statement)
+    function = story.program.function(chain[0]) if chain else None
+    return chain[1] if function is not None and function.args.args and len(chain) > 1 else chain[0] if chain else None
+
+
+def _finding(story: Story, found: Seen) -> Finding:
+    one, other = found.learned, found.measured
+    place = _place(story, other.layer)
+    if found.aside is None:
+        span, step = story.span(other.event.step), other.event.step
+        here, there, count = (
+            at_line(story, span),
+            at_line(story, story.span(one.event.step)),
+            min(one.last, other.last) - max(one.first, other.first),
+        )
+        return RULE.finding(
+            span, step,
+            T(
+                en=f"{capital(here.en)} takes {count} rows to measure with that {there.en} takes to learn from, too.",
+                zh=f"{here.zh}用来测量的行中，有 {count} 行也被{there.zh}用来学习。",
+            ),
+            RULE.why,
+            related=[story.related("made", one.event.step, T(en="the rows to learn from", zh="用来学习的行"))],
+            fixes=_apart(story, found),
+            facts=[Fact("common", count, story.by(step))],
+        )  # fmt: skip
+    span, step = story.program.place(place) if place is not None else story.span(other.layer.step), other.layer.step
+    born = (story.tensor(found.aside) or {}).get("born")
+    here, there, rows = at_line(story, span), at_line(story, story.span(born)), expression(story, found.aside, born or step)
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} measures the network with rows that it was trained with; {rows.en} ({there.en}), set aside, is never "
+            "used.",
+            zh=f"{here.zh}用训练过的行来测量网络；而留出的 {rows.zh}（{there.zh}）从未用到。",
+        ),
+        RULE.why,
+        related=[story.related("made", born, T(en="no call was given these rows", zh="没有任何调用得到这些行"))],
+        fixes=_other_loader(story, place),
+        facts=[Fact("aside", found.aside, story.by(step))],
+    )  # fmt: skip
+
+
+def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
+    """Let one part begin where the other one ends."""
+    program, one, other = story.program, found.learned, found.measured
+    node = program.at(story.span(other.event.step))
+    if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice) or one.first > other.first:
+        return ()
+    end = program.segment(node.slice.upper) if node.slice.upper is not None else ""
+    title = T(en="Begin where the other part ends", zh="从另一部分的末尾开始")
+    return unique(program.text, [Fix(title, program.replace((node, f"{program.segment(node.value)}[{one.last}:{end}]")), meaning="later")])
+
+
+def _other_loader(story: Story, place: ast.stmt | None) -> tuple[Fix, ...]:
+    """Measure with the loader that nothing reads."""
+    program = story.program
+    made = [n for n in program.nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) == "DataLoader"]
+    names = {program.segment(n.targets[0]) for n in made}
+    read = [n for n in program.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)]
+    unread = sorted(names - {n.id for n in read})
+    given = [n for n in ast.walk(place) if n in read and isinstance(n, ast.Name) and n.id in names] if place is not None else []
+    if len(unread) != 1 or len(given) != 1:
+        return ()
+    title = T(en=f"Measure with `{unread[0]}`", zh=f"用 `{unread[0]}` 来测量")
+    return unique(program.text, [Fix(title, program.replace((given[0], unread[0])), meaning="later")])
+
+
+RULE = Rule(
+    code="PL970",
+    name="measured-on-training-rows",
+    severity="warning",
+    title=T(en="A network is measured with the rows that it learned from", zh="用学习过的行来测量网络"),
+    what=T(
+        en="A program sets rows of its data aside, to see how well a network does with what it has never seen, and then measures with rows "
+        "that it was trained with. The number says how much was learned by heart. Measure with the rows that were set aside.",
+        zh="程序从数据中留出一些行，想看看网络对没见过的数据表现如何，测量时却用了训练过的行。得到的数只说明背下了多少。请用留出的行来"
+        "测量。",
+    ),
+    why=T(
+        en="Both parts have the same shape and type, so nothing tells them apart but their rows. A network with enough parameters can "
+        "store the answers of its training rows; on them its error falls even where it has learned nothing of use, and early stopping or "
+        "a choice between models that looks at this number never sees the difference.",
+        zh="两部分的形状与类型相同，只有行号能区分它们。参数足够多的网络可以记住训练行的答案；即使没有学到有用的东西，它在这些行上的误差"
+        "也会下降，依据这个数来提前停止或挑选模型就看不出差别。",
+    ),
+    advice=T(
+        en="measure on {line} with rows that the network was not trained with.",
+        zh="{line}请用没有参与训练的行来测量。",
+    ),
+    bad="""import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(12, 3)
+y = x.sum(1, keepdim=True) + torch.randn(12, 1)
+learn = DataLoader(TensorDataset(x[:8], y[:8]), batch_size=4, shuffle=True)
+test = DataLoader(TensorDataset(x[8:], y[8:]), batch_size=4)  # made
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for inputs, wanted in learn:
+        loss = torch.nn.functional.mse_loss(net(inputs), wanted)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+
+def error(loader):
+    with torch.no_grad():
+        return sum((net(inputs) - wanted).abs().sum().item() for inputs, wanted in loader)
+
+
+print(error(learn))  # PL970
+""",
+    good="""import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+x = torch.randn(12, 3)
+y = x.sum(1, keepdim=True) + torch.randn(12, 1)
+learn = DataLoader(TensorDataset(x[:8], y[:8]), batch_size=4, shuffle=True)
+test = DataLoader(TensorDataset(x[8:], y[8:]), batch_size=4)
+net = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for inputs, wanted in learn:
+        loss = torch.nn.functional.mse_loss(net(inputs), wanted)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+
+
+def error(loader):
+    with torch.no_grad():
+        return sum((net(inputs) - wanted).abs().sum().item() for inputs, wanted in loader)
+
+
+print(error(test))
+""",
+    find=find,
+    traps=(
+        Trap(
+            "batch_size=4, shuffle=True",
+            "batch_size=8, shuffle=True",
+            T(
+                en="Other batches are made of the same rows.",
+                zh="换一种批大小，用的仍是同样的行。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/data.html",),
+)
