@@ -60,9 +60,9 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
     ``mistakes`` end it differently; ``message`` is torch's, when it raises.
     """
     true, known = _agreed(program), list(mistakes)
-    certain, over = (list(_named(program, message, true)), list(_no_leaf(ask, true))), _over(program)
+    certain = list(_named(program, message, true)), list(_no_leaf(ask, true))
     # Where nothing else decides, the question's own answer may be a reason.
-    ways = (_among(true, known, certain, worth, lots) for worth in (_worth(ask, true, over), _readable))
+    ways = (_among(true, known, certain, worth, lots) for worth in (_worth(ask, true), _readable))
     return next(filter(None, ways), ())
 
 
@@ -110,10 +110,13 @@ def _offered(fact: Fact, subject: set[str]) -> int:
 
 
 def _agreed(program: str) -> dict[int, State]:
-    """Return what holds behind each line on the real torch, as far as the engine holds it too."""
-    modelled = dict(facts(program, TORCH))
+    """Return what holds behind each line on the real torch, as far as the engine holds it too.
+
+    What backward would find is of no account behind the last backward.
+    """
+    modelled, over = dict(facts(program, TORCH)), _over(program)
     return {
-        line: {about: value for about, value in state.items() if modelled.get(line, {}).get(about) == value}
+        line: {a: v for a, v in state.items() if modelled.get(line, {}).get(a) == v and (line < over or a[0] != "needs")}
         for line, state in real_facts(program)
     }
 
@@ -143,16 +146,13 @@ def _rank(fact: Fact) -> int:
 
 
 def _over(program: str) -> int:
-    """Return the line of the last backward: what another one would need behind it is of no account."""
+    """Return the line of the last backward; a number that is larger than all where there is none."""
     calls = [node for node in ast.walk(ast.parse(program)) if isinstance(node, ast.Attribute) and node.attr == "backward"]
     return max((node.lineno for node in calls), default=sys.maxsize)
 
 
-def _worth(ask: str, true: dict[int, State], over: int) -> Callable[[Fact], bool]:
-    """Return a test for facts that can be reasons; the question's own answer and facts that are too long to read cannot.
-
-    Nor can what backward would find behind line ``over``.
-    """
+def _worth(ask: str, true: dict[int, State]) -> Callable[[Fact], bool]:
+    """Return a test for facts that can be reasons; the question's own answer and facts that are too long to read cannot."""
     tree = ast.parse(ask)
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     shown = names - {node.value.id for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}
@@ -160,8 +160,6 @@ def _worth(ask: str, true: dict[int, State], over: int) -> Callable[[Fact], bool
 
     def worth(fact: Fact) -> bool:
         kind = fact.about[0]
-        if kind == "needs" and fact.line >= over:
-            return False
         asked = bool(set(fact.about[1:]) & names)
         if asked and fact.line == last and (kind in ("value", "shape", "elements") or fact.value in ("None", "zeros")):
             return False  # that is the question's own answer
