@@ -26,6 +26,22 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "a head under another name, put in by a function": DATA
+    + """
+class Tall(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.top = nn.Linear(3, 4), nn.Linear(4, 2)
+    def forward(self, x):
+        return self.top(torch.relu(self.body(x)))
+def adapt(model):
+    model.fc = nn.Sequential(nn.Dropout(0.1), nn.Linear(4, 2))  # PL972
+    return model
+net = adapt(Tall())
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(net(x)[:, :1], y))
+""",
     "rows to measure with among those to learn from": DATA
     + """
 order = torch.randperm(8)
@@ -888,6 +904,21 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "layers put into a network that it calls, or that the program calls itself": DATA
+    + """
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = nn.Linear(3, 4), nn.Linear(4, 2)
+    def forward(self, x):
+        return self.last(torch.relu(self.body(x)))
+net = Small()
+net.last = nn.Linear(4, 1)
+net.probe = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(net(x) + net.probe(x), y))
+""",
     "rows of both parts are measured, and folds that take turns": DATA
     + """
 net = nn.Linear(3, 1)
