@@ -190,6 +190,26 @@ for _ in range(2):
     objective = torch.min(ratio * gain, ratio.clamp(0.8, 1.2) * gain)  # PL952
     update(opt, objective.mean())
 """,
+    "halves of one data set, one of them with noise": """
+class Noisy(Dataset):
+    def __init__(self):
+        self.x, self.y, self.noise = torch.randn(12, 3), torch.randn(12, 1), 0.0
+    def __len__(self):
+        return len(self.x)
+    def __getitem__(self, i):
+        return self.x[i] + self.noise * torch.randn(3), self.y[i]
+def halves(data):
+    learned, kept = torch.utils.data.random_split(data, (0.75, 0.25), generator=torch.Generator().manual_seed(1))
+    learned.dataset.noise = 0.1  # PL738
+    return DataLoader(learned, batch_size=3), DataLoader(kept, batch_size=3)
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+learned, kept = halves(Noisy())
+for a, b in learned:
+    update(opt, F.mse_loss(net(a), b))
+with torch.no_grad():
+    print(sum(F.mse_loss(net(a), b) for a, b in kept))
+""",
 }
 
 RIGHT = {
@@ -362,6 +382,26 @@ for _ in range(2):
     drawn = Normal(policy(states), 1.0)
     move = drawn.rsample()
     update(opt, (temperature.exp().detach() * drawn.log_prob(move) - move.tanh()).mean())
+""",
+    "parts of data whose setting is meant for all, or switched for each phase": """
+class Scaled(TensorDataset):
+    scale = 1.0
+    def __getitem__(self, i):
+        return tuple(t * self.scale for t in super().__getitem__(i))
+data = Scaled(torch.randn(12, 3), torch.randn(12, 1))
+one, other = torch.utils.data.random_split(data, [8, 4])
+data.scale = 0.5
+one.dataset.factor = 2
+other.dataset.factor = 2
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    one.dataset.scale = 0.9
+    for a, b in DataLoader(one, batch_size=4):
+        update(opt, F.mse_loss(net(a), b))
+    other.dataset.scale = 1.0
+    with torch.no_grad():
+        print(sum(F.mse_loss(net(a), b) for a, b in DataLoader(other, batch_size=4)))
 """,
 }
 
