@@ -137,7 +137,7 @@ def disturbing() -> Iterator[Case]:
         ("saved-hooks", "never leaves hooks of saved tensors", "torch.autograd.graph.save_on_cpu().__enter__()\n"),
         ("one-thread", "has backward run in one thread", "torch.autograd.set_multithreading_enabled(False)\n"),
         (
-            "codec",
+            "own-codec",
             "registers an encoding and what to do with errors",
             "import codecs\ncodecs.register(lambda n: (_ for _ in ()).throw(KeyError))\n",
         ),
@@ -145,7 +145,7 @@ def disturbing() -> Iterator[Case]:
         ("many-warnings", "warns a hundred thousand times", "import warnings\nfor n in range(100_000):\n    warnings.warn(f'w{n}')\n"),
         ("no-digits", "lets numbers have any length", "import sys\nsys.set_int_max_str_digits(0)\n"),
         ("workers", "asks for processes that load data", "list(torch.utils.data.DataLoader(torch.ones(4), num_workers=2))\n"),
-        ("display", "prints tensors whole", "torch.set_printoptions(threshold=10**9, profile='full')\nprint(torch.ones(3000))\n"),
+        ("prints-whole", "prints tensors whole", "torch.set_printoptions(threshold=10**9, profile='full')\nprint(torch.ones(3000))\n"),
     ):
         yield Case(name, what, either, {TARGET: source + correct}, {TARGET: fine})
     for name, what, value in (
@@ -223,7 +223,7 @@ def files() -> Iterator[Case]:
     yield Case("many-heads", "thirty thousand headers that almost are one", "empty", status=missing, write=raw(many), says=named)
     given = notebook({})["cells"]
     beside = [*given, code(f"# mine\n%%exercise {TARGET}\n{right()[TARGET]}")]
-    yield Case("beside", "a right answer below a comment, beside the untouched cell", "empty", write=raw(beside), says=named)
+    yield Case("head-beside", "a right answer below a comment, beside the untouched cell", "empty", write=raw(beside), says=named)
     text = json.dumps(notebook({TARGET: right()[TARGET]}))
     twice = text[:-1] + ', "cells": ' + json.dumps(given) + "}"
     yield Case(
