@@ -187,6 +187,10 @@ def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.s
             if isinstance(target, ast.Attribute) and reported and program.stands_alone(statement):
                 yield statement, owner, f"{owner} = {owner}.detach()"
                 yield statement, owner, f"{owner} = tuple(part.detach() for part in {owner})"
+    for statement in statements:  # the tensor is known by another name where it was made
+        both = sorted(name for name in assigned(program, statement) & reads(program, statement) if "." in name)
+        if both and program.stands_alone(statement):
+            yield statement, "`, `".join(both), f"{', '.join(both)} = {', '.join(f'{name}.detach()' for name in both)}"
 
 
 RULE = Rule(

@@ -226,3 +226,27 @@ def test_the_fix_of_a_warning_does_not_wait_for_another_mistakes_error(shop: Wor
         "loss-broadcast": True,
         "saved-tensor-overwritten": True,
     }
+
+
+CARRIED = """import torch
+class Reader:
+    def __init__(self):
+        self.w = torch.tensor(0.5, requires_grad=True)
+        self.h, self.c = torch.ones(()), torch.ones(())
+    def window(self, x, h, c):
+        c = torch.sigmoid(self.w * c) * x
+        return h * self.w, torch.tanh(c) * self.w, c
+    def learn(self, x):
+        self.h, out, self.c = self.window(x, self.h, self.c)
+        self.h = self.h.detach()
+        out.backward()
+reader = Reader()
+for x in (1.0, 2.0):
+    reader.learn(x)
+"""
+
+
+def test_a_state_that_an_object_keeps_under_another_name_is_cut_off(shop: Workshop) -> None:
+    trial, finding = examined(CARRIED, shop)
+    assert finding.rule == "PL502"
+    assert any("self.c.detach()" in edit.text for fix in trial.kept(finding) for edit in fix.edits)
