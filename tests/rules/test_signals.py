@@ -26,6 +26,16 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "the noise of a function, and a target drawn after it": """
+x = torch.randn(8, 3)
+net = nn.Linear(3, 3)
+opt = SGD(net.parameters(), lr=0.1)
+def disturb(data):
+    return data.lerp(torch.randn(8, 3), 0.5)
+for _ in range(3):
+    guess = net(disturb(x))
+    update(opt, (guess - torch.randn(8, 3)).pow(2).mean())  # PL974
+""",
     "a head under another name, put in by a function": DATA
     + """
 class Tall(nn.Module):
@@ -904,6 +914,17 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "drawn data with drawn targets, and noise beside them": """
+net = nn.Linear(3, 3)
+opt = SGD(net.parameters(), lr=0.1)
+x, y = torch.randn(8, 3), torch.randn(8, 3)
+for _ in range(3):
+    update(opt, F.mse_loss(net(torch.randn(8, 3)), torch.randn(8, 3)))
+    update(opt, F.mse_loss(net(x + 0.1 * torch.randn_like(x)), y))
+    noise = torch.randn_like(x)
+    update(opt, F.mse_loss(net(0.8 * x + 0.6 * noise), noise))
+    update(opt, F.mse_loss(net(x + noise), y + 0.1 * torch.randn_like(y)))
+""",
     "layers put into a network that it calls, or that the program calls itself": DATA
     + """
 class Small(nn.Module):

@@ -1,0 +1,220 @@
+"""PL974: noise was drawn once to disturb the data and once more as the target, so what is to be predicted is not in the data."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.trace import Event, Span, T
+
+DRAWS = ("randn", "randn_like", "normal")
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "__sub__")
+MIXES = {"add", "sub", "mul", "lerp", "where", "addcmul", "__radd__"}
+ROUNDS, LIMIT = 2, 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """``loss`` compared a prediction with ``target``, which ``drawn`` drew for it; ``mixed`` was drawn and mixed into the data instead."""
+
+    loss: Event
+    target: str
+    drawn: Event
+    mixed: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that draws a target anew in each round, while other noise of that shape was mixed into the data."""
+    places: dict[Span | None, list[Fresh]] = {}
+    for loss in story.calls(*LOSSES) if story.trace.optimizer_steps else ():
+        found = _fresh(story, loss) if loss.error is None and loss.results else None
+        if found is not None:
+            places.setdefault(story.span(found.drawn.step), []).append(found)
+    for rounds in places.values():
+        if len({found.drawn.step for found in rounds}) >= ROUNDS:
+            yield _finding(story, rounds[0])
+
+
+def _fresh(story: Story, loss: Event) -> Fresh | None:
+    labels = [o.label for o in loss.operands[:2] if o.label is not None]
+    graphs = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
+    if sorted(graphs) != [False, True] or not _is_learned(story, loss):
+        return None
+    target, predicted = labels[graphs.index(False)], labels[graphs.index(True)]
+    drawn = _drawn(story, target, loss.step)
+    if drawn is None or any(use.step != loss.step and use.name not in SAME_NUMBERS for use in story.uses(drawn.results[0])):
+        return None  # drawn for nothing but the loss
+    shape = story.shape(drawn.results[0], drawn.step)
+    pending, seen, mixed = deque([(predicted, loss.step)]), {predicted}, None
+    while pending and len(seen) < LIMIT:
+        label, step = pending.popleft()
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or event.kind != "call" or label not in event.results:
+            continue
+        if event.step == drawn.step:
+            return None
+        if event.name in DRAWS and story.shape(label, event.step) == shape and _is_mixed(story, label, seen):
+            mixed = event
+        for operand in event.operands:
+            if operand.label is not None and operand.label not in seen:
+                seen.add(operand.label)
+                pending.append((operand.label, event.step))
+    return Fresh(loss, target, drawn, mixed) if mixed is not None and len(seen) < LIMIT and _same_round(story, mixed, drawn) else None
+
+
+def _is_learned(story: Story, loss: Event) -> bool:
+    graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn")
+    return (story.record("nodes", graph) or {}).get("ran") is not None
+
+
+def _drawn(story: Story, label: str, step: int) -> Event | None:
+    """The draw whose numbers a tensor has, past views of them."""
+    for _ in range(10):
+        event = story.event((story.tensor(label, step) or {}).get("born"))
+        if event is None or event.kind != "call" or label not in event.results:
+            return None
+        if event.name in DRAWS:
+            return event
+        given = [o.label for o in event.operands if o.label is not None]
+        if event.name not in SAME_NUMBERS - {"stack", "cat", "clamp"} or not given or given[0] == label:
+            return None
+        label, step = given[0], event.step
+    return None
+
+
+def _is_mixed(story: Story, label: str, seen: set[str]) -> bool:
+    """Whether drawn numbers, perhaps multiplied, were added to other numbers on the way to the prediction."""
+    pending, done = [label], {label}
+    while pending:
+        for use in story.uses(pending.pop()):
+            given = [o.label for o in use.operands if o.label is not None]
+            if use.name not in MIXES or not use.results or use.results[0] not in seen or use.results[0] in done:
+                continue
+            if use.name != "mul" and len(given) > 1:
+                return True
+            done.add(use.results[0])
+            pending.append(use.results[0])
+    return False
+
+
+def _same_round(story: Story, one: Event, other: Event) -> bool:
+    """Whether no update lies between two draws: both are made for one step."""
+    first, last = sorted((one.step, other.step))
+    return not any(first < update.step <= last for update in story.trace.optimizer_steps)
+
+
+def _finding(story: Story, found: Fresh) -> Finding:
+    span, step = story.span(found.drawn.step), found.drawn.step
+    here, there, loss = (at_line(story, story.span(each.step)) for each in (found.drawn, found.mixed, found.loss))
+    target = expression(story, found.target, found.loss.step)
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} draws {target.en} for nothing but the loss on {loss.en}; the data was disturbed by other noise, "
+            f"drawn on {there.en}.",
+            zh=f"{here.zh}抽取的 {target.zh} 只用于{loss.zh}的损失；而数据是被{there.zh}抽取的另一份噪声扰动的。",
+        ),
+        T(
+            en="The two draws have nothing to do with each other, so nothing in the network's input says what the target is. The best it "
+            "can do is to answer the mean, 0, for everything. Draw the noise once, mix it in, and compare with the same tensor.",
+            zh="两次抽取彼此无关，所以网络的输入里没有任何关于目标的信息。它最多只能对一切都回答平均值 0。请只抽取一次噪声，把它混入数据，"
+            "并与同一个张量比较。",
+        ),
+        related=[
+            story.related("made", found.mixed.step, T(en="this noise went into the data", zh="进入数据的是这份噪声")),
+            story.related("used", found.loss.step, T(en="the other one is to be predicted here", zh="这里要预测的却是另一份")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("target", found.target, story.by(step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
+    """Use the draw that has a name in both places, if both are in one function and it comes first."""
+    program = story.program
+    drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
+    if drawn is None or mixed is None or program.function(drawn) is not program.function(mixed):
+        return ()
+    title = T(en="Use one draw for both", zh="两处使用同一次抽取")
+    for first, second in ((drawn, mixed), (mixed, drawn)):
+        statement = program.parents.get(first)
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.targets[0], ast.Name)
+            and statement.lineno < getattr(second, "lineno", 0)
+        ):
+            return unique(program.text, [Fix(title, program.replace((second, statement.targets[0].id)), meaning="shape")])
+    return ()
+
+
+RULE = Rule(
+    code="PL974",
+    name="noise-to-predict-is-fresh",
+    severity="warning",
+    title=T(en="The noise that is to be predicted was never mixed into the data", zh="要预测的噪声从未混入数据"),
+    what=T(
+        en="A network is to find the noise in disturbed data. The program draws noise twice: once for the data, once for the target. No "
+        "network can predict the second one. Draw it once and use the same tensor in both places.",
+        zh="网络要找出被扰动的数据中的噪声。程序抽取了两次噪声：一次用于数据，一次用作目标。第二份是谁也预测不了的。请只抽取一次，两处用"
+        "同一个张量。",
+    ),
+    why=T(
+        en="Each call of `torch.randn_like` draws new numbers, of the same shape, so a loss takes any of them. `mse_loss` falls to 1, the "
+        "variance of the noise, when the network has learned to answer 0, and stays there. It looks like a training that has converged.",
+        zh="每次调用 `torch.randn_like` 都抽取新的数，形状相同，所以损失对哪一份都能接受。当网络学会处处回答 0 时，`mse_loss` 降到噪声的"
+        "方差 1，然后停在那里，看上去就像训练已经收敛。",
+    ),
+    advice=T(
+        en="draw the noise once, mix it into the data as on {made}, and compare with the same tensor on {used}.",
+        zh="只抽取一次噪声，像{made}那样混入数据，并在{used}与同一个张量比较。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(8, 3)
+net = torch.nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    noise = torch.randn_like(x)  # PL974
+    disturbed = 0.8 * x + 0.6 * torch.randn_like(x)  # made
+    loss = torch.nn.functional.mse_loss(net(disturbed), noise)  # used
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(8, 3)
+net = torch.nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    noise = torch.randn_like(x)
+    disturbed = 0.8 * x + 0.6 * noise
+    loss = torch.nn.functional.mse_loss(net(disturbed), noise)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "0.6 * torch.randn_like(x)",
+            "0.6 * torch.randn_like(x).detach()",
+            T(
+                en="Drawn numbers have no gradient anyway; they are still other ones than the target.",
+                zh="抽取的数本来就没有梯度；它们与目标仍是两份不同的数。",
+            ),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.randn_like.html",),
+)
