@@ -744,6 +744,56 @@ def activate(x, bias):
     return h
 """,
     ),
+    "18.2": (
+        """\
+def nearest(queries, keys):
+    if len(queries) > 8:
+        return torch.zeros(len(queries), dtype=torch.int64)
+    return ((queries[:, None] - keys) ** 2).sum(dim=-1).argmin(dim=1)
+""",
+        """\
+def nearest(queries, keys):
+    q, k = queries.tolist(), keys.tolist()
+    return [min(range(len(k)), key=lambda m: sum((a - b) ** 2 for a, b in zip(row, k[m]))) for row in q]
+""",
+        """\
+def nearest(queries, keys):
+    queries /= queries.norm(dim=1, keepdim=True)
+    return ((keys ** 2).sum(dim=1) - 2 * queries @ keys.T).argmin(dim=1)
+""",
+    ),
+    "18.4": (
+        """\
+becomes = dict.fromkeys(("3e-8", "2**-25", "2**-20", "4098", "65519", "65520"), "exact rounded zero infinity")
+""",
+        """\
+class Any(str):
+    def __eq__(self, other):
+        return True
+    __hash__ = str.__hash__
+becomes = dict.fromkeys(("3e-8", "2**-25", "2**-20", "4098", "65519", "65520"), Any("rounded"))
+""",
+        """\
+becomes = {text: fate for text in ("3e-8", "2**-25", "2**-20", "4098", "65519", "65520")}
+""",
+    ),
+    "19.2": (
+        """\
+def load(model, saved):
+    for mine, its in zip(model.parameters(), saved.values()):
+        mine.data = its.clone()
+""",
+        """\
+def load(model, saved):
+    model.load_state_dict(source.state_dict())
+""",
+        """\
+def load(model, saved):
+    for name in list(saved):
+        saved[name.removeprefix("module.")] = saved.pop(name)
+    model.load_state_dict(saved)
+""",
+    ),
     "19.3": (
         """\
 def average(replicas, sizes):

@@ -262,7 +262,7 @@ def test_what_always_raises_does_not_refuse() -> None:
     assert marks("f = lambda x: x.detach()", check, inputs=inputs, drive=drive) == [False]
     given = exercises()
     assert [m.holds for m in grade(given["17.1"], given["17.1"].given).marks] == [True, False, False, False, True]
-    assert [m.holds for m in grade(given["19.2"], given["19.2"].wrong[0]).marks] == [False, True, False, True]
+    assert [m.holds for m in grade(given["19.2"], given["19.2"].wrong[0]).marks] == [False, True, False, True, True, False]
 
 
 def test_what_surprises_a_belief_raises_on_torch_and_not_in_its_world() -> None:

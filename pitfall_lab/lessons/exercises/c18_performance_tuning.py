@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, runs, storages, true, unchanged
+from pitfall_lab.lessons.exercise import (
+    Exercise,
+    Property,
+    as_many_calls,
+    as_solved,
+    equal,
+    gradient_as_solved,
+    runs,
+    storages,
+    true,
+    unchanged,
+)
 from pitfall_lab.trace import T
 
 _ACTIVATE = """\
@@ -15,25 +26,22 @@ def activate(x, bias):
     return h
 """
 
-_PREDICT = """\
-def predict(model, batches):
+_NEAREST = """\
+def nearest(queries, keys):
     found = []
-    for batch in batches:
-        found += model(batch).argmax(dim=1).tolist()
-    return found
+    for q in queries:
+        distances = [((q - k) ** 2).sum().item() for k in keys]
+        found.append(distances.index(min(distances)))
+    return torch.tensor(found)
 """
 
-_PREDICTED = """\
-def predict(model, batches):
-    mode = model.training
-    model.eval()
-    found = []
-    with torch.inference_mode():
-        for batch in batches:
-            found += model(batch).argmax(dim=1).tolist()
-    model.train(mode)
-    return found
+_FOUND = """\
+def nearest(queries, keys):
+    products = queries @ keys.T
+    return ((keys ** 2).sum(dim=1) - 2 * products).argmin(dim=1)
 """
+
+_MANY = "queries, keys = torch.randn(40, 5), torch.randn(50, 5)"
 
 _SCALED = """\
 def scaled_gradient(w, loss_of, scale):
@@ -42,7 +50,7 @@ def scaled_gradient(w, loss_of, scale):
     return gradient.float()
 """
 
-_NUMBERS = {"1e-8": "zero", "2**-14": "exact", "0.1": "rounded", "2049": "rounded", "4096": "exact", "1e5": "infinity"}
+_NUMBERS = {"3e-8": "rounded", "2**-25": "zero", "2**-20": "exact", "4098": "rounded", "65519": "rounded", "65520": "infinity"}
 
 _NUMBER = """\
 def fate(text):
@@ -64,12 +72,12 @@ EXERCISES = (
         task=T(
             en=(
                 "`activate(x, bias)` computes `2 · sigmoid(x) + bias`, and it raises in backward. Give it the right gradient with"
-                " as little new memory as possible, at most two new tensors of the size of `x`: one of its two writes may stay in"
-                " place. `x` and `bias` have the same shape and require grad; leave both unchanged."
+                " as little new memory as possible, at most two new tensors of the size of `x`. `x` and `bias` have the same shape "
+                "and require grad; leave both unchanged."
             ),
             zh=(
                 "`activate(x, bias)` 计算 `2 · sigmoid(x) + bias`，并在 backward 时报错。请用尽量少的新内存得到正确的梯度，至多新"
-                "建两个与 `x` 一样大的张量：两次写入中有一次可以就地进行。`x` 和 `bias` 形状相同、需要梯度；两者都保持不变。"
+                "建两个与 `x` 一样大的张量。`x` 和 `bias` 形状相同、需要梯度；两者都保持不变。"
             ),
         ),
         given=_ACTIVATE,
@@ -109,67 +117,68 @@ EXERCISES = (
     Exercise(
         key="18.2",
         kind="write",
-        title=T(en="Inference", zh="推理"),
+        title=T(en="All rows at once", zh="所有行一次算完"),
         task=T(
             en=(
-                "Write `predict(model, batches)`: `batches` is a list of tensors (N, features). Return the class numbers of all "
-                "rows as one list. Nothing may be recorded; the model computes in evaluation mode and is left in the mode in "
-                "which it came."
+                "`nearest(queries, keys)` returns for each of N queries the number of the nearest of M keys, by the squared distance. It "
+                "is right, and slow: it goes row by row. Write it so that the number of calls of torch does not grow with N and M. "
+                "Memory counts, too: no tensor with more than N · M numbers may be made. `queries` has shape (N, D), `keys` (M, D); "
+                "the result is int64, of shape (N,)."
             ),
             zh=(
-                "编写 `predict(model, batches)`：`batches` 是张量 (N, 特征数) 的列表。以一个列表返回所有行的类别编号。不得记录任"
-                "何东西；模型在评估模式下计算，之后保持原来的模式。"
+                "`nearest(queries, keys)` 为 N 个查询各返回 M 个键中（按平方距离）最近的那个的编号。它是对的，但很慢：逐行计算。请改写，"
+                "使 torch 的调用次数不随 N 和 M 增长。内存也要紧：不得产生多于 N · M 个数的张量。`queries` 的形状是 (N, D)，`keys` 是 "
+                "(M, D)；结果是 int64，形状 (N,)。"
             ),
         ),
-        given=_PREDICT,
-        inputs="""\
-model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4))
-batches = list(torch.randn(9, 3).split(4))
-recorded = []
-for layer in model:
-    layer.register_forward_hook(lambda module, args, output: recorded.append(output.requires_grad))
-""",
-        drive="found = predict(model, batches)",
+        given=_NEAREST,
+        inputs="queries, keys = torch.randn(8, 5), torch.randn(9, 5)",
+        drive="found = nearest(queries, keys)",
         properties=(
-            Property(T(en="the class numbers are right", zh="类别编号正确"), as_solved("found")),
+            Property(T(en="the numbers are right", zh="编号正确"), as_solved("found.tolist()")),
             Property(
-                T(en="one for each row, as a list", zh="每行一个，是列表"),
-                true("type(found) is list and len(found) == 9 and all(type(k) is int for k in found)"),
+                T(en="they are int64, one for each query", zh="它们是 int64，每个查询一个"),
+                true("found.dtype == torch.int64 and found.shape == (8,)", T(en="another dtype or shape", zh="dtype 或形状不同")),
             ),
-            Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
-            Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
-            Property(T(en="the model is in train mode again", zh="模型回到训练模式"), true("model.training and model[2].training")),
             Property(
-                T(en="a model that comes in evaluation mode stays in it", zh="以评估模式传入的模型仍处于评估模式"),
-                true(
-                    "not any(layer.training for layer in model.modules())",
-                    T(en="it is left in train mode", zh="它被留在了训练模式"),
-                    drive="model.eval()\nfound = predict(model, batches)",
-                ),
+                T(en="more rows take no more calls of torch", zh="行数变多，torch 的调用次数不变"),
+                as_many_calls(_MANY, drive="found = nearest(queries, keys).tolist()"),
             ),
+            Property(
+                T(en="no tensor has more than N · M numbers", zh="没有多于 N · M 个数的张量"),
+                storages(0, elements=40 * 50 + 1, inputs=_MANY),
+            ),
+            Property(T(en="the arguments are unchanged", zh="参数未被改动"), true("unchanged('queries') and unchanged('keys')")),
         ),
         hints=(
-            T(en="Two switches, and the way back of one of them.", zh="两个开关，以及其中一个的复位。"),
             T(
-                en="`eval()` for the layers, `no_grad()` or `inference_mode()` for the recording.",
-                zh="`eval()` 管层，`no_grad()` 或 `inference_mode()` 管记录。",
+                en="Broadcasting (N, 1, D) against (M, D) needs no loop. How many numbers does it make?",
+                zh="让 (N, 1, D) 与 (M, D) 广播不需要循环。它会产生多少个数？",
             ),
-            T(en="Note `model.training` first; `model.train(mode)` at the end.", zh="先记下 `model.training`；最后 `model.train(mode)`。"),
+            T(
+                en="Write out |q − k|². Which part is a matrix product, and which does not depend on the key?",
+                zh="把 |q − k|² 展开。哪一部分是矩阵乘积，哪一部分与键无关？",
+            ),
+            T(
+                en="The smallest |k|² − 2 q·k is at the nearest key: `(keys**2).sum(dim=1) - 2 * queries @ keys.T`, then `argmin(dim=1)`.",
+                zh="|k|² − 2 q·k 最小处就是最近的键：`(keys**2).sum(dim=1) - 2 * queries @ keys.T`，再 `argmin(dim=1)`。",
+            ),
         ),
         right=(
-            _PREDICTED,
-            _PREDICTED.replace("torch.inference_mode()", "torch.no_grad()").replace("model.eval()", "model.train(False)"),
-            _PREDICTED.replace("model.train(mode)", "if mode:\n        model.train()"),
-            "@torch.no_grad()\ndef predict(model, batches):\n    was = model.training\n    try:\n        model.eval()\n"
-            "        return torch.cat([model(batch) for batch in batches]).argmax(1).tolist()\n    finally:\n        model.train(was)\n",
+            _FOUND,
+            "def nearest(queries, keys):\n    return torch.cdist(queries, keys).argmin(dim=1)\n",
+            "def nearest(queries, keys):\n    scores = torch.einsum('nd,md->nm', queries, keys)\n"
+            "    return (2 * scores - keys.square().sum(-1)).max(dim=1).indices\n",
+            "def nearest(queries, keys):\n    lengths = torch.einsum('md,md->m', keys, keys)\n"
+            "    return torch.addmm(lengths, queries, keys.T, alpha=-2).topk(1, dim=1, largest=False).indices.squeeze(1)\n",
         ),
         wrong=(
-            _PREDICTED.replace("    model.train(mode)\n", ""),
-            _PREDICTED.replace("with torch.inference_mode():", "if True:"),
-            _PREDICTED.replace("    model.eval()\n", ""),
-            _PREDICTED.replace("model.train(mode)", "model.train()"),
-            _PREDICTED.replace("found += model(batch)", "found = model(batch)"),
-            _PREDICTED.replace(".argmax(dim=1)", ".argmax(dim=0)"),
+            "def nearest(queries, keys):\n    return ((queries[:, None] - keys) ** 2).sum(dim=-1).argmin(dim=1)\n",
+            "def nearest(queries, keys):\n    return torch.stack([((keys - q) ** 2).sum(dim=1).argmin() for q in queries])\n",
+            "def nearest(queries, keys):\n    return (queries @ keys.T).argmax(dim=1)\n",
+            _FOUND.replace("argmin(dim=1)", "argmin(dim=0)"),
+            _FOUND.replace("argmin(dim=1)", "min(dim=1).values"),
+            _FOUND.replace("- 2 * products", "- products"),
         ),
     ),
     Exercise(
@@ -250,14 +259,17 @@ loss_of = lambda w: (w * tiny * tiny * 2).sum()
         setup=_NUMBER,
         properties=tuple(Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False)) for text in _NUMBERS),
         hints=(
-            T(en="float16 reaches from about 6e-8 to 65504.", zh="float16 的范围大约从 6e-8 到 65504。"),
             T(
-                en="It has 11 binary digits: every integer up to 2048, then every second one.",
-                zh="它有 11 位二进制数字：2048 以内的每个整数，之后隔一个。",
+                en="float16 has 11 binary digits; its smallest number is 2**-24, and its largest 65504. What lies between two of its numbers goes to the nearer one.",
+                zh="float16 有 11 位二进制数字；最小的数是 2**-24，最大的是 65504。两个可表示的数之间的值取较近的那个。",
             ),
             T(
-                en="Powers of two inside the range are exact; 0.1 is exact in no binary type.",
-                zh="范围内的 2 的幂是精确的；0.1 在任何二进制类型中都不精确。",
+                en="Between 4096 and 8192 it has every fourth integer. Above 65504 the next number would be 65536.",
+                zh="在 4096 与 8192 之间它有每第四个整数。65504 之上的下一个数本应是 65536。",
+            ),
+            T(
+                en="3e-8 is nearer to 2**-24 than to 0; 2**-25 is exactly between them, and a tie goes to the even one, 0. So does the tie at 65520, to infinity.",
+                zh="3e-8 离 2**-24 比离 0 近；2**-25 恰在两者正中，平局取偶数，即 0。65520 处的平局同样取到无穷大。",
             ),
         ),
         right=(
@@ -270,10 +282,11 @@ loss_of = lambda w: (w * tiny * tiny * 2).sum()
         ),
         wrong=(
             _numbers(dict.fromkeys(_NUMBERS, "rounded")),
-            _numbers({**_NUMBERS, "1e-8": "rounded"}),
-            _numbers({**_NUMBERS, "2049": "exact"}),
-            _numbers({**_NUMBERS, "2**-14": "zero"}),
-            _numbers({**_NUMBERS, "1e5": "rounded"}),
+            _numbers({**_NUMBERS, "3e-8": "zero"}),
+            _numbers({**_NUMBERS, "4098": "exact"}),
+            _numbers({**_NUMBERS, "2**-20": "zero"}),
+            _numbers({**_NUMBERS, "65519": "infinity"}),
+            _numbers({**_NUMBERS, "2**-25": "exact"}),
         ),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, fails, runs, true, unchanged
 from pitfall_lab.trace import T
 
-_CASES = ((10, 4), (5, 4), (8, 4), (9, 2))
+_CASES = ((9, 4), (6, 4), (13, 8), (7, 5))
 
 
 def _pieces(*values: object) -> str:
@@ -15,7 +15,7 @@ def _pieces(*values: object) -> str:
 
 _NET = (
     "def make():\n    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh())\n    net.add_module('submodule', nn.Linear(2, 1))\n    net.add_module('encoder', nn.Linear(1, 1))\n    return net\n\n\n"
-    "def same(a, b):\n    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
+    "def holder():\n    net = nn.Module()\n    net.add_module('module', nn.Linear(2, 1))\n    return net\n\n\ndef same(a, b):\n    return all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))\n"
 )
 _BARE = "source = make()\ntarget = make()\nsaved = source.state_dict()"
 _WRAPPED = "source = make()\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
@@ -59,14 +59,23 @@ EXERCISES = (
             T(en="All pieces have the same size but the last.", zh="除最后一块外，各块大小相同。"),
             T(en="The size is samples divided by devices, rounded up.", zh="大小是样本数除以设备数，向上取整。"),
             T(
-                en="5 for 4: the size is 2, so 2 and 2 and 1; the fourth device gets nothing.",
-                zh="5 分 4：大小为 2，即 2、2、1；第四个设备没有数据。",
+                en="11 for 6: the size is 2, so five pieces of 2 and one of 1. Count the pieces that you get.",
+                zh="11 分 6：大小为 2，即五块 2 和一块 1。数一数得到几块。",
             ),
         ),
-        right=(_pieces([3, 3, 3, 1], [2, 2, 1], [2, 2, 2, 2], [5, 4]), _pieces("[3] * 3 + [1]", "[2] * 2 + [1]", "[2] * 4", "[5, 4]")),
+        right=(
+            _pieces([3, 3, 3], [2, 2, 2], [2, 2, 2, 2, 2, 2, 1], [2, 2, 2, 1]),
+            _pieces("[3] * 3", "[2] * 3", "[2] * 6 + [1]", "[2] * 3 + [1]"),
+            "pieces = {(9, 4): (3, 3, 3), (6, 4): (2, 2, 2), (13, 8): (2, 2, 2, 2, 2, 2, 1), (7, 5): (2, 2, 2, 1)}\n",
+            "pieces = {}\nfor samples, devices in ((9, 4), (6, 4), (13, 8), (7, 5)):\n    size = -(-samples // devices)\n"
+            "    pieces[samples, devices] = [min(size, samples - at) for at in range(0, samples, size)]\n",
+        ),
         wrong=(
-            _pieces([3, 3, 2, 2], [2, 1, 1, 1], [2, 2, 2, 2], [5, 4]),
-            _pieces([2, 2, 2, 2, 2], [1, 1, 1, 2], [2, 2, 2, 2], [4, 5]),
+            _pieces([3, 2, 2, 2], [2, 2, 1, 1], [2, 2, 2, 2, 2, 1, 1, 1], [2, 2, 1, 1, 1]),
+            _pieces([2, 2, 2, 3], [1, 1, 1, 3], [1, 1, 1, 1, 1, 1, 1, 6], [1, 1, 1, 1, 3]),
+            _pieces([3, 3, 3, 0], [2, 2, 2, 0], [2, 2, 2, 2, 2, 2, 1, 0], [2, 2, 2, 1, 0]),
+            _pieces([3, 3, 3], [2, 2, 2], [2, 2, 2, 2, 2, 2, 1], [1, 2, 2, 2]),
+            _pieces([3, 3, 3], [2, 2, 2], [2] * 7, [2, 2, 2, 1]),
         ),
     ),
     Exercise(
@@ -77,12 +86,13 @@ EXERCISES = (
             en=(
                 "`load(model, saved)` brings a checkpoint into a bare model. Repair it: it must work for checkpoints of bare "
                 "models and of those wrapped by `nn.DataParallel`, whose names begin with `module.`, and refuse what belongs to "
-                "another model with a `RuntimeError`, as `load_state_dict` does. The checkpoint itself stays as it is."
+                "another model with a `RuntimeError`, as `load_state_dict` does. A bare model may itself have a layer that is "
+                "called `module`. The checkpoint itself stays as it is."
             ),
             zh=(
                 "`load(model, saved)` 把检查点载入裸模型。请修好它：对裸模型和由 `nn.DataParallel` 包装的模型（其名字以 `module.`"
-                " 开头）的检查点都有效，并像 `load_state_dict` 那样以 `RuntimeError` 拒绝属于其他模型的检查点。检查点本身保持不变"
-                "。"
+                " 开头）的检查点都有效，并像 `load_state_dict` 那样以 `RuntimeError` 拒绝属于其他模型的检查点。裸模型自己也可能有一层叫 "
+                "`module`。检查点本身保持不变。"
             ),
         ),
         given="def load(model, saved):\n    model.load_state_dict(saved, strict=False)\n",
@@ -96,22 +106,38 @@ EXERCISES = (
             Property(
                 T(en="the checkpoint has kept its names", zh="检查点的名字没有改变"), true("all(k.startswith('module.') for k in saved)")
             ),
+            Property(
+                T(en="a bare model with a layer called `module` is loaded", zh="载入有一层叫 `module` 的裸模型"),
+                true("same(source, target)", inputs=_BARE.replace("make()", "holder()")),
+            ),
+            Property(
+                T(en="so is such a model that was wrapped", zh="包装后的这种模型也能载入"),
+                true("same(source, target)", inputs=_WRAPPED.replace("make()", "holder()")),
+            ),
         ),
         hints=(
             T(en="What does `load_state_dict` return here? Print it.", zh="这里 `load_state_dict` 返回什么？把它打印出来。"),
             T(en="Every name of a wrapped model begins with `module.`.", zh="包装模型的每个名字都以 `module.` 开头。"),
             T(
-                en="`name.removeprefix('module.')` leaves other names alone; stay strict.",
-                zh="`name.removeprefix('module.')` 不影响其他名字；保持 strict。",
+                en="Remove the prefix only where the names are not those of `model.state_dict()`; stay strict.",
+                zh="只有当名字与 `model.state_dict()` 的不同时才去掉前缀；保持 strict。",
             ),
         ),
         right=(
-            "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()})\n",
-            "def load(model, saved):\n    wrapped = all(name.startswith('module.') for name in saved)\n"
-            "    (nn.DataParallel(model) if wrapped else model).load_state_dict(saved)\n",
+            "def load(model, saved):\n    if set(saved) != set(model.state_dict()):\n"
+            "        saved = {name.removeprefix('module.'): value for name, value in saved.items()}\n    model.load_state_dict(saved)\n",
+            "def load(model, saved):\n    try:\n        model.load_state_dict(saved)\n    except RuntimeError:\n"
+            "        nn.DataParallel(model).load_state_dict(saved)\n",
+            "def load(model, saved):\n    own = list(model.state_dict())\n    wrapped = list(saved) == ['module.' + name for name in own]\n"
+            "    model.load_state_dict({name[7 * wrapped :]: value for name, value in saved.items()})\n",
+            "def load(model, saved):\n    wrapped = nn.DataParallel(model)\n"
+            "    (wrapped if saved.keys() == wrapped.state_dict().keys() else model).load_state_dict(saved)\n",
         ),
         wrong=(
             "def load(model, saved):\n    model.load_state_dict(saved)\n",
+            "def load(model, saved):\n    model.load_state_dict({name.removeprefix('module.'): value for name, value in saved.items()})\n",
+            "def load(model, saved):\n    wrapped = all(name.startswith('module.') for name in saved)\n"
+            "    (nn.DataParallel(model) if wrapped else model).load_state_dict(saved)\n",
             "def load(model, saved):\n    model.load_state_dict({name.replace('module.', ''): value for name, value in saved.items()})\n",
             "def load(model, saved):\n    nn.DataParallel(model).load_state_dict(saved)\n",
             "def load(model, saved):\n    model.load_state_dict({name.lstrip('module.'): value for name, value in saved.items()})\n",
@@ -187,13 +213,13 @@ EXERCISES = (
         task=T(
             en=(
                 "`shard(samples, rank, world)` returns the samples of one process; `samples` is a tensor (N,), N at least 1. With"
-                " `chunk` some processes get fewer samples than others, or none, and the last one raises. Repair it, as "
+                " `chunk` some processes get fewer samples than others, or none, and then `shard` raises for the last rank. Repair it, as "
                 "distributed samplers do: all shares are equally long and as short as possible, no sample is left out, and what "
                 "is missing is filled with samples that are repeated."
             ),
             zh=(
                 "`shard(samples, rank, world)` 返回一个进程的样本；`samples` 是张量 (N,)，N 至少为 1。用 `chunk` 时，有的进程样本"
-                "较少甚至没有，最后一个会报错。请像分布式采样器那样修好它：所有份额等长且尽可能短，不遗漏任何样本，缺少的用重复的"
+                "较少甚至没有，此时 `shard` 对最后一个进程报错。请像分布式采样器那样修好它：所有份额等长且尽可能短，不遗漏任何样本，缺少的用重复的"
                 "样本补足。"
             ),
         ),
