@@ -182,6 +182,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         #: Which rounds of the program's loops are recorded; None: all.
         self._rounds = rounds
+        self._is_close = rounds is not None and rounds.closely
         self._idle: set[Any] = set()
         """Functions written in C++ that only read a tensor, whose calls are not looked at while the recording pauses between rounds."""
         self._is_off = False
@@ -251,7 +252,7 @@ class Recorder(TorchFunctionMode):
                 caller = func = args = kwargs = run = kinds = None  # type: ignore[assignment]
                 BaseException.with_traceback(error, clean_traceback(error.__traceback__))
                 raise
-            if self._rounds.closely:  # type: ignore[union-attr]
+            if self._is_close and self._rounds.closely:  # type: ignore[union-attr]
                 self._looked(result)
             return result
         if lane is not None and not (kinds or self._is_aside) and func in lane.functions:
@@ -405,7 +406,9 @@ class Recorder(TorchFunctionMode):
         if name == GRAD and not site.is_user:
             return self._is_between
         if self._is_between:
-            if regions.tracing() or self._repeats(rounds, func, args, kwargs, caller):
+            if regions.tracing():
+                return True
+            if self._repeats(rounds, func, args, kwargs, caller) if modes_on() else rounds.repeats(func, args, kwargs, caller):
                 return True
             self._return()
         if self._backward_frame is not None or self._opened or self._in_region or regions.possible():
@@ -425,8 +428,6 @@ class Recorder(TorchFunctionMode):
 
     @staticmethod
     def _repeats(rounds: Rounds, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        if not modes_on():
-            return rounds.repeats(func, args, kwargs, caller)
         with unseen():  # another mode would see how the shapes are read
             return rounds.repeats(func, args, kwargs, caller)
 

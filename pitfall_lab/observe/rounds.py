@@ -147,11 +147,13 @@ class Rounds:
         """Whether a call in a round that is not recorded repeats a recorded one; if it does not, recording resumes."""
         loop, around = self.left, self.around
         assert loop is not None
-        place, frame = hash(func), caller
+        way, frame = [func], caller
+        add = way.append
         while frame is not around and frame is not None:
-            place = (place ^ id(frame.f_code)) * 31 + frame.f_lasti
+            add(id(frame.f_code))
+            add(frame.f_lasti)
             frame = frame.f_back  # type: ignore[assignment]
-        place = hash(place)
+        place = hash(tuple(way))
         if _whole(place, args, kwargs) not in loop.inside and place not in self.varied:
             self._return()
             return False
@@ -234,12 +236,12 @@ class Rounds:
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
         """Return the place of a call, and the program's functions around it that are not a module's (frame, code, position)."""
-        place, frame, kinds = hash(func), caller, self._kinds
+        way, frame, kinds = [func], caller, self._kinds
         path: list[tuple[int, CodeType, int]] = []
         around = self.around
         while frame is not around and frame is not None:
             code, at = frame.f_code, frame.f_lasti
-            place = (place ^ id(code)) * 31 + at
+            way += id(code), at
             kind = kinds.get(code)
             if kind is None:
                 kind = kinds[code] = self._kind(code)
@@ -253,7 +255,7 @@ class Rounds:
             frame = frame.f_back  # type: ignore[assignment]
         path.reverse()
         self._is_own = kinds.get(caller.f_code) == _OWN
-        return hash(place), path
+        return hash(tuple(way)), path
 
     def _kind(self, code: CodeType) -> int:
         name = code.co_filename

@@ -117,7 +117,7 @@ print((kept - w).abs().sum())
 MESSAGES = """
 import torch
 torch.manual_seed(0)
-edges, h, target = torch.randint(0, 60, (2, 400)), torch.randn(60, 8), torch.randn(60, 8)
+edges, h, target = torch.randint(0, 60, (2, 400)), torch.randn(60, 8), torch.rand(60, 8)
 w = torch.randn(8, 8, requires_grad=True)
 for epoch in range(600):
     z = h
