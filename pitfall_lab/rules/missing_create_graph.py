@@ -7,15 +7,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.flow import Cut, Flow, Lost
+from pitfall_lab.rules.kit.flow import FACTORS, SUMS, Cut, Flow, Lost
 from pitfall_lab.rules.kit.rebinding import rebindings
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
-from pitfall_lab.trace import Event, Failure, T
+from pitfall_lab.trace import Event, Failure, Span, T
 
+PARTS = {"__getitem__", "view", "reshape", "unsqueeze", "select", "clone"}
 UNRECORDED = T(
     en="A gradient is a result like any other and depends on the parameters too, but torch records its computation only with "
     "`create_graph=True`, because that costs time and memory that ordinary training does not need. Without it the gradient is plain "
@@ -40,6 +41,67 @@ def find(story: Story) -> Iterator[Finding]:
         maker = _maker(story, lost.cuts[0], lost.at) if lost.cuts[0].kind == "gradient" else None
         if maker is not None:
             yield _silent(story, lost, maker)
+    told = set[Span | None]()
+    for maker in story.calls("grad"):
+        place = story.span(maker.step)
+        if maker.op == "torch.autograd.grad" and place not in told and (met := _beside_another(story, maker)) is not None:
+            told.add(place)
+            yield _half(story, maker, met)
+
+
+def _beside_another(story: Story, maker: Event) -> Event | None:
+    """The sum of a gradient without a record and of one with it, on the way to a loss: both were to be learned from."""
+    for result in maker.results if maker.error is None else ():
+        pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]
+        while pending:
+            label = pending.pop()
+            for use in story.uses(label):
+                given = [o.label for o in use.operands if o.label is not None]
+                if use.step < maker.step or use.error is not None or not use.results or use.results[0] == label:
+                    continue
+                if use.name in SUMS and len(given) > 1:
+                    other = given[0] if given[1] == label else given[1]
+                    graph = (story.tensor(use.results[0], use.step) or {}).get("grad_fn")
+                    if _is_gradient(story, other, use.step) and (story.record("nodes", graph) or {}).get("ran") is not None:
+                        return use
+                elif use.name in FACTORS | PARTS and len(given) == 1:
+                    pending.append(use.results[0])
+    return None
+
+
+def _is_gradient(story: Story, label: str, step: int) -> bool:
+    """Whether a tensor is a gradient with a record, perhaps with a factor."""
+    for _ in range(10):
+        record = story.tensor(label, step) or {}
+        event = story.event(record.get("born"))
+        if event is None or not record.get("requires_grad"):
+            return False
+        if event.op == "torch.autograd.grad":
+            return True
+        given = [o.label for o in event.operands if o.label is not None and (story.tensor(o.label, event.step) or {}).get("requires_grad")]
+        if event.name not in FACTORS | PARTS or len(given) != 1:
+            return False
+        label, step = given[0], event.step
+    return False
+
+
+def _half(story: Story, maker: Event, met: Event) -> Finding:
+    """The finding where another gradient in the same sum has its record."""
+    here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(met.step))
+    what = expression(story, maker.results[0], met.step)
+    return RULE.finding(
+        story.span(maker.step), maker.step,
+        T(
+            en=f"{capital(here.en)} computes a gradient without keeping a record of how, and {there.en} combines it with one that has a "
+            f"record: through {what.en} no parameter learns.",
+            zh=f"{here.zh}求出了梯度，却没有记录是怎么求的；{there.zh}把它与有记录的梯度合在一起：没有参数能通过 {what.zh} 学到东西。",
+        ),
+        UNRECORDED,
+        related=[story.related("used", met.step, T(en=f"{what.en} is taken here as plain numbers", zh=f"{what.zh} 在这里只是普通的数"))],
+        fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
+        facts=[Fact("maker", maker.op, story.by(maker.step))],
+        severity="warning",
+    )  # fmt: skip
 
 
 def _silent(story: Story, lost: Lost, maker: Event) -> Finding:

@@ -26,6 +26,16 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "one of two derivatives without its record": """
+net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    place, time = torch.rand(5, 1, requires_grad=True), torch.rand(5, 1, requires_grad=True)
+    heat = net(torch.cat([place, time], 1))
+    by_place = torch.autograd.grad(heat.sum(), place, create_graph=True)[0]
+    by_time = torch.autograd.grad(heat.sum(), time, retain_graph=True)[0]  # PL509
+    update(opt, (by_time - 2 * by_place).pow(2).mean())
+""",
     "the noise of a function, and a target drawn after it": """
 x = torch.randn(8, 3)
 net = nn.Linear(3, 3)
