@@ -104,9 +104,9 @@ def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
 def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> Story:
     trace = facts.trace
     beats = [_of_related(trace, related) for related in finding.get("related", ())]
-    beats.sort(key=lambda beat: _order(trace, beat))
     if all(beat["role"] == "other" and beat["line"] != finding.get("line") for beat in beats):
         beats.append(_own_place(trace, finding))
+    beats.sort(key=lambda beat: _order(trace, beat))
     return {
         "rule": finding.get("rule") or "",
         "name": finding.get("name") or "",
@@ -187,7 +187,8 @@ def _own_place(trace: Trace, finding: dict[str, Any]) -> Beat:
     event = _event(trace, step)
     if event is not None and event.error:
         return _beat(trace, "raised", step, line=finding.get("line"))
-    return _beat(trace, "other", step, line=finding.get("line"))
+    writes = event is not None and bool(event.writes) and event.span is not None and event.span.line == finding.get("line")
+    return _beat(trace, "changed" if writes else "other", step, line=finding.get("line"))
 
 
 def _of_failure(facts: Facts, names: dict[str, str], failure: Failure) -> Story:

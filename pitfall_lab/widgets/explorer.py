@@ -220,11 +220,10 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
 
 def _step_of(trace: Trace, finding: Finding) -> int | None:
     """The finding's step; where nothing happened on its line (an optimizer that skips everything), the last step that it names."""
-    step, place = finding.step, finding.span
-    span = trace.events[step].span if step is not None and 0 <= step < len(trace.events) else None
+    place = finding.span
+    happened = place is None or any(event.span is not None and event.span.line == place.line for event in trace.events)
     named = [related.step for related in finding.related if related.step is not None]
-    elsewhere = span is not None and place is not None and span.line != place.line
-    return named[-1] if elsewhere and named else step
+    return finding.step if happened or not named or finding.step is None else named[-1]
 
 
 @cache
