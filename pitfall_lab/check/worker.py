@@ -40,8 +40,8 @@ Job = dict[str, Any]
 POLL = 0.002
 LOOK = 5.0
 """So often, in seconds, an idle worker looks whether its checker is still there."""
-LOW = 5
-"""The priority (``nice``) with which a worker of a notebook imports torch: a third of what the notebook's own cell gets."""
+LOW = 2
+"""The priority (``nice``) with which a worker of a notebook imports torch: two thirds of what the notebook's own cell gets."""
 _THERE: set[str] = set()
 """The modules that are imported before any program runs."""
 BIND = "__pitfall_lab_bind__"
