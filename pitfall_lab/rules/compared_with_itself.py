@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -14,6 +15,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
 
 COMPARES = (
@@ -60,6 +62,8 @@ def find(story: Story) -> Iterator[Finding]:
         if len(rounds) >= ROUNDS and all(same.key(a, e.step) == same.key(b, e.step) for e, (a, b) in rounds):
             (_, labels), events = rounds[0], tuple(event for event, _ in rounds)
             steps = [update.step for update in story.trace.optimizer_steps]
+            if any(_is_ratio(story, event, pair) for event, pair in rounds) and not _on_the_same_data(story, rounds, steps):
+                continue
             if any(events[0].step < step <= events[-1].step for step in steps):
                 yield _finding(story, Same(events, labels[0], labels[1]))
 
@@ -69,7 +73,37 @@ def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
     records = [story.tensor(label, event.step) or {} for label in labels]
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
     graphs = [bool(record.get("requires_grad") and not record.get("is_leaf")) for record in records]
-    return node.get("ran") is not None and (any(graphs) if event.name in DISTANCES else all(graphs))
+    return node.get("ran") is not None and (any(graphs) if event.name in DISTANCES else all(graphs) or _is_ratio(story, event, labels))
+
+
+def _is_ratio(story: Story, event: Event, labels: list[str]) -> bool:
+    """Whether the exponential of a difference is taken, of which one side was computed without a graph."""
+    graphs = [bool((story.tensor(label, event.step) or {}).get("requires_grad")) for label in labels]
+    if sum(graphs) != 1 or event.name in DISTANCES | QUOTIENTS or not any(use.name == "exp" for use in story.uses(event.results[0])):
+        return False
+    plain = origin(story, labels[graphs.index(False)], event.step)
+    return plain is not None and not (story.tensor(plain.results[0], plain.step) or {}).get("requires_grad")
+
+
+def _on_the_same_data(story: Story, rounds: list[tuple[Event, list[str]]], updates: list[int]) -> bool:
+    """Whether two rounds in a row, with an update between them, compute both sides from the same data: the older side should be kept."""
+    given = [(event, _data(story, labels[0], event.step)) for event, labels in rounds]
+    return any(one == other and one and any(a.step < step <= b.step for step in updates) for (a, one), (b, other) in pairwise(given))
+
+
+def _data(story: Story, label: str, step: int) -> set[str]:
+    """The tensors that a result was computed from and that no call computed from others, without parameters."""
+    found, pending, seen = set[str](), [label], {label}
+    while pending and len(seen) < DEEP:
+        here = pending.pop()
+        record = story.tensor(here, step) or {}
+        event = story.event(record.get("born"))
+        given = [o.label for o in event.operands if o.label is not None] if event is not None and here in event.results else []
+        if not given and not record.get("requires_grad"):
+            found.add(here)
+        pending += [each for each in given if each not in seen]
+        seen.update(given)
+    return found
 
 
 class Sameness:
@@ -131,6 +165,7 @@ class Sameness:
 
 def _finding(story: Story, found: Same) -> Finding:
     event = found.events[0]
+    ratio = _is_ratio(story, event, [found.one, found.other])
     span, here = story.span(event.step), at_line(story, story.span(event.step))
     one, other = (expression(story, label, event.step) for label in (found.one, found.other))
     value = "1" if event.name in QUOTIENTS else "0"
@@ -149,7 +184,7 @@ def _finding(story: Story, found: Same) -> Finding:
         ),
         _why(story, found),
         related=[story.related("made", born, T(en="the same computation as the other side", zh="与另一边相同的计算"))],
-        fixes=_fixes(story, event, found.other) if found.one != found.other else (),
+        fixes=_fixes(story, event, found.other) if found.one != found.other and not ratio else (),
         facts=[Fact("value", value, story.by(event.step)), Fact("rounds", len(found.events), story.by(event.step))],
     )  # fmt: skip
 
@@ -165,6 +200,14 @@ def _why(story: Story, found: Same) -> T:
             zh="两者在同一轮里由同样的调用、同样的权重与输入算出。它们的梯度也相等，在这里以相反的符号相遇，所以从这个比较学不到任何东西"
             "。属于较早时刻的"
             "值必须在那时不带计算图地算出并保存。",
+        )
+    if _is_ratio(story, found.events[0], [found.one, found.other]):
+        return T(
+            en="Both were computed by the same calls from the same weights and inputs, so the quotient of the two is always 1, and a limit "
+            "on how far it moves never acts. The side without a graph belongs to the weights *before* the first update with this data: "
+            "compute it there, once, and keep it for all updates.",
+            zh="两者由同样的调用、同样的权重与输入算出，所以它们的比值总是 1，限制它变动的范围也从不起作用。没有计算图的一边属于用这批数据"
+            "*第一次更新之前*的权重：请在那里算一次，并在所有更新中沿用。",
         )
     return T(
         en="Both were computed by the same calls from the same weights and inputs. A distance of 0 has the gradient 0, so nothing is "

@@ -30,7 +30,7 @@ def find(story: Story) -> Iterator[Finding]:
                 made.setdefault(statement, []).append(event)
     for statement, events in made.items():
         labels = {event.operands[0].label for event in events}
-        if not any(_is_called(story, str(label)) for label in labels) and _learns(story, statement, events[-1].step):
+        if updates[-1] > events[-1].step and not any(_is_called(story, str(label)) for label in labels):
             yield _finding(story, statement, events[0])
 
 
@@ -55,15 +55,6 @@ def _is_called(story: Story, label: str) -> bool:
         if use.name in ("copy_", "detach", "data", "numpy", "clone", "linear", "matmul"):
             return True
     return False
-
-
-def _learns(story: Story, statement: ast.Assign, step: int) -> bool:
-    """Whether a backward follows, and the program does not use the attribute by that name itself."""
-    target = statement.targets[0]
-    name = target.attr if isinstance(target, ast.Attribute) else ""
-    reads = (n for n in story.program.nodes if isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load))
-    in_classes = [n for n in reads if (owner := story.program.function(n)) is not None and owner.name == "forward"]
-    return not in_classes and any(backward.step > step for backward in story.backwards())
 
 
 def _finding(story: Story, statement: ast.Assign, event: Event) -> Finding:

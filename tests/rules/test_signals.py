@@ -26,6 +26,19 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "the old policy computed anew for each update": """
+states, moves, gains = torch.randn(8, 3), torch.randint(0, 2, (8,)), torch.randn(8)
+net = nn.Linear(3, 2)
+opt = SGD(net.parameters(), lr=0.1)
+def chances():
+    return F.log_softmax(net(states), 1).gather(1, moves.unsqueeze(1)).squeeze(1)
+for _ in range(3):
+    new = chances()
+    with torch.no_grad():
+        old = chances()
+    ratio = torch.exp(new - old)  # PL518
+    update(opt, -torch.min(ratio * gains, ratio.clamp(0.8, 1.2) * gains).mean())
+""",
     "one of two derivatives without its record": """
 net = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 1))
 opt = SGD(net.parameters(), lr=0.1)
@@ -924,6 +937,27 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "quotients of a policy and an older one, and of one with itself on purpose": """
+net = nn.Linear(3, 2)
+opt = SGD(net.parameters(), lr=0.1)
+def chances(states, moves):
+    return F.log_softmax(net(states), 1).gather(1, moves.unsqueeze(1)).squeeze(1)
+for _ in range(2):
+    batch = torch.randn(8, 3), torch.randint(0, 2, (8,))
+    gains = torch.randn(8)
+    with torch.no_grad():
+        old = chances(*batch)
+    for _ in range(2):
+        update(opt, -(torch.exp(chances(*batch) - old) * gains).mean())
+for _ in range(3):
+    batch = torch.randn(8, 3), torch.randint(0, 2, (8,))
+    with torch.no_grad():
+        old = chances(*batch)
+    update(opt, -(torch.exp(chances(*batch) - old) * gains).mean())
+for _ in range(3):
+    new = chances(*batch)
+    update(opt, -(torch.exp(new - new.detach()) * gains).mean())
+""",
     "drawn data with drawn targets, and noise beside them": """
 net = nn.Linear(3, 3)
 opt = SGD(net.parameters(), lr=0.1)
