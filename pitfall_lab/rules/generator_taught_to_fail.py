@@ -67,9 +67,11 @@ def find(story: Story) -> Iterator[Finding]:
 def _turns(story: Story) -> Iterator[Turn]:
     backwards, updates = [b for b in story.backwards() if b.error is None and len(b.operands) == 1], story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}
+    last = {update.made: update.step for update in updates}
+    known = min(last.values(), default=0)  # from here on, steps of an optimizer may be missing: only the first ones are recorded
     for backward in backwards:
         update = next((each for each in updates if each.step > backward.step), None)
-        if update is not None and update.made is not None:
+        if update is not None and update.made is not None and backward.step <= known:
             yield Turn(backward, update, tuple(_pushes(story, backward, held)))
 
 

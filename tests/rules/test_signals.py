@@ -937,6 +937,14 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "a critic that steps more often than the maker": """
+maker, critic = nn.Linear(2, 2), nn.Linear(2, 1)
+making, judging = SGD(maker.parameters(), lr=0.01), SGD(critic.parameters(), lr=0.01)
+for _ in range(8):
+    for _ in range(3):
+        update(judging, critic(maker(torch.randn(4, 2)).detach()).mean() - critic(torch.randn(4, 2) + 2).mean())
+    update(making, -critic(maker(torch.randn(4, 2))).mean())
+""",
     "quotients of a policy and an older one, and of one with itself on purpose": """
 net = nn.Linear(3, 2)
 opt = SGD(net.parameters(), lr=0.1)
