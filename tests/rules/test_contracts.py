@@ -307,6 +307,19 @@ for _ in range(2):
     F.binary_cross_entropy_with_logits(judge(made.detach()), label.fill_(0)).backward()
     judge_opt.step()
     update(make_opt, F.binary_cross_entropy_with_logits(judge(made), label.fill_(1)))
+make, judge, make_opt, judge_opt = networks()
+for _ in range(8):
+    for _ in range(3):
+        with torch.no_grad():
+            made = make(torch.randn(8, 3))
+        critic = judge(made).mean() - judge(torch.randn(8, 2)).mean()
+        judge_opt.zero_grad()
+        critic.backward()
+        judge_opt.step()
+    fooled = -judge(make(torch.randn(8, 3))).mean()
+    make_opt.zero_grad()
+    fooled.backward()
+    make_opt.step()
 body, head = nn.Linear(3, 4), nn.Linear(4, 1)
 first, second = SGD(body.parameters(), lr=0.1), SGD(head.parameters(), lr=0.1)
 for _ in range(2):
