@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
@@ -67,11 +68,15 @@ def find(story: Story) -> Iterator[Finding]:
 def _turns(story: Story) -> Iterator[Turn]:
     backwards, updates = [b for b in story.backwards() if b.error is None and len(b.operands) == 1], story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}
-    last = {update.made: update.step for update in updates}
-    known = min(last.values(), default=0)  # from here on, steps of an optimizer may be missing: only the first ones are recorded
+    flow, seen = Flow(story), set[tuple[object, ...]]()
     for backward in backwards:
         update = next((each for each in updates if each.step > backward.step), None)
-        if update is not None and update.made is not None and backward.step <= known:
+        reached = frozenset(flow.leaves(backward.operands[0].label, backward.step))
+        key = (story.span(backward.step), reached)
+        if key in seen:
+            continue  # of each optimizer only the first steps are known: later the next one may be the other's
+        seen.add(key)
+        if update is not None and update.made is not None and reached & set(update.holds):
             yield Turn(backward, update, tuple(_pushes(story, backward, held)))
 
 
