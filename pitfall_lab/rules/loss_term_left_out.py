@@ -65,14 +65,14 @@ def _is_read(story: Story, name: str) -> bool:
 
 
 def _overwriting(story: Story, statement: ast.Assign) -> ast.Assign | None:
-    """The assignment in the same block that gives the name to something else before it is read."""
+    """The assignment in the same block that gives the name to another term before it is read; the same term computed anew is none."""
     program, name = story.program, story.program.segment(statement.targets[0])
     block = program.block(statement)
     for following in block[block.index(statement) + 1 :]:
         if any(isinstance(n, ast.Name) and n.id == name and not isinstance(n.ctx, ast.Store) for n in ast.walk(following)):
             return None
         if isinstance(following, ast.Assign) and [program.segment(target) for target in following.targets] == [name]:
-            return following
+            return following if ast.dump(following.value) != ast.dump(statement.value) else None
     return None
 
 

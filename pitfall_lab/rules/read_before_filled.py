@@ -250,7 +250,7 @@ for i, row in enumerate(rows):
     batch[i, : len(row)] = row
 loss = (batch @ w).sum()  # read
 loss.backward()
-print(w.grad)
+print(tuple(w.grad.shape))
 """,
     good="""import torch
 
@@ -261,7 +261,7 @@ for i, row in enumerate(rows):
     batch[i, : len(row)] = row
 loss = (batch @ w).sum()
 loss.backward()
-print(w.grad)
+print(tuple(w.grad.shape))
 """,
     find=find,
     traps=(
