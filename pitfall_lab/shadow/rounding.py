@@ -53,7 +53,19 @@ class Rounding:
                 step = flat.itemsize
                 seen = np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * step, [s * step for s in tensor.stride])
                 np.maximum(seen, self.bound(gradient), out=seen)
+                if storage.data is not None:
+                    self._beside(flat, storage.data, gradient)
         return flat
+
+    def _beside(self, flat: np.ndarray, data: np.ndarray, gradient: Gradient) -> None:
+        """Raise the differences to the bounds of the gradients of which this one is a view: the memory holds their other elements too."""
+        for source in _viewed(gradient, data):
+            array = source.array
+            assert array is not None
+            start = (array.__array_interface__["data"][0] - data.__array_interface__["data"][0]) // data.itemsize
+            steps = [s // data.itemsize * flat.itemsize for s in array.strides]
+            seen = np.ndarray(array.shape, flat.dtype, flat, start * flat.itemsize, steps)
+            np.maximum(seen, self.bound(source), out=seen)
 
     def within(self, tensor: ShadowTensor) -> np.ndarray:
         """For each element of a tensor, the difference that rounding between two engines can cause."""
@@ -114,6 +126,13 @@ def _sources(gradient: Gradient) -> Sequence[Gradient]:
     origin = gradient.origin
     behind = origin.step.given if isinstance(origin, Part) else origin or ()
     return [g for g in behind if g is not None and g.array is not None]
+
+
+def _viewed(gradient: Gradient, data: np.ndarray) -> Iterable[Gradient]:
+    """Yield the gradients in the storage ``data`` of which this one is a view: of that of a cat, it is a part."""
+    while behind := [g for g in _sources(gradient) if g.array is not None and np.may_share_memory(g.array, data)]:
+        gradient = behind[0]
+        yield gradient
 
 
 def _fitted(made: Any, array: np.ndarray) -> np.ndarray:

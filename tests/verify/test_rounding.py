@@ -120,3 +120,16 @@ def test_what_cancels_is_rounding() -> None:
             text = program(way, size, "its own").format(shape=SIZES[size][1])
             assert trace_program(text).disagreements == ()
             assert standalone.check(text).problems == []
+
+
+@pytest.mark.parametrize("keep", ["create_graph=True", ""])
+@pytest.mark.parametrize(("shape", "dim", "loss"), [("60, 1", 1, "z @ w"), ("1, 60", 0, "w.T @ z")])
+def test_the_rest_of_a_shared_memory_has_its_own_rounding(keep: str, shape: str, dim: int, loss: str) -> None:
+    """The gradient of one part of a cat is a view of the whole: in the memory beside it another part's gradient cancels."""
+    text = f"""{HEAD}v = (torch.arange(64.) * 37).sin() * 100
+w = torch.stack([v.cos(), v - v.mean()])
+x, t = torch.rand({shape}, requires_grad=True), torch.rand({shape}, requires_grad=True)
+z = torch.cat([x, t], {dim})
+g, = torch.autograd.grad(({loss}).sum(), x, {keep})
+"""
+    assert trace_program(text).disagreements == ()
