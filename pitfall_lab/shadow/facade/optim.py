@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from pitfall_lab.shadow.errors import Unmodelled
+from pitfall_lab.shadow.errors import Absent, Unmodelled
 from pitfall_lab.shadow.facade.tensors import Tensor, call, enable_grad, engine, set_grad_enabled, speaking, takes_zero_grad
 
 State = dict[str, Any]
@@ -143,16 +143,20 @@ class Optimizer:
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by saved ones; the tensors are copied."""
+        """Replace the state and the groups by saved ones, with the very tensors that are saved where their dtype fits the parameter's."""
         order = [p for group in self.param_groups for p in group["params"]]
         if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
         self.state = {
-            order[k]: {key: call("torch.Tensor.clone", v) if isinstance(v, Tensor) else v for key, v in state.items()}
+            order[k]: {key: _fitting(v, order[k]) if isinstance(v, Tensor) and key != "step" else v for key, v in state.items()}
             for k, state in state_dict["state"].items()
         }
         for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
             group.update({key: value for key, value in saved.items() if key != "params"})
+
+
+def _fitting(saved: Tensor, p: Tensor) -> Tensor:
+    return call("torch.Tensor.to", saved, dtype=p.dtype) if p.is_floating_point() else saved  # type: ignore[no-any-return]
 
 
 def _like(p: Tensor) -> Tensor:
@@ -448,6 +452,11 @@ class Rprop(Optimizer):
         p.addcmul_(gradient.sign(), state["step_size"], value=-1)
         if not group["foreach"]:
             state["prev"].copy_(gradient)
+
+
+def __getattr__(name: str) -> Any:
+    """Raise an error that names what the shadow engine does not have of ``torch.optim``."""
+    raise Absent(f"the shadow engine has no torch.optim.{name}")
 
 
 __all__ = ["ASGD", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop", "Rprop"]

@@ -534,11 +534,17 @@ class Namespace(ModuleType):
         return found
 
 
+@cache
 def operation(full: str) -> Callable[..., Any] | None:
-    """Return the function with this full name, or None if it has no entry."""
+    """Return the function with this full name, always the same one, or None if it has no entry."""
     if full not in ENTRIES:
         return None
-    return lambda *args, **kwargs: call(full, *args, **kwargs)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return call(full, *args, **kwargs)
+
+    function.__name__ = full.rpartition(".")[2]
+    return function
 
 
 # -- modes
