@@ -21,7 +21,10 @@ from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
 FIRST = 3
-"""The number of steps of each scheduler that are recorded one by one."""
+"""The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
+LOOKS = 10
+"""The calls at one place whose numbers are looked at; later ones may take the fast path, which looks at none."""
+LOOKED_AT = lost_numbers.CONVERSIONS | compared_numbers.COMPARING
 SETTINGS = ("T_max", "T_0", "eta_min", "step_size", "gamma", "total_iters", "total_steps", "best")
 MODES = ("min", "max")
 """Of a scheduler that looks at a metric; the setting is the position in this list, and ``best`` the metric before its last step."""
@@ -82,6 +85,7 @@ class BesideCalls:
         self._losses: list[Lost] = []
         self._compared: list[Compared] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
+        self._looks: Counter[tuple[Span | None, str]] = Counter()
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called when the program is about to call a method of ``owner`` in ``frame``."""
@@ -134,24 +138,30 @@ class BesideCalls:
 
     def before(self, call: Call, step: int) -> None:
         """A call is about to be made: does it lose numbers that it computes with?"""
-        if lost_numbers.concerns(call) and self._looks(call):
+        if lost_numbers.concerns(call) and self._wants(call.name, call.span):
             with unseen():
                 self._lost(call, step, lost_numbers.out_of_range(call))
 
     def after(self, call: Call, result: Any, step: int) -> None:
         """A call has returned: did it lose numbers that it converted, or compare with numbers outside of 0 to 1?"""
-        if call.name in lost_numbers.CONVERSIONS and self._looks(call):
-            with unseen():
+        if not self.looks(call.name, call.span):
+            return
+        self._looks[call.span, call.name] += 1
+        with unseen():
+            if call.name in lost_numbers.CONVERSIONS:
                 self._lost(call, step, lost_numbers.lost_by_conversion(call, result))
-        elif call.name in compared_numbers.COMPARING and self._looks(call) and len(self._compared) < MOST:
-            with unseen():
-                found = compared_numbers.compared(call)
-            if found is not None:
-                self._seen[call.span, call.name] += 1
-                self._compared.append(Compared(step, *found))
+                return
+            found = compared_numbers.compared(call)
+        if found is not None:
+            self._seen[call.span, call.name] += 1
+            self._compared.append(Compared(step, *found))
 
-    def _looks(self, call: Call) -> bool:
-        return call.span is not None and call.span.source == 0 and self._seen[call.span, call.name] < FIRST and len(self._losses) < MOST
+    def looks(self, name: str, span: Span | None) -> bool:
+        """Whether the numbers of the next call of this function at this place are looked at after it has returned."""
+        return name in LOOKED_AT and self._looks[span, name] < LOOKS and len(self._compared) < MOST and self._wants(name, span)
+
+    def _wants(self, name: str, span: Span | None) -> bool:
+        return span is not None and span.source == 0 and self._seen[span, name] < FIRST and len(self._losses) < MOST
 
     def _lost(self, call: Call, step: int, found: lost_numbers.Numbers | None) -> None:
         if found is not None:

@@ -110,6 +110,10 @@ class Lockstep:
         # NumPy code may have written memory that it shares with a tensor; the full path checks that before each call.
         return self._world.limit < 0 or (not self._records.shared and self._memory.is_silent)
 
+    def looks(self, name: str, span: Span | None) -> bool:
+        """Whether the next call of this function at this place must take the full path, which looks at its numbers."""
+        return self._beside.looks(name, span)
+
     def may_meet(self) -> bool:
         """Whether the fast path may read the operands of the next call without the checks of :meth:`before`."""
         return self.is_free() and not self._passing.is_open and not self._records.shared and not regions.possible()

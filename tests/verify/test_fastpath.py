@@ -121,6 +121,28 @@ def test_the_fast_lane_gives_the_same_trace_as_the_full_lane(program: Path, valu
     assert Trace.from_json(fast.to_json()) == fast
 
 
+NUMBERS = """\
+import torch
+w = torch.ones(16, requires_grad=True)
+targets = torch.linspace(-3, 3, 16)
+large = torch.tensor([16777217, 16777216, 5])
+for k in range(3):
+    one = torch.nn.MSELoss()(w.sigmoid(), targets)
+    other = torch.nn.MSELoss()(w.sigmoid(), targets)
+    apart = w.sigmoid() - targets
+    short = large.float()
+"""
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_numbers_are_looked_at_in_each_recording(values: bool) -> None:
+    """What is lost or compared is found again when the cell runs again, whose calls have plans then, and at each of its places."""
+    beside = [recorded(NUMBERS, lane=lane, values=values)[0].beside for lane in (True, True, True, False)]
+    assert beside == beside[-1:] * 4
+    assert len({loss.step for loss in beside[0].losses}) == 3
+    assert len({compared.step for compared in beside[0].compared}) == 9
+
+
 LOOP = """\
 import torch
 w = torch.ones(8, 8, requires_grad=True)

@@ -108,7 +108,7 @@ class FastLane:
                 return ahead
         whole = kinds.of(func, args, kwargs, operands, place[2])
         plan = None if whole is None else self._plans.get(whole) or self._plan_of_others(whole, func, operands, place)
-        if plan is None:
+        if plan is None or (plan.looked_at and self._long_way.looks(plan.op, place[1].span)):
             kinds.grad = grad
             return None
         if turned:
@@ -118,7 +118,8 @@ class FastLane:
             return self._done(plan, operands, place, args, kwargs)
         shadows: Any = [operands[0].shadow] if len(operands) == 1 else [record.shadow for record in operands]
         results, nodes, insides = plan.follow(self._graph, shadows)
-        if again is None and plan.again is not None and not (kwargs or turned or kinds.plain or self._follows_values):
+        own = site is place[1] or not plan.looked_at
+        if again is None and own and plan.again is not None and not (kwargs or turned or kinds.plain or self._follows_values):
             plan.again.uses += 1
             wanted = kinds.wanted_again(args, operands) if plan.again.uses > OFTEN else None
             if wanted is not None:

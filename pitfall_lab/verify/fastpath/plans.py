@@ -10,6 +10,7 @@ import torch
 
 from pitfall_lab.shadow import Node, ShadowTensor
 from pitfall_lab.shadow.recipes import Form, Forms, Recipe, Underivable, Window
+from pitfall_lab.verify.beside_calls import LOOKED_AT
 from pitfall_lab.verify.fastpath.call_sites import Again
 from pitfall_lab.verify.fastpath.event_rows import MARKS, Row, Rows, Saying
 
@@ -62,7 +63,8 @@ class Plan:
     arguments. ``again`` compiles the function for a line that repeats the call. ``kinds`` has the name and the numbers of saved tensors
     and edges of each node;
     ``inside_at`` the places, as (node, saved), of new tensors that only the graph holds; ``looks`` the label numbers of the storages whose
-    contents the event shows. ``opens``: the results are views at any offset of the operand's storage.
+    contents the event shows. ``looked_at``: the full path looks at the numbers of the first calls at each place.
+    ``opens``: the results are views at any offset of the operand's storage.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class Plan:
         "kinds",
         "leaves",
         "links",
+        "looked_at",
         "looks",
         "made",
         "nodes",
@@ -94,7 +97,7 @@ class Plan:
     ) -> None:  # fmt: skip
         self.follow = None if opens else recipe.follow
         self.opens = opens
-        self.number, self.op, self.saying = -1, saying.op, saying
+        self.number, self.op, self.saying, self.looked_at = -1, saying.op, saying, saying.op in LOOKED_AT
         self.row, self.has_numbers = row_of(saying.roles), bool(saying.plain)
         self.results = results
         self.nodes, self.leaves, self.links, self.made = nodes, leaves, _links(recipe), made
@@ -123,7 +126,7 @@ class Plan:
     @classmethod
     def _empty(cls, saying: Saying, follow: Any) -> Plan:
         plan = cls.__new__(cls)
-        plan.number, plan.op, plan.saying, plan.follow, plan.opens = -1, saying.op, saying, follow, False
+        plan.number, plan.op, plan.saying, plan.follow, plan.opens, plan.looked_at = -1, saying.op, saying, follow, False, False
         plan.results, plan.insides, plan.nodes, plan.leaves, plan.links, plan.made = (), [], (), (), (), (0, 0, 0, 0)
         plan.row, plan.has_numbers, plan.simple, plan.again = row_of(saying.roles), bool(saying.plain), None, None
         plan.kinds, plan.inside_at, plan.looks, plan.writes, plan.uncounted = (), [], (), False, ()
