@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from pitfall_lab.observe import private
 from pitfall_lab.observe.spans import SourceMap
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class StepWatch:
             if threading.get_ident() == self._thread:
                 self._recorder.stepped()
 
+        private.leave_uncompiled(about_to_step, has_stepped)
         # a compiled step is not broken in two by them
         about_to_step._torchdynamo_disable = has_stepped._torchdynamo_disable = True  # type: ignore[attr-defined]
         self._handles = register_optimizer_step_pre_hook(about_to_step), register_optimizer_step_post_hook(has_stepped)

@@ -251,8 +251,8 @@ def compiled_autograd() -> bool:
     return bool(getattr(sys.modules.get("torch._dynamo.compiled_autograd"), "compiled_autograd_enabled", False))
 
 
-def leave_uncompiled(*functions: Callable[..., Any]) -> None:
-    """Keep torch.compile from compiling these functions, and the functions that they call.
+def leave_uncompiled(*functions: Callable[..., Any], alone: bool = False) -> None:
+    """Keep torch.compile from compiling these functions, and the functions that they call (with ``alone``: not those).
 
     After a graph break it compiles the functions called next, which may be those of this package.
     """
@@ -260,7 +260,7 @@ def leave_uncompiled(*functions: Callable[..., Any]) -> None:
         words = torch._C._dynamo.eval_frame
         skip = words._FrameAction.SKIP
         for function in functions:
-            _eval_frame(function.__code__, words._FrameExecStrategy(skip, skip))
+            _eval_frame(function.__code__, words._FrameExecStrategy(skip, words._FrameAction.DEFAULT if alone else skip))
 
 
 # ------------------------------------------------------------------ NumPy

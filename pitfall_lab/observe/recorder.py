@@ -103,6 +103,7 @@ class Site:
         # warning filters would act differently.
         own = _run.__code__.replace(co_filename=code.co_filename, co_firstlineno=frame.f_lineno or 1)
         self.run: Callable[..., Any] = types.FunctionType(own, frame.f_globals, _run.__name__)
+        private.leave_uncompiled(self.run, alone=True)
 
 
 Place = tuple[Site, Site, FrameType, tuple[str, ...]]
@@ -782,6 +783,7 @@ private.leave_uncompiled(
     Recorder._begin, Recorder._place, Recorder._scope, Recorder._site, Recorder.tell, Recorder._guarded, Recorder._miss,
     Recorder._leaves_out,
 )  # fmt: skip
+private.leave_uncompiled(Recorder.__torch_function__, alone=True)
 
 OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__code__, Recorder._pass_on.__code__})
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gc
 import linecache
+import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pitfall_lab.trace import Failure, Trace, replay
@@ -341,13 +342,17 @@ def test_stopping_restores_the_trace_function_of_the_thread():
 
 
 @given(st.lists(st.floats(width=32) | st.integers(-5, 5) | st.booleans(), max_size=40))
+@example([0.0] * 9 + [float("nan")] + [0.0] * 9)
 def test_cells_are_json_values_and_long_ones_are_abbreviated(items):
     out = cells(np.array(items, dtype=object if not items else None))
     if len(items) <= 12:
         assert len(out) == len(items)
     else:
         assert out["count"] == len(items)
-        assert len(out["shown"]) <= 12
+        ends = {*range(6), *range(len(items) - 6, len(items))}
+        nan = next((place for place, item in enumerate(items) if math.isnan(item)), 0)
+        assert {place for place, _ in out["shown"]} == ends | {nan}
+        assert nan == 0 or [nan, "nan"] in out["shown"]
 
 
 def test_numbers_are_equal_up_to_rounding_and_not_beyond():

@@ -80,6 +80,17 @@ def test_a_compiled_step_is_one_graph_as_without_us():
     assert [len(found["graphs"]) for found in (alone, watched)] == [1, 1]  # type: ignore[arg-type]
 
 
+def test_what_a_graph_break_leaves_to_python_is_not_compiled_by_us():
+    program = START + (
+        "graphs = []\ndef backend(module, inputs):\n    graphs.append(module)\n    return module.forward\n"
+        "def broken(x):\n    for _ in range(3):\n        torch._dynamo.graph_break()\n        x = x.exp().sin()\n    return x\n"
+        "torch.compile(broken, backend=backend)(torch.ones(3))\n"
+    )
+    watched: dict[str, object] = {"__name__": "__main__"}
+    assert trace_program(program, namespace=watched).outcome.kind == "finished"
+    assert watched["graphs"] == []
+
+
 def test_the_steps_travel_with_the_trace():
     trace = trace_program(START + "torch.optim.SGD(a.parameters(), lr=1.0).step()\n")
     assert Trace.from_json(trace.to_json()).optimizer_steps == trace.optimizer_steps != ()
