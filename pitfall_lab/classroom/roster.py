@@ -15,7 +15,20 @@ from pathlib import Path
 from pitfall_lab.cli import Refusal
 
 NAME = "roster.csv"
+_PARTS = ("last_name", "first_name")
 COLUMNS = ("student", "id", "name", "section", "email", "login", "extra_days", "received")
+_EXPORTED = {
+    "sis_user_id": "id",
+    "id_number": "id",
+    "student_id": "id",
+    "sis_login_id": "login",
+    "username": "login",
+    "email_address": "email",
+    "surname": "last_name",
+}
+"""What Canvas, Moodle and Blackboard call these columns in their lists of participants and in their gradebooks."""
+_NO_PEOPLE = ("Points Possible", "Student, Test")
+"""Lines that Canvas adds to its gradebook."""
 MOST, MOST_FAULTS = 20_000, 20
 NEAR = 0.85
 """A column or setting that resembles a known one so much (difflib's ratio) is taken for a misspelling of it."""
@@ -62,8 +75,13 @@ def read(path: Path) -> list[Person]:
     words: set[str] = set()
     logins: set[str] = set()
     faults = Faults()
-    for number, cells in table(path, COLUMNS, ("student", "id")):
-        student, login = cells["student"] or cells["id"], cells["login"].casefold()
+    for number, cells in table(path, (*COLUMNS, *_PARTS), ("student", "id", "login", "email")):
+        if not cells["name"] and all(cells[part] for part in _PARTS):
+            cells["name"] = ", ".join(cells[part] for part in _PARTS)
+        if not cells["id"] and cells["name"] in _NO_PEOPLE:
+            continue
+        cells["student"] = student = next((cells[each] for each in ("student", "id", "login", "email") if cells[each]), "")
+        login = cells["login"].casefold()
         extra, received = 0.0, None
         with faults.noted():
             _refuse_twice(path, number, cells, words, logins)
@@ -81,9 +99,9 @@ def read(path: Path) -> list[Person]:
 
 def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str], logins: set[str]) -> None:
     """Raise for a line without a student and an id, or with an id or login that an earlier line has."""
-    student = cells["student"] or cells["id"]
+    student = cells["student"]
     if not student:
-        raise Refusal(f"{path}, line {number}: there is neither a student nor an id.")
+        raise Refusal(f"{path}, line {number}: there is no student, id, login or email.")
     for word in dict.fromkeys((cells["id"], student)):
         if word in words:
             raise Refusal(f"{path}, line {number}: {shown(word)} is there twice.")
@@ -101,24 +119,55 @@ def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tup
     except UnicodeDecodeError:
         raise Refusal(f"{path} is not text in UTF-8; save it as CSV with that encoding.") from None
     try:
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text))
+        delimiter = _delimiter(text)
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
         head = [name.strip().lower().replace(" ", "_") for name in next(lines, [])]
+        head = _renamed(head) if "id" in columns else head
         if not set(one_of) & set(head):
             raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
         nears = {name: near for name in head if name not in columns and (near := nearest(name, set(columns) - set(head)))}
         if nears:
             said = [f"{path} has a column {shown(name)}, which is not read: is it {near}?" for name, near in nears.items()]
             raise Refusal("\n".join(f"{each} Give it that name, or another one." for each in said))
-        found = []
+        found: list[tuple[int, dict[str, str]]] = []
+        faults = Faults()
         for line in lines:
+            with faults.noted():
+                _refuse_surplus(path, lines.line_num, head, line, delimiter)
             cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
-            if any(cells.values()):
-                found.append((lines.line_num, {name: cells.get(name, "") for name in columns}))
+            known = {name: cells.get(name, "") for name in columns}
+            if any(known.values()):
+                found.append((lines.line_num, known))
             if len(found) > MOST:
                 raise Refusal(f"{path} has more than {MOST} lines.")
     except csv.Error as problem:
         raise Refusal(f"{path} is not a table that can be read: {problem}.") from None
+    faults.refuse()
     return found
+
+
+def _refuse_surplus(path: Path, number: int, head: list[str], line: list[str], delimiter: str) -> None:
+    """Raise for a line with more cells than there are columns: a comma in a name or a number has made two cells of one."""
+    if any(cell.strip() for cell in line[len(head) :]):
+        sign = {",": "comma", ";": "semicolon"}.get(delimiter, "tab")
+        raise Refusal(
+            f"{path}, line {number}: it has {len(line)} cells, and there are {len(head)} columns. "
+            f"Put quotation marks around a cell that has a {sign} in it."
+        )
+
+
+def _renamed(head: list[str]) -> list[str]:
+    """The columns of a roster by our names, where they are those of a list that a learning management system exports.
+
+    >>> _renamed(["student", "id", "sis_user_id", "sis_login_id", "section"])
+    ['name', 'number_in_canvas', 'id', 'login', 'section']
+    >>> _renamed(["first_name", "last_name", "id_number", "email_address"]), _renamed(["student_id", "id"])
+    (['first_name', 'last_name', 'id', 'email'], ['student_id', 'id'])
+    """
+    if "sis_login_id" in head:
+        first = {head.index(name): ours for name, ours in (("student", "name"), ("id", "number_in_canvas")) if name in head}
+        head = [first.get(place, name) for place, name in enumerate(head)]
+    return [ours if (ours := _EXPORTED.get(name)) and ours not in head else name for name in head]
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -13,6 +13,7 @@ import io
 import json
 import linecache
 import random
+import re
 import sys
 import types
 import warnings
@@ -37,7 +38,7 @@ PRINTED = 20_000
 """Characters of output that are kept."""
 MOST_PRINTED = 1 << 22
 """Characters that a cell may print; more of them end it."""
-
+_LACKS = re.compile(r"'([\w.]+)' object has no attribute '(\w+)'")
 
 UNMODELLED = "Unmodelled"
 """The type of a :class:`Problem` that says that the shadow engine cannot run a program."""
@@ -55,6 +56,9 @@ class Problem:
         """Return the problem as half a sentence."""
         what = f"{self.type}: {self.message}".rstrip(": ")
         what = what if len(what) <= 160 else what[:158] + " …"
+        if self.line is None and self.type == "AttributeError" and (lacks := _LACKS.match(self.message)):
+            kind, name = lacks.groups()
+            return T(en=f"a value of type {kind} has no `{name}`", zh=f"类型为 {kind} 的值没有 `{name}`")
         if self.line is None:
             return T(en=what, zh=what)
         return T(en=f"line {self.line} raises {what}", zh=f"第 {self.line} 行抛出 {what}")

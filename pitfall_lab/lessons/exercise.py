@@ -254,19 +254,22 @@ def _answered(got: Any) -> T:
 def _unquoted(got: Any, meant: Any) -> Any:
     """Return the value that a string denotes if the right answer is not a string; any other answer unchanged.
 
-    Capitals and space do not matter: a text that differs from the right one in these only is returned as the right one.
+    Capitals and space do not matter: a text that differs from the right one in these only is returned as the right one. A minus sign
+    (as the hints write it) is read as a hyphen.
 
-    >>> _unquoted("-20", -20.0), _unquoted("None", None), _unquoted("view", "copy"), _unquoted("an error", 1)
+    >>> _unquoted("\N{MINUS SIGN}20", -20.0), _unquoted("none", None), _unquoted("view", "copy"), _unquoted("an error", 1)
     (-20, None, 'view', 'an error')
     >>> _unquoted(" Wrong  gradient", "wrong gradient"), _unquoted("wronggradient", "wrong gradient")
     ('wrong gradient', 'wronggradient')
     """
     if not isinstance(got, str) or len(got) > 1000:
         return got
+    if (meant if isinstance(meant, str) else repr(meant)).casefold().split() == got.casefold().split():
+        return meant
     if isinstance(meant, str):
-        return meant if got.casefold().split() == meant.casefold().split() else got
+        return got
     try:
-        return ast.literal_eval(got.strip())
+        return ast.literal_eval(got.strip().replace("\N{MINUS SIGN}", "-"))
     except (ValueError, SyntaxError):
         return got
 

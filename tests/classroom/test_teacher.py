@@ -73,14 +73,19 @@ def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows
         ("student\nada\nada\n", "line 3: “ada” is there twice"),
         ("student,id\n5,\nada,5\n", "line 3: “5” is there twice"),
         ("id,login\n1,ada\n2,Ada\n", "line 3: the login “Ada” is there twice"),
-        ("name\nAda\n", "one of them student or id"),
+        ("name\nAda\n", "one of them student or id or login or email"),
         ("", "one of them student or id"),
+        (
+            "id,name,extra_days\n1,Ada,0,5\n",
+            "line 2: it has 4 cells, and there are 3 columns. Put quotation marks around a cell that has a comma",
+        ),
+        ("id;name\n1;a;b;\n", "line 2: it has 4 cells, and there are 2 columns. Put quotation marks around a cell that has a semicolon"),
         ("student,extra_days\nada,many\n", "extra_days must be a number"),
         ("student,extra_days\nada,nan\n", "extra_days must be a number"),
         ("student,received\nada,soon\n", "received must be like"),
         ("student,extra_day\nada,5\n", "a column “extra_day”, which is not read: is it extra_days?"),
         ("id,recieved\n1,\n", "a column “recieved”, which is not read: is it received?"),
-        ("student,name\n,Ada\n", "neither a student nor an id"),
+        ("student,name\n,Ada\n", "there is no student, id, login or email"),
         ("student\n" + "a" * 200_000 + "\n", "not a table that can be read"),
         ("student\n" + "\n".join(map(str, range(roster.MOST + 2))), "more than"),
     ],
@@ -88,6 +93,12 @@ def test_who_did_not_hand_in_has_a_line_and_who_is_not_listed_is_said_to_be(rows
 def test_a_roster_that_cannot_be_used_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(Refusal, match=re.escape(sentence)):
         people(tmp_path, text)
+
+
+def test_a_mark_with_a_comma_too_many_is_no_other_mark(tmp_path: Path) -> None:
+    (tmp_path / "overrides.csv").write_text("student,exercise,points,note\nada,12.1,0,5,late\nbob,,1,well, no\n", encoding="utf-8")
+    with pytest.raises(Refusal, match=r"line 2: it has 5 cells[^\n]*\n.*line 3: it has 5 cells"):
+        ledger.read_overrides(tmp_path / "overrides.csv", ASSIGNMENT)
 
 
 def test_a_roster_in_another_encoding_gets_one_sentence(tmp_path: Path) -> None:
@@ -159,6 +170,34 @@ def test_a_setting_that_is_not_read_is_refused(tmp_path: Path, change: tuple[str
 
 def test_columns_that_are_of_no_use_here_are_not_refused(tmp_path: Path) -> None:
     assert people(tmp_path, "Student ID,id,Username,last name,Extra Days\n1,5,ada,Lovelace,2\n")[0].extra_days == 2
+
+
+ADA = roster.Person("1001", "1001", "Lovelace, Ada", login="adal")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            """Student,ID,SIS User ID,SIS Login ID,Section,Week 3 (9),student
+,,,,,Manual Posting
+    Points Possible,,,,,4
+"Lovelace, Ada",71,1001,adal,A,,lovelaceada_71
+"Chen, Carol",72,,carol,B,3
+"Student, Test",73,,5a0c,A,
+""",
+            [replace(ADA, student="lovelaceada_71", section="A"), roster.Person("carol", "", "Chen, Carol", "B", login="carol")],
+        ),
+        (
+            "First name,Last name,ID number,Institution,Email address,Week 3 (Real)\nAda,Lovelace,1001,,ada@x.org,-\nBo,Hu,,,bo@x.org,4\n",
+            [replace(ADA, email="ada@x.org", login=""), roster.Person("bo@x.org", "", "Hu, Bo", email="bo@x.org")],
+        ),
+        ('"Last Name","First Name","Username","Student ID","Last Access"\n"Lovelace","Ada","adal","1001",""\n', [ADA]),
+    ],
+    ids=["canvas", "moodle", "blackboard"],
+)
+def test_a_list_that_a_system_exports_is_a_roster(tmp_path: Path, text: str, found: list[roster.Person]) -> None:
+    assert people(tmp_path, text) == found
 
 
 def test_the_table_has_the_time_that_counted(rows: list[Row], tmp_path: Path) -> None:

@@ -195,9 +195,25 @@ def test_a_prediction_may_be_typed_between_the_quotes_and_is_answered_in_words()
     meant = {"a": "-20.0", "b": "None", "c": "(2, 3)", "d": "'view'", "e": "0"}
     checks = [equal(f"said[{key!r}]", value, tell=False) for key, value in meant.items()]
     assert marks('said = {"a": "-20", "b": "None", "c": "(2, 3)", "d": "view", "e": 0}', *checks, drive="") == [True] * 5
+    assert marks('said = {"a": "\N{MINUS SIGN}20.", "b": " none", "c": "(2,3)", "d": "VIEW ", "e": "0.0"}', *checks, drive="") == [True] * 5
     done = grade(exercise(*checks), 'said = {"a": "?", "b": 0, "c": "2, 3, 4", "d": torch.ones(2)}')
     reasons = ["no answer yet", "your answer is 0", "your answer is (2, 3, 4)", "your answer is [1., 1.]", "the same"]
     assert [mark.reason and mark.reason.en for mark in done.marks] == reasons
+
+
+def test_a_result_of_another_type_is_said_in_words() -> None:
+    done = grade(exercise(true("y.data_ptr() == 0"), inputs="x = 1", drive="y = f(x)"), "def f(x):\n    return 2.5\n")
+    assert [mark.reason and mark.reason.en for mark in done.marks] == ["a value of type float has no `data_ptr`"]
+
+
+def test_a_slope_that_is_left_to_autograd_has_nothing_that_the_task_asks_for() -> None:
+    autograd = "    x = x.double().detach().requires_grad_(True)\n    return torch.autograd.grad(function(x), x)[0].item()\n"
+    done = grade(exercises()["8.4"], "def slope(function, x):\n" + autograd)
+    assert [mark.holds for mark in done.marks] == [False, False, False, False, True]
+    float32 = "    h = 1e-3\n    return ((function(x + h) - function(x - h)) / (2 * h)).item()\n"
+    said = [mark.reason.en for mark in grade(exercises()["8.4"], "def slope(function, x):\n" + float32).marks if mark.reason]
+    assert said
+    assert not any("autograd" in reason for reason in said)
 
 
 def test_memory_is_looked_at() -> None:
