@@ -9,14 +9,11 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
-from pitfall_lab.classroom.ledger import Entry, Override, counted
+from pitfall_lab.classroom.ledger import Entry, Override, called, counted
 from pitfall_lab.classroom.roster import NAME as ROSTER
-from pitfall_lab.classroom.roster import Person, shown
+from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
 from pitfall_lab.classroom.submissions import Submission
 from pitfall_lab.classroom.whose import Directory, attempted, form
-
-SHOWN = 5
-"""So many names are printed; all of them are in the table."""
 
 
 def tell(
@@ -43,31 +40,31 @@ def tell(
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:
     """What could not be read, by the reason."""
     reasons: dict[str, list[str]] = {}
+    names = called(entries)
     for entry in entries:
         if entry.row.problem is not None:
-            reasons.setdefault(entry.row.problem.en, []).append(_called(entry))
-    for reason, names in reasons.items():
-        yield f"Could not be read: {listed(names)}: {reason}."
+            reasons.setdefault(entry.row.problem.en, []).append(names[entry.row.student])
+    for reason, theirs in reasons.items():
+        yield f"Could not be read: {listed(theirs)}: {reason}."
 
 
 def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
     """Who is late, by which times (copying and downloading change those of files), and where Canvas says something else."""
     files = {submission.student: submission.parts or (submission.student,) for submission in found}
+    names = called(entries)
     if late := [entry for entry in entries if entry.late]:
-        charged = sum(entry.deducted > 0 for entry in late)
-        cost = f"points deducted from {charged}" if charged else "nothing deducted"
+        charged = [names[entry.row.student] for entry in late if entry.deducted > 0]
+        whom = len(charged) if len(charged) == len(late) else listed(charged)
+        cost = f"points deducted from {whom}" if charged else "nothing deducted"
         sources = Counter(_source(entry, files.get(entry.row.student, ())) for entry in late)
         times = sources.popitem()[0] if len(sources) == 1 else ", ".join(f"{count} {source}" for source, count in sources.items())
-        yield f"Late: {listed([_called(entry) for entry in late])}; {cost}; {times}. The column received of {ROSTER} replaces these times."
+        who = listed([names[entry.row.student] for entry in late])
+        yield f"Late: {who}; {cost}; {times}. The column received of {ROSTER} replaces these times."
     other = [entry for entry in entries if _canvas_differs(entry, files.get(entry.row.student, ()))]
-    if missed := [_called(entry) for entry in other if not entry.late]:
+    if missed := [names[entry.row.student] for entry in other if not entry.late]:
         yield f"Canvas calls late who is not late here: {listed(missed)}. The notes in the table say so."
-    if only_here := [_called(entry) for entry in other if entry.late]:
+    if only_here := [names[entry.row.student] for entry in other if entry.late]:
         yield f"Late here, and not called late by Canvas: {listed(only_here)}."
-
-
-def _called(entry: Entry) -> str:
-    return entry.person.name or entry.row.student
 
 
 def _source(entry: Entry, names: Sequence[str]) -> str:
@@ -85,7 +82,7 @@ def _canvas_differs(entry: Entry, names: Sequence[str]) -> bool:
 
 
 def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Directory) -> Iterable[str]:
-    names = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
+    names = called(entries)
     if several := [names[submission.student] for submission in found if submission.parts]:
         yield f"Several files of one person, read as one submission: {listed(several)}. The notes in the table say which."
     unclear: dict[tuple[Person, ...], list[str]] = {}
@@ -100,9 +97,9 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
         yield f"Not clear whose, and so in no table for another system: {listed(theirs)}. It may be of {fits}: {cure}"
     maybe = {person.student for people in unclear for person in people}
     absent = [entry for entry in entries if entry.row.absent]
-    if without := [entry.person.name or entry.row.student for entry in absent if not entry.has_mark and entry.row.student not in maybe]:
+    if without := [names[entry.row.student] for entry in absent if not entry.has_mark and entry.row.student not in maybe]:
         yield f"Handed in nothing, and have no mark: {listed(without)}."
-    if marked := [entry.person.name or entry.row.student for entry in absent if entry.has_mark]:
+    if marked := [names[entry.row.student] for entry in absent if entry.has_mark]:
         yield f"Handed in nothing, and have a mark of yours: {listed(marked)}."
 
 
@@ -117,9 +114,3 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
         worth = assignment.worth(each.key) if each.key else most
         if each.points > worth:
             print(f"{OVERRIDES} gives {shown(each.student)} {counted(each.points)} for {each.key or 'all'}, which is worth {worth:g}.")
-
-
-def listed(names: Sequence[str]) -> str:
-    """How many, and the first of them."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{len(names)} ({', '.join(shown(name) for name in names[:SHOWN])}{more})"

@@ -17,6 +17,7 @@ from pathlib import Path
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, plain, write_whole
 from pitfall_lab.classroom.roster import shown
+from pitfall_lab.classroom.whose import folded
 from pitfall_lab.cli import Refusal
 
 ENOUGH = 10
@@ -160,7 +161,7 @@ def totals(paths: Iterable[Path]) -> list[list[str]]:
             people[who] = people.get(who, {}) | {name: line[name] for name in ("student", "id", "name", "section") if line.get(name)}
             points[who][number] = _number(grades, line["points"])
     lines_of = [["student", "id", "name", "section", *names, "points", "of"]]
-    for who in sorted(people, key=lambda who: (people[who].get("section", ""), people[who].get("name", "").casefold(), who)):
+    for who in sorted(people, key=lambda who: (people[who].get("section", ""), folded(people[who].get("name", "")), who)):
         known = [people[who].get(name, "") for name in ("student", "id", "name", "section")]
         each = [f"{points[who][n]:g}" if n in points[who] else "" for n in range(len(names))]
         lines_of.append([*known, *each, f"{round(sum(points[who].values()), 2):g}", f"{most:g}"])

@@ -14,7 +14,7 @@ from typing import Any
 
 from pitfall_lab import processes
 from pitfall_lab.check.command import count, mebibytes, seconds
-from pitfall_lab.classroom import account, fence, ledger, lms, roster, submissions
+from pitfall_lab.classroom import account, fence, handback, ledger, lms, roster, submissions
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import Limits, Outcome, RoomError, sit
@@ -186,6 +186,8 @@ def _write_others(
         from pitfall_lab.classroom.report import write_reports
 
         print(f"The class is on {write_reports(args.report, assignment, entries, args.language, files)}.")
+        for line in handback.told(args.report, entries, files):
+            print(line)
     if left:
         print(f"The pages in {left} are of an earlier run and were not written anew; --report {left} does it.")
 
@@ -265,7 +267,7 @@ def _graded(
         else:
             sheets.append(sheet)
     if changed:
-        print(f"Changed since they were graded, and left as they were: {account.listed(changed)}; --resume grades them.")
+        print(f"Changed since they were graded, and left as they were: {roster.listed(changed)}; --resume grades them.")
     with _bar(len(sheets)) as step:
         work = (
             _on_dask(args.dask, assignment, sheets, fenced=fenced)

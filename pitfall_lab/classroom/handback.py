@@ -12,14 +12,19 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pitfall_lab.classroom.ledger import Entry
+from pitfall_lab.classroom.ledger import Entry, called
+from pitfall_lab.classroom.roster import listed
 from pitfall_lab.classroom.whose import Form, form
 
 _NAMES = {"moodle": "moodle-feedback.zip", "canvas": "canvas-feedback.zip"}
 _BODY = re.compile(r"<body>(.*)</body>", re.DOTALL)
+_WITHOUT = {
+    "moodle": "whose files have no name of Moodle's",
+    "canvas": "whose files have no name of Canvas', or are neither notebook nor zip",
+}
 Files = Mapping[str, Iterable[str]]
 
 
@@ -30,20 +35,37 @@ def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, Entry], 
     """
     written = []
     for system, make in (("moodle", _for_moodle), ("canvas", _for_canvas)):
-        path = folder / _NAMES[system]
-        newest = {page: _newest(files.get(entry.row.student, (entry.row.student,)), system) for page, entry in entries.items()}
-        found = {page: of for page, of in newest.items() if of}
-        senders = {(said.who, said.number) for _, said in found.values()}
-        inside = {made[0]: made[1] for page, of in found.items() if (made := make(*of, pages[page]))}
-        # week_3_12_ada has Canvas' form, too: all of a class would be one person
-        if not inside or (system == "canvas" and len(senders) < 2):
+        path, found = folder / _NAMES[system], _named(system, entries, files)
+        if not found:
             path.unlink(missing_ok=True)
             continue
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, content in inside.items():
+            for name, content in dict(make(*of, pages[page]) for page, of in found.items()).items():
                 archive.writestr(name, content)
         written.append(path)
     return written
+
+
+def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
+    """A sentence for each zip that is written: where it is, and whose page is not in it."""
+    names = called(entries)
+    marked = {entry.row.student: entry for entry in entries if entry.has_mark}
+    for system, name in _NAMES.items():
+        if found := _named(system, marked, files):
+            others = [names[student] for student in marked if student not in found]
+            without = f" Not in it: {listed(others)}, {_WITHOUT[system]}." if others else ""
+            yield f"Pages for {system.capitalize()}: {folder / name}.{without}"
+
+
+def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str, tuple[str, Form]]:
+    """Of each page that a system takes, the newest file in the submission that has that system's form."""
+    newest = {page: _newest(files.get(entry.row.student, (entry.row.student,)), system) for page, entry in entries.items()}
+    found = {page: of for page, of in newest.items() if of}
+    if system == "canvas":
+        # week_3_12_ada has Canvas' form, too: all of a class would be one person
+        alone = len({(said.who, said.number) for _, said in found.values()}) < 2
+        found = {page: of for page, of in found.items() if not alone and Path(of[0]).suffix.lower() in _KINDS}
+    return found
 
 
 def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
@@ -57,10 +79,9 @@ def _for_moodle(_: str, said: Form, page: str) -> tuple[str, str]:
     return f"{who}_{said.number}_assignsubmission_file_feedback.html", page
 
 
-def _for_canvas(name: str, _: Form, page: str) -> tuple[str, str | bytes] | None:
-    """A file under the name of the download, with content that fits its ending; None: for no other ending there is one."""
-    make = _KINDS.get(Path(name).suffix.lower())
-    return (name, make(page)) if make else None
+def _for_canvas(name: str, _: Form, page: str) -> tuple[str, str | bytes]:
+    """A file under the name of the download, with content that fits its ending."""
+    return name, _KINDS[Path(name).suffix.lower()](page)
 
 
 def notebook(page: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from pathlib import Path
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, plain, write_whole
 from pitfall_lab.classroom.roster import Faults, Person, number_in, shown, table
-from pitfall_lab.classroom.whose import Directory
+from pitfall_lab.classroom.whose import Directory, folded
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
 
@@ -117,7 +118,15 @@ def settled(
         stranger = people is not None and person is None
         asides = (directory.doubt(row.student) or _STRANGER,) if stranger else ()
         entries.append(replace(entry, asides=asides, listed=not stranger))
-    return sorted(entries, key=lambda entry: (entry.person.section, (entry.person.name or entry.row.student).casefold(), entry.row.student))
+    return sorted(entries, key=lambda entry: (entry.person.section, folded(entry.person.name or entry.row.student), entry.row.student))
+
+
+def called(entries: Iterable[Entry]) -> dict[str, str]:
+    """What each student is called, by the submission's name: with the id where several have one name."""
+    entries = list(entries)
+    names = Counter(entry.person.name for entry in entries)
+    ids = {entry.row.student: f" ({entry.person.ident or entry.row.student})" * (names[entry.person.name] > 1) for entry in entries}
+    return {entry.row.student: entry.person.name + ids[entry.row.student] if entry.person.name else entry.row.student for entry in entries}
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
-from pitfall_lab.classroom.ledger import Entry
+from pitfall_lab.classroom.ledger import Entry, called
 from pitfall_lab.classroom.register import VERDICTS, Row, plain, statuses, write_whole
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import _THE_SAME
@@ -247,7 +247,8 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
         ]
     parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, entries, language)]
     parts.append(f'<p><a href="alike.html">{_say("alike", language)}</a> · <a href="analysis.csv">analysis.csv</a></p>')
-    if absent := [entry.person.name or entry.row.student for entry in entries if entry.row.absent]:
+    names = called(entries)
+    if absent := [names[entry.row.student] for entry in entries if entry.row.absent]:
         parts.append(f"<h2>{_say('absent', language)} ({len(absent)})</h2><p>{escape(', '.join(absent))}</p>")
     return page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 

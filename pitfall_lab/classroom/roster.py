@@ -7,7 +7,7 @@ import csv
 import difflib
 import io
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,8 @@ _EXPORTED = {
 _NO_PEOPLE = ("Points Possible", "Student, Test")
 """Lines that Canvas adds to its gradebook."""
 MOST, MOST_FAULTS = 20_000, 20
+SHOWN = 5
+"""So many names are printed; all of them are in the table."""
 NEAR = 0.85
 """A column or setting that resembles a known one so much (difflib's ratio) is taken for a misspelling of it."""
 
@@ -208,3 +210,9 @@ def _moment(path: Path, line: int, text: str) -> float | None:
 def shown(text: str) -> str:
     """Return text from a file for quoting in a sentence: at most 60 characters, without control characters."""
     return "“" + "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:60]) + "”"
+
+
+def listed(names: Sequence[str]) -> str:
+    """How many, and the first of them."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{len(names)} ({', '.join(shown(name) for name in names[:SHOWN])}{more})"

@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import os
+import shutil
 import tempfile
 import zipfile
 from dataclasses import replace
@@ -542,6 +543,27 @@ def test_who_is_late_is_said_and_by_which_times(week: Path, capsys: pytest.Captu
     assert said.startswith("Late: 3 (")
     assert "“Ada Lovelace”" in said
     assert "; points deducted from 3; by the files' own times. The column received of roster.csv" in said
+
+
+def test_who_loses_points_is_said_and_two_of_one_name_are_told_apart(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    toml = (week / "assignment.toml").read_text(encoding="utf-8").replace("# late_days = 0", "late_days = 1")
+    (week / "assignment.toml").write_text(toml, encoding="utf-8")
+    (week / "overrides.csv").unlink()
+    shutil.rmtree(week / "submissions")
+    (week / "submissions").mkdir()
+    people = "1,Ada Lovelace\n2,Anna Schmidt\n3,Anna Schmidt\n4,Łukasz Żółć\n"
+    (week / "roster.csv").write_text("id,name\n" + people, encoding="utf-8")
+    due = datetime.fromisoformat("2026-11-22T12:00:00").timestamp()
+    for name, written in (("1", due + 9), ("Łukasz Żółć_77_assignsubmission_file_4", due + 90_000)):
+        path = week / "submissions" / f"{name}.ipynb"
+        path.write_bytes(book(e4_2="x = 1"))
+        os.utime(path, (written, written))
+    assert main(["grade", str(week), "--trust", "--report", str(week / "report")]) == 0
+    said = capsys.readouterr().out
+    assert "Late: 2 (“Ada Lovelace”, “Łukasz Żółć”); points deducted from 1 (“Łukasz Żółć”); by the files' own times." in said
+    assert "Handed in nothing, and have no mark: 2 (“Anna Schmidt (2)”, “Anna Schmidt (3)”)" in said
+    assert "moodle-feedback.zip. Not in it: 1 (“Ada Lovelace”), whose files have no name of Moodle's." in said
 
 
 def test_the_time_in_blackboards_name_counts_and_not_the_files(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
