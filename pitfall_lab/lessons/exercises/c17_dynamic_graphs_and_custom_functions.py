@@ -110,7 +110,7 @@ EXERCISES = (
             ),
             Property(
                 T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),
-                true("refused or torch.allclose(t.grad, 6 * kept)", drive=_CHANGED),
+                true("refused or (t.grad is not None and torch.allclose(t.grad, 6 * kept))", drive=_CHANGED),
             ),
             Property(T(en="it is one node", zh="它是一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")),
         ),
