@@ -13,12 +13,14 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import OPERATORS
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
-from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, origin
 from pitfall_lab.trace import Event, T
 
 SUMS = {"add", "sub", "radd", "rsub", "__radd__", "__rsub__", "subtract", "add_", "sub_"}
 PRODUCTS = {"mul", "div", "truediv", "true_divide", "rmul", "multiply", "divide", "neg", "mean", "sum", "nanmean"}
 LINEAR = PRODUCTS | SAME_NUMBERS - {"clamp", "clip", "clamp_min", "detach", "data"}
+FILLED = {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
+"""What makes the start of a sum, and holds one number only: no data to learn from."""
 ROUNDS = 2
 LIMIT = 3000
 
@@ -66,8 +68,8 @@ def _added(story: Story, backward: Event) -> Iterator[Added]:
 
 
 def _is_data(story: Story, label: str, step: int) -> bool:
-    record = story.tensor(label, step) or {}
-    return prod(record.get("shape") or ()) > 1 and record.get("kind") != "parameter"
+    record, made = story.tensor(label, step) or {}, origin(story, label, step)
+    return prod(record.get("shape") or ()) > 1 and record.get("kind") != "parameter" and (made is None or made.name not in FILLED)
 
 
 def _matters(story: Story, added: Added, before: int) -> bool:

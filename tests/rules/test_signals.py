@@ -937,6 +937,16 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "logarithms of chances summed up from a start of zeros": """
+net, gains = nn.Linear(3, 4), torch.randn(8)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    states, chances = torch.randn(8, 3), torch.zeros(8)
+    for _ in range(2):
+        scores = Categorical(logits=net(states))
+        chances = chances + scores.log_prob(scores.sample())
+    update(opt, -(gains * chances).mean())
+""",
     "a critic that steps more often than the maker": """
 maker, critic = nn.Linear(2, 2), nn.Linear(2, 1)
 making, judging = SGD(maker.parameters(), lr=0.01), SGD(critic.parameters(), lr=0.01)
