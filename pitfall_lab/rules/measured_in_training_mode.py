@@ -13,11 +13,14 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_name
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers
-from pitfall_lab.rules.signals.modes import Modes, Pass
+from pitfall_lab.rules.signals.modes import ATTENTION, FURTHER, Modes, Pass
 from pitfall_lab.trace import Event, Span, T
 
 FORWARD = {"forward", "__call__"}
+DRAWS = 3
+"""So many random results for the same data and weights are drawn on purpose."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -42,16 +45,35 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
-    """Whether the same data ran through the layer several times with the same weights: then its randomness is measured on purpose."""
+    """Whether the spread of random results is wanted: the same data ran through the layer with the same weights, and the results met.
+
+    So did those of which NumPy or lists got copies, and those of one place that ran it ``DRAWS`` times.
+    """
     if passes[0].kind != "dropout":
         return False
-    seen: dict[tuple[str, ...], int] = {}
-    storage = (story.tensor(passes[0].weight) or {}).get("storage")
+    seen: dict[tuple[str, ...], list[Pass]] = {}
+    storage = str((story.tensor(passes[0].weight) or {}).get("storage"))
     for each in passes:
-        data = modes.input(each)
-        if data in seen and not story.writes(str(storage), seen[data], each.event.step):
+        earlier = seen.setdefault(modes.input(each), [])
+        same = [one for one in earlier if not story.writes(storage, one.event.step, each.event.step)]
+        if len([one for one in same if one.event.span == each.event.span]) + 1 >= DRAWS or any(
+            _meet(story, one, each) for one in same[-1:]
+        ):
             return True
-        seen[data] = each.event.step
+        earlier.append(each)
+    return False
+
+
+def _meet(story: Story, one: Pass, other: Pass) -> bool:
+    """Whether a call got something computed from both results, or the numbers of one were taken out of torch."""
+    first, second = set(one.event.results), set(other.event.results)
+    for event in story.events[one.event.step + 1 : other.event.step + FURTHER]:
+        given = {o.label for o in event.operands}
+        if event.kind != "call" or not given & (first | second):
+            continue
+        if event.name in ("numpy", "tolist") or (given & first and given & second):
+            return True
+        (first if given & first else second).update(event.results)
     return False
 
 
@@ -70,11 +92,12 @@ def _finding(story: Story, each: Pass, measure: Event) -> Finding:
             zh=f"批归一化使用这一批数据的平均值，所以一个样本的结果取决于其他样本；它还会把这些数据计入运行平均。{_moved(story, each).zh}",
         ),
     }[each.kind]
+    function, missing = each.event.name, "dropout_p=0.0" if each.event.name == ATTENTION else "training=False"
     name = T(en="dropout", zh="dropout") if each.kind == "dropout" else T(en="batch normalisation", zh="批归一化")
     why = T(
-        en=" The function `dropout` does not know the mode of the module that calls it: it drops unless `training=False` is given."
+        en=f" The function `{function}` does not know the mode of the module that calls it: it drops unless `{missing}` is given."
         if functional is not None else " `no_grad()` does not change the mode of the layers; `model.eval()` does.",
-        zh="函数 `dropout` 不知道调用它的模块处于什么模式：除非给出 `training=False`，否则它总会丢弃。" if functional is not None
+        zh=f"函数 `{function}` 不知道调用它的模块处于什么模式：除非给出 `{missing}`，否则它总会丢弃。" if functional is not None
         else "`no_grad()` 不会改变层的模式；`model.eval()` 才会。",
     )  # fmt: skip
     return RULE.finding(
@@ -117,9 +140,16 @@ def _moved(story: Story, each: Pass) -> T:
 def _functional(story: Story, each: Pass) -> ast.Call | None:
     """The program's own call of the function, without a word about the mode."""
     node = story.program.at(story.span(each.event.step))
-    if isinstance(node, ast.Call) and call_name(node) == each.event.name and not any(k.arg == "training" for k in node.keywords):
-        return node if len(node.args) <= 2 else None
-    return None
+    if not isinstance(node, ast.Call) or call_name(node) != each.event.name:
+        return None
+    if each.event.name == ATTENTION:
+        return node if _share(node) is not None and "training" not in story.program.segment(node) else None
+    return node if len(node.args) <= 2 and not any(k.arg == "training" for k in node.keywords) else None
+
+
+def _share(call: ast.Call) -> ast.expr | None:
+    """What a call of attention is given as ``dropout_p``."""
+    return next((k.value for k in call.keywords if k.arg == "dropout_p"), call.args[4] if len(call.args) > 4 else None)
 
 
 def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, ...]:
@@ -127,7 +157,11 @@ def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, 
     if program.tree is None:
         return ()
     candidates: list[Fix | None] = []
-    if functional is not None:
+    if functional is not None and (share := _share(functional)) is not None:
+        text = f"{in_parentheses(program, share)} if self.training else 0.0"
+        title = T(en=f"Drop in training only: `dropout_p={text}`", zh=f"只在训练时丢弃：`dropout_p={text}`")
+        candidates.append(Fix(title, program.replace((share, text)), meaning="later"))
+    elif functional is not None:
         title = T(en="Pass the module's mode on: `training=self.training`", zh="把模块的模式传进去：`training=self.training`")
         text = program.segment(functional)[:-1].rstrip().rstrip(",")
         candidates.append(Fix(title, program.replace((functional, f"{text}, training=self.training)")), meaning="later"))
@@ -173,11 +207,11 @@ RULE = Rule(
         en="A new module is in training mode, and stays there until `eval()` is called. `no_grad()` only stops the recording for "
         "gradients; the layers compute as before. Calling a model in training mode is right for training, and also where the spread of "
         "many random results is what is wanted, so torch says nothing. `torch.nn.functional.dropout` is no module and has no mode: it "
-        "drops unless its argument `training` is false.",
+        "drops unless its argument `training` is false, as `scaled_dot_product_attention` does unless its `dropout_p` is 0.",
         zh="新建的模块处于训练模式，直到调用 `eval()`。`no_grad()` 只是停止为梯度做记录，各层照样计算。训练时这样调用是对的；如果要的就"
         "是多次随机结果的分布，也是对的，所以 torch 什么也不说。`torch.nn.functional.dropout` 不是模块，没有模式：除非参数 "
         "`training` 为假，否则它"
-        "总会丢弃。",
+        "总会丢弃；`scaled_dot_product_attention` 也是如此，除非 `dropout_p` 为 0。",
     ),
     advice=T(
         en="call `.eval()` before {line} measures, and `.train()` before the training continues.",

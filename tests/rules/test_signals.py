@@ -26,6 +26,34 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "attention that drops numbers in every mode": """
+class Attended(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.split, self.out, self.share = nn.Linear(4, 12), nn.Linear(4, 2), 0.5
+    def forward(self, x):
+        q, k, v = self.split(x).chunk(3, -1)
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.share)  # PL904
+        return self.out(mixed.mean(1))
+net = Attended()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.cross_entropy(net(torch.randn(6, 3, 4)), torch.randint(0, 2, (6,))))
+net.eval()
+with torch.no_grad():
+    print(net(torch.randn(6, 3, 4)).argmax(1))
+""",
+    "the same rows measured at two places without eval": """
+net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+opt = SGD(net.parameters(), lr=0.1)
+rows, kinds = torch.randn(6, 3), torch.randint(0, 2, (6,))
+for _ in range(2):
+    update(opt, F.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 2, (6,))))
+with torch.no_grad():
+    print((net(rows).argmax(1) == kinds).float().mean().item())  # PL904
+with torch.no_grad():
+    print(F.cross_entropy(net(rows), kinds).item())  # PL904
+""",
     "the old policy computed anew for each update": """
 states, moves, gains = torch.randn(8, 3), torch.randint(0, 2, (8,)), torch.randn(8)
 net = nn.Linear(3, 2)
@@ -937,6 +965,32 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "attention that drops numbers in training only": """
+class Attended(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.split, self.out = nn.Linear(4, 12), nn.Linear(4, 2)
+    def forward(self, x):
+        q, k, v = self.split(x).chunk(3, -1)
+        return self.out(F.scaled_dot_product_attention(q, k, v, dropout_p=0.5 if self.training else 0.0).mean(1))
+net = Attended()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.cross_entropy(net(torch.randn(6, 3, 4)), torch.randint(0, 2, (6,))))
+net.eval()
+with torch.no_grad():
+    print(net(torch.randn(6, 3, 4)).argmax(1))
+""",
+    "two random answers whose difference is wanted, and three measured ones": """
+net = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+opt = SGD(net.parameters(), lr=0.1)
+rows, others, kinds = torch.randn(6, 3), torch.randn(6, 3), torch.randint(0, 2, (6,))
+for _ in range(2):
+    update(opt, F.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 2, (6,))))
+with torch.no_grad():
+    print((net(rows).argmax(1) == net(rows).argmax(1)).float().mean().item())
+    print([F.cross_entropy(net(others), kinds).item() for _ in range(3)])
+""",
     "logarithms of chances summed up from a start of zeros": """
 net, gains = nn.Linear(3, 4), torch.randn(8)
 opt = SGD(net.parameters(), lr=0.1)

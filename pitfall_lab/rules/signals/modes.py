@@ -12,6 +12,8 @@ from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event
 
 DROPOUTS = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d"}
+ATTENTION = "scaled_dot_product_attention"
+"""Drops numbers too, whenever its ``dropout_p`` is not 0."""
 MEASURES = {
     "argmax", "topk", "eq", "__eq__", "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
     "binary_cross_entropy", "binary_cross_entropy_with_logits",
@@ -49,8 +51,13 @@ class Modes:
         """Return all calls of layers with two modes, in order, without dropouts with p=0."""
         story = self.story
         found = []
-        for event in story.calls(*DROPOUTS, "batch_norm"):
+        for event in story.calls(*DROPOUTS, "batch_norm", ATTENTION):
             if not event.results or event.error is not None or not event.operands or event.operands[0].label is None:
+                continue
+            if event.name == ATTENTION:
+                if (argument(event, "dropout_p", 4) or "0.0").strip() not in ("0", "0.0"):
+                    weight = self._weight(event.operands[0].label, event.step)
+                    found.append(Pass(event, "dropout", True, weight or story.span(event.step), weight))
                 continue
             if event.name == "batch_norm":
                 if len(event.operands) < 3 or event.operands[1].label is None:
