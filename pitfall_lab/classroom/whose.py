@@ -34,6 +34,16 @@ _UNCLEAR = "unclear"
 """Of two systems' forms one is in what the student called the file: who does so could else hand in in another's name."""
 FEW = 3
 """So many people with several numbers are more than chance."""
+_BETWEEN = re.compile(r"[\s_,.+()\[\]-]+")
+_YEAR = re.compile("(?:19|20)[0-9]{2}")
+_OTHER_WORDS = (
+    "final copy of new old week hw homework assignment exercise exercises sheet notebook quiz test task lab solution solutions answer "
+    "answers submission chapter version corrected fixed my the 作业 最终 最终版 副本 答案"
+)
+_BESIDE = frozenset(_OTHER_WORDS.split())
+"""What students write beside their name; every other word could belong to the name of somebody else."""
+MOST_WORDS, LONG = 12, 4
+"""A name of more words is not searched; an id is found beside such words where it has so many signs, with a digit, and is no year."""
 SHORT = 2
 """An id of so few digits is found at the beginning of a name only: ``week_3`` is no id."""
 
@@ -149,11 +159,13 @@ class Directory:
         self._idents: dict[str, set[str]] = {}
         self._names: dict[str, set[str]] = {}
         self._folded: dict[str, set[str]] = {}
+        self._whole: dict[str, set[str]] = {}
         for person in self._people.values():
             for index, words in (
                 (self._idents, {_exact(word) for word in (person.student, person.ident, person.login, person.email)}),
                 (self._names, {_exact(person.name)}),
                 (self._folded, _turned(person.name) | _both(person.student) | _both(person.login)),
+                (self._whole, _turned(person.name)),
             ):
                 for word in words - {""}:
                     index.setdefault(word, set()).add(person.student)
@@ -242,7 +254,28 @@ class Directory:
         words = [first, *(word for word in others if not (word.isdigit() and len(word) <= SHORT))]
         idents = self._any(self._idents, map(_exact, words))
         names = self._any(self._names, map(_exact, words)) or self._any(self._folded, (each for word in words for each in _both(word)))
-        return (idents & names) or (idents | names)
+        return (idents & names) or (idents | names) or self._beside(name)
+
+    def _beside(self, name: str) -> set[str]:
+        """A whole name of the roster, or an id, beside words that are nobody's name: ``Ada Lovelace - week 3 (final)``."""
+        words = [word for word in _BETWEEN.split(name) if word]
+        if len(words) > MOST_WORDS:
+            return set()
+        found = set()
+        for start, end in ((n, m) for n in range(len(words)) for m in range(n + 1, len(words) + 1)):
+            rest, meant = words[:start] + words[end:], words[start:end]
+            if all(word.casefold() in _BESIDE or any(sign.isdigit() for sign in word) for word in rest):
+                found |= self._named(meant)
+        return found
+
+    def _named(self, words: list[str]) -> set[str]:
+        """The people whose whole name these words are, or whose id the one word is."""
+        (word, *others) = words
+        if not others and word.casefold() in _BESIDE:
+            return set()
+        named = self._any(self._whole, _both(" ".join(words)))
+        is_id = not others and len(word) >= LONG and any(sign.isdigit() for sign in word) and not _YEAR.fullmatch(word)
+        return named | (self._idents.get(_exact(word), set()) if is_id else set())
 
     def _systems_with_ids(self) -> set[str]:
         """The systems whose numbers are the roster's ids, as far as the names that come with them can tell."""
