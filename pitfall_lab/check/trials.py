@@ -295,6 +295,8 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
         return _connected(before["backwards"], after["backwards"], number or 0)
     if meaning == "term":
         return _completed(before["backwards"], after["backwards"], number or 0)
+    if meaning == "root":
+        return _same_root(before["backwards"], after["backwards"], number or 0)
     if meaning == "finite":
         return after["error"] is None and _same_where_finite(before["backwards"][: (number or 0) + 1], after["backwards"])
     if meaning == "recompute" and after["error"] is not None and before["error"] is None:
@@ -314,10 +316,14 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
     """Whether backwards before ``number`` are the same, and that one has the same root values but other gradients."""
+    return _same_root(before, after, number) and not _same_set(before[number]["gradients"], after[number]["gradients"])
+
+
+def _same_root(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
+    """Whether backwards before ``number`` are the same, and that one starts from the same values."""
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
-    was, now = before[number], after[number]
-    return not now["raised"] and _same_list(was["roots"], now["roots"]) and not _same_set(was["gradients"], now["gradients"])
+    return not after[number]["raised"] and _same_list(before[number]["roots"], after[number]["roots"])
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -64,15 +64,15 @@ def _joined(story: Story, label: str, step: int) -> Joined | None:
 
 def _finding(story: Story, one: Joined, other: Joined, loss: Event) -> Finding:
     span = story.span(one.event.step)
-    here, there = at_line(story, span), at_line(story, story.span(loss.step))
+    there = at_line(story, story.span(loss.step))
     x, y = (expression(story, each.source, each.event.step) for each in (one, other))
     (a, b), (c, d) = one.sizes, other.sizes
     return RULE.finding(
         span, one.event.step,
         T(
-            en=f"{capital(here.en)} lines up the {a}×{b} rows of {x.en}, but the target's are {c}×{d}: {there.en} compares each prediction "
-            "with the target of another place.",
-            zh=f"{here.zh}把 {x.zh} 的 {a}×{b} 行排成一列，而目标是 {c}×{d}：{there.zh}把每个预测与别处的目标相比。",
+            en=f"{capital(there.en)} compares predictions with the targets of other places: {x.en} is made flat as {a}×{b}, the target as "
+            f"{c}×{d}.",
+            zh=f"{there.zh}把预测与别处的目标相比：{x.zh} 按 {a}×{b} 展平，目标按 {c}×{d} 展平。",
         ),
         T(
             en=f"Making a tensor flat reads it axis by axis. In {x.en} the first axis has {a} entries and in {y.en} it has {c}, so one "

@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
 from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 from pitfall_lab.trace import Event, Failure, T
+from pitfall_lab.trace.used_names import operand_names
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -27,7 +28,8 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
     record = story.tensor(label, step) or {}
     maker = _maker(story, label, step)
     source = maker.operands[0].label if maker is not None and maker.operands else record.get("base")
-    name, whole = called(story, source, None, step), story.name(label, step)
+    name = _code(_on_line(story, maker)) or called(story, source, None, step)
+    whole = _on_line(story, story.events[step]) or story.name(label, step)
     part = T(en=f"`{whole}`, one of the parts of {name.en}", zh=f"`{whole}`（{name.zh} 的一部分）") if whole else T(
         en=f"a part of {name.en}", zh=f"{name.zh} 的一部分")  # fmt: skip
     made = maker.step if maker is not None else record.get("born")
@@ -61,6 +63,16 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
         facts=[Fact("tensor", label, story.by(step)), Fact("base", source, story.by(step))],
         predicted=story.predicted(failure, step),
     )  # fmt: skip
+
+
+def _on_line(story: Story, event: Event | None) -> str:
+    """The name that the line of a call has for its first operand; empty where it has none."""
+    names = operand_names(story.trace, event) if event is not None and event.operands else {}
+    return names.get(event.operands[0].name or 0, "") if event is not None and names else ""
+
+
+def _code(name: str) -> T | None:
+    return T(en=f"`{name}`", zh=f"`{name}`") if name else None
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:

@@ -25,6 +25,22 @@ QUOTIENTS = {"div", "truediv", "true_divide", "__truediv__"}
 LOGARITHMS = {"log", "log2", "log10", "log1p", "sqrt"}
 MEANS = {"mean", "std", "var", "nanmean", "median"}
 UPWARD = 400
+ON_THE_WAY = SAME_NUMBERS | {
+    "invert",
+    "__invert__",
+    "bool",
+    "logical_not",
+    "bitwise_not",
+    "to",
+    "eq",
+    "ne",
+    "__eq__",
+    "__ne__",
+    "__getitem__",
+    "__rsub__",
+    "rsub",
+}
+"""Calls between a triangle of ones and the mask that it becomes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +120,40 @@ def _why(story: Story, event: Event) -> T | None:
 
 def _no_score(story: Story, event: Event) -> T | None:
     """A row of a softmax in which every score is ``-inf``."""
+    if not _empty_row(story, event):
+        return None
+    return T(
+        en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
+        zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
+    )
+
+
+def _empty_row(story: Story, event: Event) -> str:
+    """The first row of a softmax's scores in which every score is ``-inf``, such as ``[0, 0, :]``; empty where none is known."""
     label, axis = str(event.operands[0].label), dimension(story, event)
     shape, held = story.shape(label, event.step) or (), story.held(label, event.step - 1)
     record = story.tensor(label, event.step) or {}
     if axis is None or not shape:
-        return None
+        return ""
     steps, offset = list(record.get("stride") or ()), int(record.get("offset") or 0)
     for place in [place for place, value in held.items() if value == "-inf"]:
         at = ((place - offset) // steps[axis]) % shape[axis] if steps[axis] else 0
         row = [place + (i - at) * steps[axis] for i in range(shape[axis])]
         if all(held.get(cell) == "-inf" for cell in row):
-            return T(
-                en="In one row every score is `-inf`, so the softmax divides 0 by 0: there is nothing that the shares could be of.",
-                zh="有一行的分数全是 `-inf`，softmax 于是用 0 除以 0：没有任何东西可以分配份额。",
-            )
+            return _row(place - offset, shape, steps, axis)
     # Of a large tensor the first NaN is always in the trace: the scores have none, and the shares do.
-    if "nan" in story.held(event.results[0], event.step).values() and {"-inf", "inf"} & {*held.values()} == {"-inf"}:
-        return T(
-            en="In one row no score is left: where every score is `-inf`, the softmax divides 0 by 0.",
-            zh="有一行没有留下任何分数：当分数全是 `-inf` 时，softmax 用 0 除以 0。",
-        )
-    return None
+    result = story.held(event.results[0], event.step)
+    first = next((place for place in sorted(result) if result[place] == "nan"), None)
+    if first is None or {"-inf", "inf"} & {*held.values()} != {"-inf"}:
+        return ""
+    made = story.tensor(event.results[0], event.step) or {}
+    return _row(first - int(made.get("offset") or 0), shape, list(made.get("stride") or ()), axis)
+
+
+def _row(place: int, shape: tuple[int, ...], steps: list[int], axis: int) -> str:
+    """The index of the row along ``axis`` that an element at ``place`` is in."""
+    at = [(place // step) % size if step else 0 for size, step in zip(shape, steps, strict=True)]
+    return f"[{', '.join(':' if i == axis % len(shape) else str(one) for i, one in enumerate(at))}]"
 
 
 def _zero_by_zero(story: Story, event: Event) -> T | None:
@@ -189,11 +218,14 @@ def _finding(story: Story, made: Made) -> Finding:
     span = story.span(made.event.step)
     here, there = at_line(story, span), at_line(story, story.span(made.backward.step))
     what = expression(story, made.event.operands[0].label, made.event.step)
+    row = _empty_row(story, made.event) if made.event.name in SOFTMAX else ""
+    masked = _masked(story, made.event) if row else None
+    of = T(en=f", whose row {row} has only `-inf`,", zh=f"（它的一行 {row} 全是 `-inf`）") if row else T(",", "")
     return RULE.finding(
         span, made.event.step,
         T(
-            en=f"{capital(here.en)} computes NaN (not a number) from {what.en}, and the loss on {there.en} is NaN.",
-            zh=f"{here.zh}由 {what.zh} 算出 NaN（不是数），而{there.zh}的损失是 NaN。",
+            en=f"{capital(here.en)} computes NaN (not a number) from {what.en}{of.en} and the loss on {there.en} is NaN.",
+            zh=f"{here.zh}由 {what.zh}{of.zh}算出 NaN（不是数），而{there.zh}的损失是 NaN。",
         ),
         T(
             en=f"{made.why.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, and after the "
@@ -201,6 +233,9 @@ def _finding(story: Story, made: Made) -> Finding:
             zh=f"{made.why.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
         ),
         related=[
+            *([] if masked is None else [story.related("masked", masked.step, T(
+                en=f"all of row {row} is masked here: a mask has to leave each row a score, such as that of the position itself",
+                zh=f"{row} 这一行在这里全被遮住：掩码至少要给每一行留下一个分数，例如这个位置自己的分数"))]),
             story.related("made", made.event.step, T(en="the first NaN is made here", zh="第一个 NaN 在这里产生")),
             story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN")),
         ],
@@ -259,7 +294,7 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
     ]
     outermost = [n for n in infinite if not any(n is not m and program.parents.get(n) is m for m in infinite)]
     masks = [n for n in outermost if _fills(story, n, made)]
-    fixes = []
+    fixes = list(_with_itself(story, made))
     if len(masks) == 1:
         title = T(en="Mask with a large negative number: a row without scores becomes even", zh="用很大的负数遮住：没有分数的一行变为均匀")
         fixes.append(Fix(title, program.replace((masks[0], "-1e9")), meaning="shape"))
@@ -269,24 +304,61 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
     return unique(program.text, fixes)
 
 
+def _with_itself(story: Story, made: Made) -> Iterator[Fix]:
+    """For a triangular mask that leaves out the diagonal: let each position see itself."""
+    masked = _masked(story, made.event)
+    event = _triangle(story, [o.label for o in masked.operands if o.label is not None]) if masked is not None else None
+    node = story.program.at(story.span(event.step)) if event is not None else None
+    if event is None or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    diagonal, lower = whole(given(event, "diagonal", 1)) or 0, event.name.startswith("tril")
+    if diagonal >= 0 if lower else diagonal > 0:
+        return
+    place = next((k.value for k in node.keywords if k.arg == "diagonal"), None) or next(
+        (a for a in node.args if isinstance(a, ast.UnaryOp | ast.Constant)), None
+    )
+    right = "0" if lower else "1"
+    text = story.program.segment(node)
+    new = f"{text[:-1]}{', ' if node.args or node.keywords else ''}diagonal={right})" if place is None else right
+    title = T(en=f"Let each position see itself: `diagonal={right}`", zh=f"让每个位置看到自己：`diagonal={right}`")
+    yield Fix(title, story.program.replace((node if place is None else place, new)), meaning="shape")
+
+
+def _triangle(story: Story, labels: list[str]) -> Event | None:
+    """The call that made a triangle on the way to one of these tensors."""
+    for _ in range(12):
+        events = [event for label in labels if (event := story.event((story.tensor(label) or {}).get("born"))) is not None]
+        found = next((event for event in events if event.name in ("tril", "tril_", "triu", "triu_")), None)
+        if found is not None or not events:
+            return found
+        labels = [o.label for event in events if event.name in ON_THE_WAY for o in event.operands if o.label is not None]
+    return None
+
+
 def _is_minus_infinity(text: str) -> bool:
     return text.replace("'", '"') in ('float("-inf")', '-float("inf")', "-torch.inf", "-math.inf", "-np.inf")
 
 
 def _fills(story: Story, node: ast.AST, made: Made) -> bool:
     """Whether ``node`` is the number that a masking call on the way to the softmax puts in."""
-    label: str | None = made.event.operands[0].label
+    masked = _masked(story, made.event)
+    call = story.program.at(story.span(masked.step)) if masked is not None else None
+    return call is not None and any(n is node for n in ast.walk(call))
+
+
+def _masked(story: Story, softmax: Event) -> Event | None:
+    """The masking call from which the scores of a softmax came, if one did."""
+    label: str | None = softmax.operands[0].label
     for _ in range(10):
         event = story.event((story.tensor(label) or {}).get("born"))
         if event is None or not event.operands:
-            return False
+            return None
         if event.name in ("masked_fill", "where"):
-            call = story.program.at(story.span(event.step))
-            return call is not None and any(n is node for n in ast.walk(call))
+            return event
         if event.name not in SAME_NUMBERS | {"div", "mul", "add"}:
-            return False
+            return None
         label = event.operands[0].label
-    return False
+    return None
 
 
 RULE = Rule(

@@ -76,24 +76,21 @@ def _is_cut(story: Story, updates: list[OptimizerStep]) -> bool:
 
 def _finding(story: Story, idle: Idle) -> Finding:
     update, backward = idle.updates[0], idle.backward
-    here, there = at_line(story, update.span), at_line(story, story.span(backward.step))
+    there = at_line(story, story.span(backward.step))
     mine, other = called(story, idle.parameters[0], None, update.step), called(story, _twin(story, idle), None, update.step)
     taken = _taken(story, idle)
     made = _made(story, taken)
     return RULE.finding(
         update.span, update.step,
-        T(
-            en=f"{capital(here.en)} changes nothing: none of the {len(idle.parameters)} tensors that this {update.optimizer} holds had a "
-            f"gradient in any of {len(idle.updates)} steps that were watched.",
-            zh=f"{here.zh}什么也没有改变：在观察到的 {len(idle.updates)} 步里，这个 {update.optimizer} 持有的 {len(idle.parameters)} "
-            "个张量一次也没有梯度。",
-        ),
+        _message(story, idle, taken),
         T(
             en=f"{made.en}The backward on {there.en} fills the gradients of {other.en}, a tensor of its own, and not those of "
-            f"{mine.en}. An optimizer passes over a parameter without a gradient. A copy of a network has gradients of its own: "
-            "compute the loss with the network that is to be trained, or hand the gradients over before the step.",
-            zh=f"{made.zh}{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度。"
-            "优化器会跳过没有梯度的参数。网络的副本有自己的梯度：请用要训练的网络来计算损失，或者在更新之前把梯度交给它。",
+            f"{mine.en}: in none of the {len(idle.updates)} steps that were watched had they one. An optimizer passes over a parameter "
+            "without a gradient. A copy of a network has gradients of its own: compute the loss with the network that is to be trained, or "
+            "hand the gradients over before the step.",
+            zh=f"{made.zh}{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度：在观察到的 "
+            f"{len(idle.updates)} 步里它们一次也没有梯度。优化器会跳过没有梯度的参数。网络的副本有自己的梯度：请用要训练的网络来计算损失，"
+            "或者在更新之前把梯度交给它。",
         ),
         related=[
             *(story.related("copied", each.step, T(en="copied here without its graph", zh="在这里复制，不带计算图")) for each in taken),
@@ -102,6 +99,24 @@ def _finding(story: Story, idle: Idle) -> Finding:
         fixes=_fixes(story, idle),
         facts=[Fact("parameters", list(idle.parameters)), Fact("filled", list(idle.others))],
     )  # fmt: skip
+
+
+def _message(story: Story, idle: Idle, taken: list[Event]) -> T:
+    """What changes nothing, after the line that made the copy, where it is known."""
+    here, count, optimizer = at_line(story, idle.updates[0].span), len(idle.parameters), idle.updates[0].optimizer
+    if not taken:
+        return T(
+            en=f"{capital(here.en)} changes nothing: none of the {count} tensors that this {optimizer} holds had a gradient in any of "
+            f"{len(idle.updates)} steps that were watched.",
+            zh=f"{here.zh}什么也没有改变：在观察到的 {len(idle.updates)} 步里，这个 {optimizer} 持有的 {count} 个张量一次也没有梯度。",
+        )
+    where, source = at_line(story, story.span(taken[0].step)), called(story, taken[0].operands[0].label, None, taken[0].step)
+    return T(
+        en=f"{capital(where.en)} copies {source.en} without its graph, so the gradients go to the copy: {here.en} changes none of the "
+        f"{count} tensors that this {optimizer} holds.",
+        zh=f"{where.zh}复制了 {source.zh}，但不带计算图，梯度于是只到副本：{here.zh}没有改变这个 {optimizer} 持有的 {count} 个张量中的"
+        "任何一个。",
+    )
 
 
 def _taken(story: Story, idle: Idle) -> list[Event]:
@@ -131,18 +146,38 @@ def _owner(story: Story, label: str) -> str:
 
 
 def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
-    """Hand the gradients over, where both networks have a name at the step."""
+    """Copy with the graph; or hand the gradients over, where both networks have a name at the step."""
+    return unique(story.program.text, [*_copied_with_graph(story, _taken(story, idle)), *_handed_over(story, idle)])
+
+
+def _copied_with_graph(story: Story, taken: list[Event]) -> Iterator[Fix]:
+    """``w.clone()`` in the place of ``w.detach().clone().requires_grad_()``."""
+    program = story.program
+    node = program.at(story.span(taken[0].step)) if taken and taken[0].name == "detach" else None
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    outer, kept = node, program.segment(node.func.value)
+    while isinstance(method := program.parents.get(outer), ast.Attribute) and isinstance(call := program.parents.get(method), ast.Call):
+        kept += (
+            "" if method.attr == "requires_grad_" else f".{method.attr}({', '.join(map(program.segment, (*call.args, *call.keywords)))})"
+        )
+        outer = call
+    title = T(en=f"Keep the graph: `{kept}`", zh=f"保留计算图：`{kept}`")
+    yield Fix(title, program.replace((outer, kept)), meaning="root")
+
+
+def _handed_over(story: Story, idle: Idle) -> Iterator[Fix]:
     program = story.program
     statement = program.statement_at(idle.updates[0].span)
     mine, other = _owner(story, idle.parameters[0]), _owner(story, _twin(story, idle))
     if statement is None or not mine or not other or mine == other or not _same_shapes(story, idle):
-        return ()
+        return
     known = {n.id for n in program.nodes if isinstance(n, ast.Name) and program.function(n) in (program.function(statement), None)}
     if not {mine, other} <= known:
-        return ()
+        return
     new = (f"for mine, other in zip({mine}.parameters(), {other}.parameters()):", "    mine.grad = other.grad")
     title = T(en=f"Hand the gradients of `{other}` to `{mine}` before the step", zh=f"在更新之前把 `{other}` 的梯度交给 `{mine}`")
-    return unique(program.text, [Fix(title, program.insert_before(statement, *new), meaning="later")])
+    yield Fix(title, program.insert_before(statement, *new), meaning="later")
 
 
 def _same_shapes(story: Story, idle: Idle) -> bool:

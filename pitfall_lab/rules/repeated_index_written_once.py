@@ -1,4 +1,4 @@
-"""PL720: elements selected by positions were increased, and where a position occurs several times only one of the increases stays."""
+"""PL720: elements at given positions were increased or put there, and where a position occurs several times only one of them stays."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
 from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
 NEAR = 6
@@ -37,6 +38,12 @@ def find(story: Story) -> Iterator[Finding]:
         if found is not None:
             told.add(place)
             yield _finding(story, found)
+    for event in story.calls(*ADDS):
+        place = story.span(event.step)
+        lost = _lost(story, event) if place not in told and event.error is None and event.parent is None else None
+        if lost is not None:
+            told.add(place)
+            yield _put_finding(story, event, lost)
 
 
 def _repeated(story: Story, write: Event) -> Repeated | None:
@@ -149,6 +156,74 @@ def _fixes(story: Story, found: Repeated) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")]) if fits else ()
 
 
+ADDS = {"scatter": "scatter_add", "scatter_": "scatter_add_", "index_copy": "index_add", "index_copy_": "index_add_"}
+"""Calls that put each element at a position of its own, and those that add up what comes to one place."""
+
+
+def _lost(story: Story, event: Event) -> T | None:
+    """The proof that of several computed elements at one place only one stays; None if there is none, or a reduction was asked for."""
+    operands = dict(enumerate(event.operands)) | {o.name: o for o in event.operands if o.name}
+    index, source = (operands.get(name, operands.get(place)) for name, place in (("index", 2), ("src", 3)))
+    axis = whole(argument(event, "dim", 1))
+    if index is None or source is None or axis is None or source.name == "reduce" or argument(event, "reduce", 4) is not None:
+        return None
+    target, given = story.shape(event.operands[0].label, event.step) or (), story.shape(index.label, event.step) or ()
+    if not (story.tensor(source.label, event.step) or {}).get("requires_grad") or not target or not given:
+        return None
+    axis %= len(target)
+    along = axis if len(given) == len(target) else 0
+    count, places = given[along], target[axis]
+    if count > places:
+        return T(
+            en=f"there are {count} for {places} places, so at least {count - places} are lost",
+            zh=f"{count} 个元素只对应 {places} 个位置，所以至少丢失 {count - places} 个",
+        )
+    seen = set()
+    for at, value in Elements(story, index.label, event.step).known():
+        place = (*at[:along], int(value), *at[along + 1 :])
+        if place in seen:
+            return T(en=f"index {int(value)} occurs more than once", zh=f"索引 {int(value)} 出现不止一次")
+        seen.add(place)
+    return None
+
+
+def _put_finding(story: Story, event: Event, lost: T) -> Finding:
+    here, span = at_line(story, story.span(event.step)), story.span(event.step)
+    source = next((o.label for o in event.operands if o.name in ("src", "source")), event.operands[-1].label)
+    what, adds = called(story, source, None, event.step), ADDS[event.name]
+    return RULE.finding(
+        span, event.step,
+        T(
+            en=f"{capital(here.en)} puts several elements of {what.en} into one place, and `{event.name}` keeps one of them: {lost.en}.",
+            zh=f"{here.zh}把 {what.zh} 的多个元素放到同一个位置，而 `{event.name}` 只留下其中一个：{lost.zh}。",
+        ),
+        T(
+            en=f"`{event.name}` copies: where the index repeats, each copy replaces the one before, and torch does not say which one is "
+            f"the last. `{adds}` adds up all that comes to one place; for a mean, divide by how many came.",
+            zh=f"`{event.name}` 是复制：索引重复时，后一次复制会取代前一次，而且 torch 不保证哪一个是最后的。`{adds}` 会把到达同一位置的"
+            "元素全部相加；若要平均值，再除以个数。",
+        ),
+        related=[
+            *([] if (born := (story.tensor(source) or {}).get("born")) is None else [
+                story.related("made", born, T(en=f"{what.en} is computed here", zh=f"{what.zh} 在这里算出"))]),
+            story.related("changed", event.step, T(
+                en="of several elements for one place, only one stays", zh="同一位置的多个元素只留下一个")),
+        ],
+        fixes=_put_fixes(story, event, adds),
+        facts=[Fact("call", event.op, story.by(event.step))],
+    )  # fmt: skip
+
+
+def _put_fixes(story: Story, event: Event, adds: str) -> tuple[Fix, ...]:
+    program = story.program
+    node = program.at(story.span(event.step))
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != event.name:
+        return ()
+    title = T(en=f"Add up what comes to one place: `{adds}`", zh=f"把到达同一位置的相加：`{adds}`")
+    edits = program.replace((node.func, f"{program.segment(node.func.value)}.{adds}"))
+    return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
 RULE = Rule(
     code="PL720",
     name="repeated-index-written-once",
@@ -156,9 +231,11 @@ RULE = Rule(
     title=T(en="Positions that repeat are increased only once", zh="重复的位置只增加了一次"),
     what=T(
         en="A program counts with `table[index] += 1`, and the same position occurs several times in the index. Each place grows by one at "
-        "most, so the counts are far too small. Use `index_add_`, `bincount`, or `index_put_(…, accumulate=True)`.",
+        "most, so the counts are far too small. Use `index_add_`, `bincount`, or `index_put_(…, accumulate=True)`. `scatter` "
+        "and `index_copy` keep one of the elements for a place, too: there, use `scatter_add` or `index_add`.",
         zh="程序用 `table[index] += 1` 计数，而索引里同一个位置出现多次。每个位置最多只增加一，所以计数远远偏小。请用 `index_add_`、"
-        "`bincount` 或 `index_put_(…, accumulate=True)`。",
+        "`bincount` 或 `index_put_(…, accumulate=True)`。`scatter` 和 `index_copy` 也是如此，发往同一位置的只留下一个：请用 "
+        "`scatter_add` 或 `index_add`。",
     ),
     why=T(
         en="`t[i] += v` is three calls: `t.__getitem__(i)` makes a copy of the selected elements, the sum is taken on the copy, and "
@@ -188,6 +265,11 @@ print(counts)
             "counts[classes] += 1",
             "counts[classes] = counts[classes] + torch.ones(5)",
             T(en="The same three calls, written out.", zh="同样的三个调用，只是写开了。"),
+        ),
+        Trap(
+            "counts[classes] += 1",
+            "counts = counts.scatter(0, classes, torch.ones(5, requires_grad=True) * 1)",
+            T(en="`scatter` copies, and keeps one of the copies.", zh="`scatter` 是复制，只留下其中一个。"),
         ),
     ),
     docs=(

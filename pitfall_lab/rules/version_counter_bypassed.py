@@ -14,7 +14,19 @@ from functools import partial
 from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import repairs
 from pitfall_lab.rules.kit.story import Clash, Story
-from pitfall_lab.rules.kit.wording import at_line, called, differ, difference, flat, gradient_of, numbers, snippet, statement_text
+from pitfall_lab.rules.kit.wording import (
+    at_line,
+    called,
+    capital,
+    differ,
+    difference,
+    flat,
+    gradient_of,
+    number,
+    numbers,
+    snippet,
+    statement_text,
+)
 from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
@@ -95,8 +107,9 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
         span or story.span(backward),
         changed if changed is not None else harm.step,
         T(
-            en=f"{wrong.en}, because {here.en} changed {written.en} without torch noticing.",
-            zh=f"{wrong.zh}，因为{here.zh}修改了 {written.zh}，而 torch 没有察觉。",
+            en=f"{capital(here.en)} changes {written.en} without torch noticing, so the gradient of {leaf.en} is wrong"
+            f"{_in_short(harm).en}.",
+            zh=f"{here.zh}修改了 {written.zh}，而 torch 没有察觉，所以 {leaf.zh} 的梯度是错的{_in_short(harm).zh}。",
         ),
         _explanation(story, what, cause, changed, backward),
         related=_related(story, (what, leaf), harm, cause, backward),
@@ -115,6 +128,15 @@ def _backward_step(story: Story, step: int) -> int:
 def _saved_tensor(story: Story, cause: StaleRead) -> str | None:
     node = story.record("nodes", cause.node) or {}
     return next((saved.get("tensor") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
+
+
+def _in_short(harm: Harm) -> T:
+    """Torch's number and the one that was meant, in brackets, at the first place where they differ."""
+    got, meant = (dict(flat(each)) for each in (harm.torch, harm.meant))
+    place = next(iter(sorted(differ(got, meant))), None)
+    if place is None:
+        return T("", "")
+    return T(en=f" ({number(got[place])} instead of {number(meant[place])})", zh=f"（{number(got[place])}，本应是 {number(meant[place])}）")
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:
@@ -163,7 +185,8 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
                 zh=f"它的内存在这里被写入，却没有版本记下这件事：`{code}`",
             )
             lines.append(Related("changed", span, step, text))
-    lines += _alias(story, cause)
+    written = {span.line for span in places if span is not None}
+    lines += [each for each in _alias(story, cause) if each.span is None or each.span.line not in written]
     got, meant = _numbers(harm)
     gradient = gradient_of(leaf)
     text = T(

@@ -248,6 +248,8 @@ class _Board:
         """Names given only on this finding's lines, such as ``best["weight"]``."""
         self.shown: dict[str, list[str]] = {}
         """The names under which a storage was shown at earlier moments."""
+        self.counter: dict[str, str | None] = {}
+        """The version counter that a storage is followed by: that of the tensor that it was shown as first."""
         self.said: dict[str, str] = {}
         """What the line of an earlier moment calls a storage without a variable of its own."""
 
@@ -256,6 +258,8 @@ class _Board:
         moments = _few(beats)
         subjects = self._subjects(known)
         columns = [self._moment(beat, subjects or self._touched(beat)) for beat in moments]
+        kept = [at for at in range(len(columns)) if not _is_within(columns[at : at + 2])]
+        moments, columns = [moments[at] for at in kept], [columns[at] for at in kept]
         keeper = self._keeper(known, moments)
         _mark_changes(columns)
         about = list(dict.fromkeys(m["storage"] for column in columns for m in column["memory"]))
@@ -348,7 +352,9 @@ class _Board:
             called = [self.said[storage]]
         called = self._as_written(called, storage, step)
         first = self.facts.tensor(shown, step)
-        versions = {c: self._version(c, step) for t in labels if (c := self.facts.tensor(t, step).get("counter"))}
+        counter = self.counter.setdefault(storage, first.get("counter"))
+        if first.get("counter") != counter:  # `x.data` and `x` have counters of their own: what is said of `x` is about that of `x`
+            called = list(dict.fromkeys([*self.shown[storage][:1], *called]))
         return {
             "storage": storage,
             "names": called[:4] or [self.names.get(storage, "?")],
@@ -357,7 +363,7 @@ class _Board:
             "size": record.get("size"),
             "dtype": record.get("dtype"),
             "cells": record.get("cells"),
-            "version": max((v for v in versions.values() if v is not None), default=None),
+            "version": self._version(counter, step) if counter else None,
             "changed": False,
         }
 
@@ -682,6 +688,13 @@ def _few(beats: list[Beat]) -> list[Beat]:
     chosen = [beat for beat in placed if beat["role"] != "other"] or placed
     middle = chosen[1:-1]
     return [chosen[0], *middle[: MOMENTS - 2], chosen[-1]] if len(chosen) > MOMENTS else chosen
+
+
+def _is_within(pair: list[Moment]) -> bool:
+    """Whether the first of two moments is a place on the line of the second, which shows all of its storages."""
+    first, second = (pair[0], pair[-1])
+    same = len(pair) > 1 and first["role"] == "other" and (first["source"], first["line"]) == (second["source"], second["line"])
+    return same and {m["storage"] for m in first["memory"]} <= {m["storage"] for m in second["memory"]}
 
 
 def _goes_on(beat: Beat, after: Beat) -> bool:

@@ -39,6 +39,7 @@ _ROLES = {
     "cleared": T("cleared", "清零"),
     "step": T("updated", "更新"),
     "read": T("read", "读取"),
+    "masked": T("masked", "遮住"),
 }
 """The name of a line's role on the card of its beat; without an entry, the name of the beat's role."""
 DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -170,7 +171,9 @@ def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
 def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
     was = related.get("role", "")
     step = related.get("step")
-    role = _role(was, raised=_raised(trace, step))
+    event = _event(trace, step)
+    refused = was == "changed" and event is not None and event.error is not None
+    role = _role("raised" if refused else was, raised=_raised(trace, step))
     if step is None:
         step = _step_on(trace, related.get("line"), role)
     place = {"line": related.get("line"), "source": related.get("source")}

@@ -219,10 +219,11 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
 
 
 def _step_of(trace: Trace, finding: Finding) -> int | None:
-    """The finding's step; where nothing happened on its line (an optimizer that skips everything), the last step that it names."""
+    """The finding's step; where nothing happened on its line (an optimizer that skips all), where a graph was cut, else the last named."""
     place = finding.span
     happened = place is None or any(event.span is not None and event.span.line == place.line for event in trace.events)
     named = [related.step for related in finding.related if related.step is not None]
+    named += [related.step for related in finding.related if related.step is not None and related.role in ("copied", "cut")]
     return finding.step if happened or not named or finding.step is None else named[-1]
 
 

@@ -31,6 +31,7 @@ const STYLE = `
 .pl-question .pl-came { flex: none; max-width: 100%; min-width: 14em; min-height: 1.2em; margin: 1px 0 1px auto; padding: 0 6px; box-sizing: border-box;
   white-space: pre-wrap; overflow-wrap: anywhere; user-select: none; border-left: 2px solid var(--jp-border-color1, #888) }
 .pl-question .pl-lines label { flex-wrap: wrap }
+.pl-question .pl-legend { margin: 4px 0; font-size: 0.9em; opacity: 0.85; }
 .pl-question .pl-came.pl-hidden { border-left-color: transparent;
   background: repeating-linear-gradient(-45deg, transparent 0 4px, var(--jp-border-color2, #ccc) 4px 6px) }
 .pl-question .pl-came.pl-parts { font-weight: 600 }
@@ -233,6 +234,7 @@ function render({ model, el }) {
   add(root, "div", words.title, { style: "font-weight:600" });
   const inLines = content.kind === "line";
   const future = hatched(content);
+  const legend = content.story.length ? add(root, "p", words.legend, { class: "pl-legend" }) : null;
   if (!inLines) listing(root, content.program, future);
   const form = add(root, "form");
   const many = content.kind === "changes";
@@ -255,6 +257,7 @@ function render({ model, el }) {
     const prediction = content.predictions.find((one) => same(one.marks, marks));
     add(answer, "p", verdict(content, marks, reason, prediction), { style: "font-weight:600" });
     future.reveal(prediction, answer);
+    legend?.remove();
     if (content.message) add(answer, "pre", content.message, { tabindex: "0" });
     diagnose(answer, prediction, content);
     if (!kept) record({ marks, choice: many ? -1 : marks[0], reason, committed: true });

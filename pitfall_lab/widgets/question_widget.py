@@ -51,6 +51,10 @@ _WORDS: dict[str, T] = {
         zh="这里已知的错误都不会得出这个答案。上面标出的事实是决定性的；运行程序，看看它所说的那一行。",
     ),
     "hidden": T(en="what comes of this line; predict first", zh="这一行的结果；请先预测"),
+    "legend": T(
+        en="Each hatched box hides what its line gives, until you commit to an answer or skip.",
+        zh="每个斜线框都遮住该行的结果，直到你提交答案或跳过。",
+    ),
     "rest": T(en="Show the rest of the program", zh="显示程序的其余部分"),
     "slip_line": T(en="So it would be if line {line} were `{text}`.", zh="如果第 {line} 行是 `{text}`，就会是这样。"),
     "slip": T(en="Without line {line} it would be so. Did you overlook it?", zh="如果没有第 {line} 行，就会是这样。是不是漏看了它？"),

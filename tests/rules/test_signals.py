@@ -766,6 +766,14 @@ counter.add(true, said)
 seen[torch.tensor([1, 1, 3])] += torch.tensor([2, 5, 1])  # PL720
 print(counter.m.sum(), seen)
 """,
+    "messages to one node, of which one stays": """
+send, to = nn.Linear(3, 2), torch.tensor([0, 1, 1, 3, 0, 2])
+sent = send(torch.randn(6, 3))
+heard = torch.zeros(4, 2).scatter(0, to.unsqueeze(1).expand_as(sent), sent)  # PL720
+table = torch.zeros(8, 2)
+table.index_copy_(0, to, sent)  # PL720
+(heard.sum() + table.sum()).backward()
+""",
     "a causal mask by a product behind the softmax": """
 class Attention(nn.Module):
     def __init__(self):
@@ -1000,6 +1008,18 @@ for _ in range(3):
         scores = Categorical(logits=net(states))
         chances = chances + scores.log_prob(scores.sample())
     update(opt, -(gains * chances).mean())
+""",
+    "elements put to places of their own, added up, or the greatest of them": """
+send, to = nn.Linear(3, 2), torch.tensor([0, 1, 1, 3, 0, 2])
+sent = send(torch.randn(6, 3))
+index = to.unsqueeze(1).expand_as(sent)
+added = torch.zeros(4, 2).scatter_add(0, index, sent).sum() + torch.zeros(4, 2).index_add(0, to, sent).sum()
+most = torch.zeros(4, 2).scatter_reduce(0, index, sent, "amax").sum()
+mixed = torch.zeros(6, 2).index_copy(0, torch.tensor([5, 3, 1, 0, 2, 4]), sent)
+hot = torch.zeros(6, 4).scatter(1, to.unsqueeze(1), torch.ones(6, 1) * sent.mean())
+(added + most + mixed.square().sum() + hot.sum()).backward()
+marked = torch.zeros(4).scatter(0, to, 1.0)
+print(marked, torch.zeros(4, 2).scatter(0, index, sent.detach(), reduce="add"))
 """,
     "a critic that steps more often than the maker": """
 maker, critic = nn.Linear(2, 2), nn.Linear(2, 1)

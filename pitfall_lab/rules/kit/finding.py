@@ -35,10 +35,12 @@ Role = Literal[
     "cleared",
     "step",
     "read",
+    "masked",
 ]
 """The role of a line in a finding. Saved for backward · memory written · backward ran · another way into the same memory · where a leaf was
 made · what was compared · a call on the way to the saving line · where a tensor was made · used · where the graph was cut off ·
-where a graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read."""
+where a graph was freed · kept alive · copied · gradients cleared · an optimizer's step · a value or gradient read ·
+scores masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class Fix:
     - ``recompute``: what follows the failing backward is computed again from the values of that moment;
     - ``connect``: the backward of the finding starts from the same value and reaches more leaves; what follows is computed with them;
     - ``term``: the backward of the finding starts from the same value, of which one more part now requires grad;
+    - ``root``: the backward of the finding starts from the same value, and fills the gradients of other leaves;
     - ``shape``: the value itself was wrong (a broadcast), so only what happened before it stays the same;
     - ``later``: a value was wrong or lost from the finding's step on, so the backwards before that step stay the same;
     - ``finite``: a gradient was NaN or infinite; what was finite up to that backward stays the same.
@@ -85,7 +88,7 @@ class Fix:
     title: T
     edits: tuple[Edit, ...]
     verified: bool = False
-    meaning: Literal["same", "recompute", "connect", "term", "shape", "later", "finite"] = "same"
+    meaning: Literal["same", "recompute", "connect", "term", "root", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
 
     def as_verified(self, *, raises: bool = False) -> Fix:
@@ -93,7 +96,7 @@ class Fix:
 
         ``raises``: the changed program gets further, and ends with another error; its title then says so.
         """
-        then = T(f"{self.title.en} (another error follows)", f"{self.title.zh}（之后还有另一个错误）")
+        then = T(f"{self.title.en} (this error goes, another follows)", f"{self.title.zh}（这个错误消失，之后还有另一个）")
         return replace(self, verified=True, title=then if raises else self.title)
 
 

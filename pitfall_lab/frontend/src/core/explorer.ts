@@ -21,11 +21,15 @@ import { type Lab, WhatIf } from "./whatif";
 import { say } from "./words";
 
 const TEXT_WINDOW = 200;
-/** In px: the margins around an Explorer on a page of its own, the least and the most height of its panels, and the width below which they are one column. */
+/** In px: the margins around an Explorer, the least and the most height of its panels, the width below which they are one column, and the
+ * height of a window in which room is dear. */
 const AROUND = 26;
-const LEAST = 270;
+const LEAST = 240;
 const MOST = 720;
 const NARROW = 720;
+const LOW = 740;
+const ENOUGH = 460;
+const BUTTONS = 46;
 
 const ICONS: Record<string, string> = {
   start: "M4 3v10M13 3L7 8l6 5",
@@ -103,6 +107,11 @@ function agreedText({ agreed, checked, mirrored }: Trace["agreement"], model: Ex
   const unit = checked === 1 ? "call" : "calls";
   const rest = mirrored ? model.t(`, ${mirrored} not modelled`, `，${mirrored} 次未建模`) : "";
   return model.t(`torch and the model agree on ${calls} ${unit}`, `torch 与模型在 ${calls} 次调用上一致`) + rest;
+}
+
+/** The height in which an element can be seen: that of the notebook that scrolls, or of the window. */
+function windowOf(element: HTMLElement): number {
+  return element.closest(".jp-WindowedPanel-outer")?.clientHeight || innerHeight;
 }
 
 function notModelled(model: ExplorerModel): string {
@@ -189,9 +198,9 @@ class Explorer {
     const why = model.scene.why ? [h("p", { class: "pl-stopped" }, say(model.scene.why, model.language))] : [];
     const parts = [this.#header(), ...why];
     if (this.#help) parts.push(this.#helpBox());
-    parts.push(this.#picture(), this.#transport());
-    if (this.#asText) parts.push(this.#textBox());
-    else parts.push(this.#main());
+    const [picture, transport, panels] = [this.#picture(), this.#transport(), this.#asText ? this.#textBox() : this.#main()];
+    // A finding is read: what helps is beside its picture. Without one, steps are taken, and what they do is beside their picture.
+    parts.push(picture, ...(model.story ? [panels, transport] : [transport, panels]), this.#foot());
     const back = this.#whatIf.back();
     if (back) parts.splice(1, 0, back);
     if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.#notes());
@@ -274,7 +283,7 @@ class Explorer {
     const quoted = !!story && story.rule === "" && typeof story.message === "string";
     const title = h("h2", { class: quoted ? "pl-message pl-quoted" : "pl-message" }, ...(quoted ? [message] : prose(message)));
     return h(
-      "header",
+      "div",
       { class: "pl-head", "data-part": "head" },
       h("div", { class: "pl-headline" }, title, this.#about(story, head)),
       this.#tools(),
@@ -289,7 +298,18 @@ class Explorer {
     const line = h("p", { class: "pl-about" });
     if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
     line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, head));
-    if (story?.predicted) {
+    if (agreement.disagreed)
+      line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
+    line.append(h("span", { class: "pl-name" }, sources[0]?.name ?? ""));
+    return line;
+  }
+
+  /** What the two engines say of each other, in the smallest print: a newcomer needs none of it. */
+  #foot(): HTMLElement {
+    const model = this.#model;
+    const { agreement } = model.trace;
+    const line = h("p", { class: "pl-foot" });
+    if (model.story?.predicted) {
       const how = model.t(
         "A model of torch computes each call on its own, without torch. It had found this error before torch raised it.",
         "一个独立的 torch 模型不借助 torch 计算每次调用。在 torch 报错之前，它已算出这个错误。",
@@ -301,9 +321,6 @@ class Explorer {
       const how = [say(this.#helpTexts.agreement, model.language), agreement.mirrored ? notModelled(model) : ""].filter(Boolean).join(" ");
       line.append(h("span", { class: "pl-agree", title: how }, dot("a", how), agreedText(agreement, model)));
     }
-    if (agreement.disagreed)
-      line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
-    line.append(h("span", { class: "pl-name" }, sources[0]?.name ?? ""));
     return line;
   }
 
@@ -394,11 +411,16 @@ class Explorer {
 
   // ---------------------------------------------------------------------------------------------------------------- code and panel
 
-  /** How much of the window is left below what stands above the code: the panels use it, and end where the window ends. */
+  /** How much of the window is left below what is above the panels: they use it, and end where the window ends. */
   #fit(): void {
     const main = this.#root.querySelector<HTMLElement>(":scope > .pl-main");
     if (!main || getComputedStyle(this.#host).getPropertyValue("--pitfall-lab-room")) return;
-    const left = innerHeight - (main.getBoundingClientRect().top - this.#root.getBoundingClientRect().top) - AROUND;
+    const height = windowOf(this.#host);
+    this.#root.classList.toggle("pl-low", height < LOW);
+    const above = main.getBoundingClientRect().top - this.#root.getBoundingClientRect().top;
+    const below = this.#root.querySelector(".pl-main ~ .pl-transport")?.clientHeight ?? 0;
+    // Below a finding's panels are the buttons: all of their row where there is room, else its upper part, and words below the edge.
+    const left = height - above - (height - above - below > ENOUGH ? below + AROUND : Math.min(below, BUTTONS) || AROUND);
     if (left < LEAST || this.#root.clientWidth < NARROW) this.#root.style.removeProperty("--pl-room");
     else this.#root.style.setProperty("--pl-room", `${Math.min(Math.round(left), MOST)}px`);
   }

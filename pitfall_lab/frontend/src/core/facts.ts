@@ -141,9 +141,5 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
       `${model.called(model.focus)} does not exist at this step.`,
       `在这一步，${model.called(model.focus)} 还不存在。`,
     );
-  else
-    root.textContent = model.t(
-      "Point at an expression, a node or a cell to see the facts about it.",
-      "把指针移到表达式、节点或单元上，可查看其信息。",
-    );
+  else root.textContent = model.t("Point at code, a node or a cell for facts about it.", "把指针移到表达式、节点或单元上，可查看其信息。");
 }

@@ -64,13 +64,19 @@ function column(role: Role, title: string, where: string, code: string, step: nu
 
 function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): HTMLElement {
   const before = new Map<string, Memory>();
+  const [still, counted] = [unchanging(moments), counting(moments, keeper)];
   const columns = moments.map((moment, at) => {
-    const tight = moment.memory.length > 2 && moments.length < 3;
+    const tight = moment.memory.length > 2 && moments.length === 2;
+    const shown = moment.memory.map((one) => ({
+      ...one,
+      version: counted.has(one.storage) ? one.version : null,
+      ...(still.has(one.storage) && { cells: null, size: null }),
+    }));
     const memory = h(
       "span",
       // Three in a wide card are two rows and not three: the fix has to be in sight below.
       { class: tight ? "pl-memories pl-tight" : "pl-memories" },
-      ...moment.memory.map((one) => memoryBox(one, before.get(one.storage), keeper, model, tight, places(one, moment, moments))),
+      ...shown.map((one) => memoryBox(one, before.get(one.storage), keeper, model, tight, places(one, moment, moments))),
     );
     for (const one of moment.memory) before.set(one.storage, one);
     return column(
@@ -85,6 +91,26 @@ function time({ moments, keeper }: TimePicture, model: ExplorerModel, go: Go): H
     );
   });
   return h("ol", { class: "pl-story", style: `--pl-n:${columns.length}` }, ...columns);
+}
+
+/** The larger memories whose numbers are the same at all moments, and tell nothing. */
+function unchanging(moments: readonly Moment[]): Set<string> {
+  const seen = new Map<string, Set<string>>();
+  for (const { storage, size, cells } of moments.flatMap(({ memory }) => memory))
+    if ((size ?? 0) > WHOLE) seen.set(storage, (seen.get(storage) ?? new Set()).add(JSON.stringify(cells)));
+  const always = (one: string): boolean =>
+    moments.length > 2 && moments.every(({ memory }) => memory.some(({ storage }) => storage === one));
+  return new Set([...seen].filter(([storage, all]) => all.size === 1 && always(storage)).map(([storage]) => storage));
+}
+
+/** The memories of which the version counter tells something: torch compares it, or a write came past it. */
+function counting(moments: readonly Moment[], keeper: Keeper | null): Set<string> {
+  const all = moments.flatMap(({ memory }) => memory);
+  const past = (one: Memory, at: number): boolean => {
+    const before = all.slice(0, at).findLast(({ storage }) => storage === one.storage);
+    return one.changed && before !== undefined && one.version === before.version;
+  };
+  return new Set((keeper?.expected != null ? all : all.filter(past)).map(({ storage }) => storage));
 }
 
 /** The cells of a memory that have to be seen beside its ends. */
@@ -117,7 +143,9 @@ function memoryBox(
     `版本计数器的值 ${one.version}：它记录这块内存被原地写入的次数`,
   );
   const version =
-    one.version === null ? null : h("span", { class: off ? "pl-version pl-off" : "pl-version", title: counts }, `v${one.version}`);
+    one.version === null
+      ? null
+      : h("span", { class: off ? "pl-version pl-off" : "pl-version", title: counts }, numbered(one.version, model));
   const head = h(
     "span",
     { class: "pl-named" },
@@ -136,12 +164,16 @@ function memoryBox(
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
 }
 
+function numbered(version: number, model: ExplorerModel): string {
+  return model.t(`version ${version}`, `版本 ${version}`);
+}
+
 /** That a memory was written; where its counter has not moved, that the write came past it. */
 function writtenOver(one: Memory, before: Memory, model: ExplorerModel): HTMLElement {
-  const past = one.version !== null && one.version === before.version;
+  const past = one.version !== null && one.version === before.version; // without a version, the story is about something else
   const seen = telling([before.cells, one.cells]).length > 0;
   const text = past
-    ? model.t(`written past the counter: still v${one.version}`, `绕过计数器被改写：仍是 v${one.version}`)
+    ? model.t(`written past the counter: still version ${one.version}`, `绕过计数器被改写：仍是版本 ${one.version}`)
     : seen
       ? model.t("written over", "被改写")
       : model.t("written over, by little", "被改写，变化很小");
@@ -169,15 +201,17 @@ function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: Ex
 }
 
 function keeps(keeper: Keeper, model: ExplorerModel): string {
-  const version = keeper.expected === null ? "" : ` at v${keeper.expected}`;
   if (keeper.slot === null) return model.t("keeps what it needs", "保留它所需的值");
-  return model.t(`keeps it${version}, as ${keeper.slot}`, `保留它${version.replace(" at ", "，版本 ")}（${keeper.slot}）`);
+  const { expected } = keeper;
+  if (expected === null) return model.t("keeps it for backward", "为反向传播保留它");
+  return model.t(`keeps it for backward, at version ${expected}`, `为反向传播保留它，版本 ${expected}`);
 }
 
 function needs(keeper: Keeper, model: ExplorerModel): string {
+  const { expected, found } = keeper;
   if (keeper.freed !== null) return model.t("needs it again", "又需要它");
-  if (keeper.expected === null) return model.t("uses the changed numbers", "用了改变后的数");
-  return model.t(`needs v${keeper.expected}, finds v${keeper.found ?? "?"}`, `需要 v${keeper.expected}，却是 v${keeper.found ?? "?"}`);
+  if (expected === null) return model.t("uses the changed numbers", "用了改变后的数");
+  return model.t(`needs version ${expected}, finds version ${found ?? "?"}`, `需要版本 ${expected}，却是版本 ${found ?? "?"}`);
 }
 
 /** A longer name of a gradient is shown by its last two parts: the numbers need the room. */

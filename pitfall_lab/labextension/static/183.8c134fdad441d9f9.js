@@ -100,11 +100,6 @@
   outline: 2px solid var(--jp-brand-color1);
   outline-offset: 1px;
 }
-
-/* Menus and bars take a part of the window: with so much room for the code, the Explorer's sentence, picture and fix are on one screen. */
-.jp-NotebookPanel-notebook {
-  --pitfall-lab-room: clamp(250px, 100vh - 550px, 352px);
-}
 `,""]),l.d(r,{},{A:t})},794(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`/* The live panel, the line under a cell, and the folded traceback. Colours are JupyterLab's. */
 
 .pl-live {
