@@ -47,9 +47,10 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
     here = at_line(story, story.span(step))
     used = next((e.step for e in story.uses(labels[0]) if e.step > reuse.freed.step), None) if labels else None
     holder = _holder(reuse, loop, labels[0], used) if used is not None else None
-    name = called(story, labels[0], None, step) if labels else T(en="a result of it", zh="它的一个结果")
+    name = called(story, labels[0], None, step) if labels else T(en="a result of that round", zh="那一轮的一个结果")
     if holder is not None:
         name = T(en=f"`{holder}`", zh=f"`{holder}`")
+    kept = _kept_as(story, name.en.strip("`"))
     born = (story.tensor(labels[0]) or {}).get("born") if labels else reuse.born
     related = [
         story.related(
@@ -74,9 +75,9 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.span(step),
         step,
         T(
-            en=f"The backward on {here.en} also goes through an earlier round of the loop, because {name.en} carries its graph along, and "
-            "what that graph saved is already freed.",
-            zh=f"{here.zh}的反向传播还要经过循环的前一轮，因为 {name.zh} 带着那一轮的计算图，而图中保存的张量已被释放。",
+            en=f"{capital(name.en)}{kept.en} still has the graph of an earlier round of the loop: the backward on {here.en} goes through "
+            "that graph, too, and what it saved is already freed.",
+            zh=f"{name.zh}{kept.zh}仍带着循环前一轮的计算图：{here.zh}的反向传播也要经过它，而图中保存的张量已被释放。",
         ),
         T(
             en=f"{capital(name.en)} was computed in an earlier round and belongs to that round's graph. Using it again makes that graph a "
@@ -96,6 +97,13 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         ],
         predicted=story.predicted(reuse.failure, step),
     )
+
+
+def _kept_as(story: Story, name: str) -> T:
+    """That an object keeps a state under the same name: ``c`` as ``self.c``; empty where none does."""
+    known = {part for _, owners, _ in _kept_attributes(story.program, [name]) for part in owners.split("`, `")}
+    same = next((owner for owner in sorted(known) if owner.rpartition(".")[2] == name != owner), None)
+    return T("", "") if same is None else T(en=f", kept as `{same}`,", zh=f"（存为 `{same}`）")
 
 
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:

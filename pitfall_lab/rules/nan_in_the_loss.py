@@ -220,6 +220,14 @@ def _finding(story: Story, made: Made) -> Finding:
     what = expression(story, made.event.operands[0].label, made.event.step)
     row = _empty_row(story, made.event) if made.event.name in SOFTMAX else ""
     masked = _masked(story, made.event) if row else None
+    leave = (
+        T("", "")
+        if masked is None
+        else T(
+            en=" A mask has to leave each row a score, such as that of the position itself.",
+            zh="掩码至少要给每一行留下一个分数，例如这个位置自己的分数。",
+        )
+    )
     of = T(en=f", whose row {row} has only `-inf`,", zh=f"（它的一行 {row} 全是 `-inf`）") if row else T(",", "")
     return RULE.finding(
         span, made.event.step,
@@ -228,14 +236,13 @@ def _finding(story: Story, made: Made) -> Finding:
             zh=f"{here.zh}由 {what.zh}{of.zh}算出 NaN（不是数），而{there.zh}的损失是 NaN。",
         ),
         T(
-            en=f"{made.why.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, and after the "
-            "next update into every weight.",
-            zh=f"{made.why.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
+            en=f"{made.why.en}{leave.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, "
+            "and after the next update into every weight.",
+            zh=f"{made.why.zh}{leave.zh}凡是与 NaN 一起计算的结果都是 NaN，于是它通过损失进入每个梯度，下一次更新后进入每个权重。",
         ),
         related=[
             *([] if masked is None else [story.related("masked", masked.step, T(
-                en=f"all of row {row} is masked here: a mask has to leave each row a score, such as that of the position itself",
-                zh=f"{row} 这一行在这里全被遮住：掩码至少要给每一行留下一个分数，例如这个位置自己的分数"))]),
+                en=f"all of row {row} is masked here", zh=f"{row} 这一行在这里全被遮住"))]),
             story.related("made", made.event.step, T(en="the first NaN is made here", zh="第一个 NaN 在这里产生")),
             story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN")),
         ],

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, expect
 from tests.browser.conftest import Lab
 from tests.corpus import FOLDER
 from tests.turns import todays
+from tests.views.twelve import FOLDER as PROGRAMS
 
 CHAPTER = "notebooks/12-inplace-errors.ipynb"
 
@@ -103,6 +104,21 @@ def test_a_broadcast_loss_has_its_picture_and_its_fix_goes_into_the_cell(lab: La
     assert lab.page.evaluate(source) == before
     show_from_the_top(lab, root)
     lab.picture("broadcast-light")
+
+
+def test_sentence_picture_and_fix_fit_into_what_jupyterlab_leaves_of_a_window(lab: Lab) -> None:
+    lab.page.set_viewport_size({"width": 1280, "height": 800})
+    lab.open(lab.server.write("fits.ipynb", "%load_ext pitfall_lab", f"%%pitfall\n{(PROGRAMS / 'gpt.py').read_text(encoding='utf-8')}"))
+    lab.run_cell(0)
+    lab.run_cell(1)
+    root = explorer(lab, 1)
+    expect(root.locator(".pl-fix .pl-ok").first).to_contain_text("verified", timeout=180_000)
+    show_from_the_top(lab, root)
+    frame = lab.page.locator(".jp-Notebook .jp-WindowedPanel-outer").bounding_box()
+    for part in ("[data-part=head]", "[data-part=picture]", "[data-do=apply]", "[data-do=copy]", ".pl-buttons"):
+        box = root.locator(part).first.bounding_box()
+        assert frame["y"] - 1 <= box["y"] < box["y"] + box["height"] <= frame["y"] + frame["height"] + 1, part
+    lab.picture("fits-light")
 
 
 def test_keys_pressed_in_the_explorer_do_not_reach_the_notebook(lab: Lab) -> None:

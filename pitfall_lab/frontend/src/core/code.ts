@@ -55,11 +55,20 @@ function functions(texts: string[]): string[] {
 
 /** The last of the events of a line, in order, that had happened after `step` and made something. */
 /** How many letters the value beside a line needs at any step: its shape, or one number. The code leaves them free, so nothing moves. */
-function room(events: TraceEvent[]): number {
-  const made = events.flatMap(({ results, effects }) =>
-    effects.filter(([path]) => path === `tensors.${results[results.length - 1]}`).map(([, value]) => (value as TensorState | null)?.shape),
-  );
-  return Math.max(0, ...made.map((one) => (one?.length ? shape(one).length : one ? NUMBER : 0)));
+function room(events: TraceEvent[], shapes: Map<string, number[][]>): number {
+  const made = events.flatMap(({ results }) => shapes.get(results[results.length - 1] ?? "") ?? []);
+  return Math.max(0, ...made.map((one) => (one.length ? shape(one).length : NUMBER)));
+}
+
+/** The shape that each tensor began with; what is written in place keeps it. */
+function shapesOf(events: TraceEvent[]): Map<string, number[][]> {
+  const found = new Map<string, number[][]>();
+  for (const { effects } of events)
+    for (const [path, value] of effects) {
+      const size = path.startsWith("tensors.") && (value as TensorState | null)?.shape;
+      if (size && !found.has(path.slice(8))) found.set(path.slice(8), [size]);
+    }
+  return found;
 }
 
 function lastBefore(events: TraceEvent[], step: number): TraceEvent | undefined {
@@ -78,10 +87,12 @@ export class CodeView {
 
   readonly #root: HTMLElement;
   readonly #model: ExplorerModel;
+  readonly #shapes: Map<string, number[][]>;
 
   constructor(root: HTMLElement, model: ExplorerModel) {
     this.#root = root;
     this.#model = model;
+    this.#shapes = shapesOf(model.trace.events);
     root.append(this.#crumbs, this.#box);
     this.#box.setAttribute("aria-label", model.t("Source code", "源代码"));
     this.#box.addEventListener("pointerenter", () => (this.#pinned = model.focus));
@@ -240,7 +251,7 @@ export class CodeView {
     if (!text) code.append("\u200b");
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
-    hint.style.setProperty("--pl-hint", String(room(events)));
+    hint.style.setProperty("--pl-hint", String(room(events, this.#shapes)));
     const row = h(
       "div",
       { class: "pl-line", "data-line": number },
