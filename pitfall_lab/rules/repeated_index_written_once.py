@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
-from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
@@ -93,16 +93,33 @@ ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__is
 
 
 def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
-    """Positions that are known to occur more than once."""
+    """A position that is known to occur more than once."""
+    pair = _pair(story, index, step)
+    return pair[2] if pair is not None else None
+
+
+def _pair(story: Story, index: list[str], step: int) -> tuple[Index, Index, tuple[int, ...]] | None:
+    """Two elements of the index tensors that are known to hold one position, and this position."""
     known = [dict(Elements(story, label, step).known()) for label in index]
     shared = set(known[0]).intersection(*known[1:]) if len({story.shape(label, step) for label in index}) == 1 else set()
-    seen = set()
+    seen: dict[tuple[int, ...], Index] = {}
     for at in sorted(shared):
         position = tuple(int(each[at]) for each in known)
         if position in seen:
-            return position
-        seen.add(position)
+            return seen[position], at, position
+        seen[position] = at
     return None
+
+
+def _collision(pair: tuple[Index, Index, tuple[int, ...]] | None, otherwise: T) -> T:
+    """Which two elements go to one place, where that is known."""
+    if pair is None:
+        return otherwise
+    one, other, place = (f"[{', '.join(map(str, each))}]" for each in pair)
+    return T(
+        en=f"elements {one} and {other}, for example, both go to {place}, and only one stays",
+        zh=f"例如元素 {one} 和 {other} 都去往 {place}，只留下一个",
+    )
 
 
 def _finding(story: Story, found: Repeated) -> Finding:
@@ -132,8 +149,9 @@ def _finding(story: Story, found: Repeated) -> Finding:
             "同一个旧值开始，最后只留下其中一个结果。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
             "会逐次累加。",
         ),
-        related=[story.related("changed", write.step, T(
-            en="of several additions at one index, only one stays", zh="同一索引处的多次加法，只留下一次"))],
+        related=[story.related("changed", write.step, _collision(
+            _pair(story, _index(story, found.read), found.read.step),
+            T(en="of several additions at one index, only one stays", zh="同一索引处的多次加法，只留下一次")))],
         fixes=_fixes(story, found),
         facts=[Fact("positions", found.count, story.by(write.step)), Fact("places", found.places, story.by(write.step))],
     )  # fmt: skip
@@ -178,12 +196,22 @@ def _lost(story: Story, event: Event) -> T | None:
             en=f"there are {count} for {places} places, so at least {count - places} are lost",
             zh=f"{count} 个元素只对应 {places} 个位置，所以至少丢失 {count - places} 个",
         )
-    seen = set()
-    for at, value in Elements(story, index.label, event.step).known():
+    pair = _pair_along(story, event)
+    if pair is None:
+        return None
+    return T(en=f"index {pair[2][along]} occurs more than once", zh=f"索引 {pair[2][along]} 出现不止一次")
+
+
+def _pair_along(story: Story, event: Event) -> tuple[Index, Index, tuple[int, ...]] | None:
+    """Two elements of a call's index that are known to go to one place, and this place."""
+    axis, index = whole(argument(event, "dim", 1)) or 0, next((o for o in event.operands if o.name == "index"), event.operands[2])
+    seen: dict[Index, Index] = {}
+    for at, value in sorted(Elements(story, index.label, event.step).known()):
+        along = axis % len(story.shape(event.operands[0].label, event.step) or (1,)) if len(at) > 1 else 0
         place = (*at[:along], int(value), *at[along + 1 :])
         if place in seen:
-            return T(en=f"index {int(value)} occurs more than once", zh=f"索引 {int(value)} 出现不止一次")
-        seen.add(place)
+            return seen[place], at, place
+        seen[place] = at
     return None
 
 
@@ -206,8 +234,8 @@ def _put_finding(story: Story, event: Event, lost: T) -> Finding:
         related=[
             *([] if (born := (story.tensor(source) or {}).get("born")) is None else [
                 story.related("made", born, T(en=f"{what.en} is computed here", zh=f"{what.zh} 在这里算出"))]),
-            story.related("changed", event.step, T(
-                en="of several elements for one place, only one stays", zh="同一位置的多个元素只留下一个")),
+            story.related("changed", event.step, _collision(
+                _pair_along(story, event), T(en="of several elements for one place, only one stays", zh="同一位置的多个元素只留下一个"))),
         ],
         fixes=_put_fixes(story, event, adds),
         facts=[Fact("call", event.op, story.by(event.step))],

@@ -484,7 +484,10 @@ class _Board:
             lost = [leaf, *lost]
         lost = [*lost, *(label for label in known.get("unreached") or () if label not in lost)]
         reached = {*self._leaves(root)}  # by another way: several losses are added up
+        ends = not any(self.facts.tensor(label, cut.step).get("grad_fn") for label in cut.results)
         lost = [label for label in lost if label not in reached]
+        if not ends:  # it is reached, by a gradient of zeros
+            lost = [*(known.get("parameters") or lost)]
         lost.sort(key=lambda label: int(label[1:]) if label[1:].isdigit() else 0)
         chips = [self._chip(node) for node in way]
         skipped = max(0, len(chips) - PATH)
@@ -498,7 +501,7 @@ class _Board:
             "chips": chips,
             "skipped": skipped,
             "cut": self._place(cut.step),
-            "ends": not any(self.facts.tensor(label, cut.step).get("grad_fn") for label in cut.results),
+            "ends": ends,
             "behind": self.names.get(behind or "", ""),
             "lost": [self.names.get(label, label) for label in lost[:4]],
             "more": max(0, len(lost) - 4),

@@ -273,3 +273,36 @@ for _ in range(2):
 
 def test_a_gradient_that_becomes_zero_is_no_graph_that_ends():
     assert story(ROUNDED, "PL513")["picture"]["ends"] is False
+
+
+ROUNDED = """import torch
+torch.manual_seed(0)
+net = torch.nn.Linear(3, 2)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    loss = torch.round(net(torch.randn(4, 3))).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_behind_a_slope_of_zero_are_the_parameters_whose_gradient_is_zero():
+    picture = story(ROUNDED, "PL513")["picture"]
+    assert not picture["ends"]
+    assert picture["lost"] == ["net.weight", "net.bias"]
+
+
+BY_DATA = """import torch
+x = torch.randn(4, requires_grad=True)
+h = torch.tanh(x)
+h.data.mul_(2)
+h.sum().backward()
+"""
+
+
+def test_a_version_is_that_of_the_tensor_that_was_saved():
+    moments = story(BY_DATA, "PL301")["picture"]["moments"]
+    assert [one["memory"][0]["version"] for one in moments] == [0, 0, 0]
+    changed = next(one for one in moments if one["role"] == "changed")["memory"][0]
+    assert (changed["names"], changed["changed"]) == (["h", "h.data"], True)
