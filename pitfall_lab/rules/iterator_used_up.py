@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.trace import OptimizerMade, T
+from pitfall_lab.trace import Span, T
 
 ROUNDS = 2
 DEEPEST = 4
@@ -22,12 +23,17 @@ Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 
 @dataclass(frozen=True, slots=True)
 class UsedUp:
-    """``loop`` over ``name``, which ``assignment`` gave an iterator, made no call in ``rounds``; ``made`` had read it to its end."""
+    """``loop`` over ``name``, which ``assignment`` gave an iterator, made no call in ``rounds``: the iterator was read at ``place``.
+
+    ``held`` is the number of its items where an optimizer read it; ``None`` where the first round of the loop itself did.
+    """
 
     loop: Loop
     name: str
     assignment: ast.Assign
-    made: OptimizerMade
+    place: Span | None
+    step: int
+    held: int | None
     rounds: int
 
 
@@ -37,8 +43,8 @@ def find(story: Story) -> Iterator[Finding]:
     if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":
         return
     for loop in program.nodes:
-        if isinstance(loop, Loop) and isinstance(_source(loop), ast.Name | ast.Attribute) and _is_dead(story, loop):
-            found = _used_up(story, loop)
+        if isinstance(loop, Loop) and isinstance(_source(loop), ast.Name | ast.Attribute):
+            found = _used_up(story, loop) if _is_dead(story, loop) else _ran_once(story, loop)
             if found is not None:
                 yield _finding(story, found)
 
@@ -63,17 +69,33 @@ def _is_dead(story: Story, loop: Loop) -> bool:
 def _used_up(story: Story, loop: Loop) -> UsedUp | None:
     """What the loop goes over was an optimizer's argument before, and the statement of the loop was passed several times after that."""
     program = story.program
-    name, scope = _given_as(story, loop)
-    assignments = [n for n in program.nodes if isinstance(n, ast.Assign) and _makes_iterator(story, n, name)]
-    assignment = next((n for n in assignments if "." in name or program.function(n) in (scope, None)), None)
+    name, scope, assignment = _iterator(story, loop)
     for made in story.trace.optimizers if assignment is not None else ():
         node = program.at(made.span)
         given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
         same = "." in name or program.function(node or loop) in (scope, None)
         if same and made.holds and assignment is not None and any(program.segment(each) == name for each in given):
             rounds = _passed(story, loop, made.step)
-            return UsedUp(loop, name, assignment, made, rounds) if rounds >= ROUNDS else None
+            return UsedUp(loop, name, assignment, made.span, made.step, len(made.holds), rounds) if rounds >= ROUNDS else None
     return None
+
+
+def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
+    """Whether the first round of the loop read the iterator: it made calls, and none when its statement was passed again."""
+    name, _, assignment = _iterator(story, loop)
+    if assignment is None:
+        return None
+    ran = sorted({event.step for part in _inside(loop) for event in story.within(part)})
+    rounds = _passed(story, loop, ran[-1], surely=True) if ran and story.trace.optimizer_steps else 0
+    return UsedUp(loop, name, assignment, story.span(ran[0]), ran[-1], None, rounds) if rounds >= ROUNDS else None
+
+
+def _iterator(story: Story, loop: Loop) -> tuple[str, ast.AST | None, ast.Assign | None]:
+    """The name of what the loop goes over, its function, and the assignment that gave it an iterator, if one did."""
+    program, (name, scope) = story.program, _given_as(story, loop)
+    scopes = [None, scope, *(program.ancestors(scope) if scope is not None else ())]
+    assignments = [n for n in program.nodes if isinstance(n, ast.Assign) and _makes_iterator(story, n, name)]
+    return name, scope, next((n for n in assignments if "." in name or program.function(n) in scopes), None)
 
 
 def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
@@ -95,18 +117,31 @@ def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
     return (program.segment(given[name]), program.function(sites[0])) if name in given else (name, function)
 
 
-def _passed(story: Story, loop: Loop, since: int) -> int:
-    """How often the statement of the loop was passed: the calls on the lines beside it, or on the way to it, made in successive rounds."""
-    program = story.program
+def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> int:
+    """How often the statement of the loop was passed: the calls on the lines beside it, or on the way to it, made in successive rounds.
+
+    ``surely``: no branch and no early return may lead past it.
+    """
+    program, updates = story.program, [update.step for update in story.trace.optimizer_steps]
     statement = program.statement(loop)
     for _ in range(DEEPEST):
         if statement is None:
             return 0
-        for each in program.block(statement):
+        block = program.block(statement)
+        for each in block[block.index(statement) :] if surely else block:
             events = [event for event in story.within(each) if event.step > since]
-            if events:
+            if surely and not hasattr(each, "body"):  # rounds between updates: a line may make a call several times
+                here = bisect_left(updates, since)
+                later = len({bisect_left(updates, event.step) for event in events} - {here})
+                if later >= ROUNDS:
+                    return later
+            elif events and not surely:
                 return sum((event.span, event.op) == (events[0].span, events[0].op) for event in events)
         around = program.parents.get(statement)
+        if surely and (
+            isinstance(around, ast.If | ast.Try | ast.Match) or sum(isinstance(n, ast.Return) for n in ast.walk(around or loop)) > 1
+        ):
+            return 0
         if isinstance(around, ast.FunctionDef):
             sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == around.name]
             around = sites[0] if len(sites) == 1 else None
@@ -117,29 +152,32 @@ def _passed(story: Story, loop: Loop, since: int) -> int:
 def _finding(story: Story, found: UsedUp) -> Finding:
     program = story.program
     span, made = program.place(found.loop), program.place(found.assignment)
-    here, there = at_line(story, span), at_line(story, found.made.span)
-    first = next((e for e in story.events if e.step > found.made.step and e.span is not None), None)
+    here, there = at_line(story, span), at_line(story, found.place)
+    first = next((e for e in story.events if e.step > found.step and e.span is not None), None)
+    reader = T(en=f"the optimizer on {there.en} has read it to its end", zh=f"{there.zh}的优化器已经把它读到末尾")
+    keeps = T(en="The optimizer keeps a list of its own; the", zh="优化器保存了自己的列表；")
+    if found.held is None:
+        reader = T(en="the first round has read it to its end", zh="第一轮已经把它读到末尾")
+        keeps = T(en="After the first round the", zh="第一轮之后，")
     return RULE.finding(
         span, first.step if first is not None else None,
         T(
             en=f"The loop over `{found.name}` on {here.en} does nothing in any of {found.rounds} rounds: `{found.name}` is an iterator, "
-            f"and the optimizer on {there.en} has read it to its end.",
-            zh=f"{here.zh}对 `{found.name}` 的循环在 {found.rounds} 轮里什么也没做：`{found.name}` 是一个迭代器，{there.zh}的优化器"
-            "已经把它读到末尾。",
+            f"and {reader.en}.",
+            zh=f"{here.zh}对 `{found.name}` 的循环在 {found.rounds} 轮里什么也没做：`{found.name}` 是一个迭代器，{reader.zh}。",
         ),
         T(
-            en=f"{capital(at_line(story, made).en)} makes an iterator, which gives each item once. The optimizer keeps a list of its own; "
-            "the loop finds nothing left, and a sum over nothing is 0. Keep a list, or call `parameters()` again.",
-            zh=f"{at_line(story, made).zh}创建的是迭代器，每一项只给出一次。优化器保存了自己的列表；"
-            "循环什么也得不到，对空的东西求和就是 0。"
-            "请保存为列表，或者再次调用 `parameters()`。",
+            en=f"{capital(at_line(story, made).en)} makes an iterator, which gives each item once. {keeps.en} "
+            "loop finds nothing left, and a sum over nothing is 0. Keep a list, or make the iterator again.",
+            zh=f"{at_line(story, made).zh}创建的是迭代器，每一项只给出一次。{keeps.zh}"
+            "循环什么也得不到，对空的东西求和就是 0。请保存为列表，或者重新创建迭代器。",
         ),
         related=[
             Related("made", made, None, T(en="the iterator is made here", zh="迭代器在这里创建")),
-            Related("used", found.made.span, found.made.step, T(en="read to its end here", zh="在这里读到末尾")),
+            Related("used", found.place, found.step, T(en="read to its end here", zh="在这里读到末尾")),
         ],
         fixes=_fixes(story, found),
-        facts=[Fact("rounds", found.rounds), Fact("held", len(found.made.holds))],
+        facts=[Fact("rounds", found.rounds), Fact("held", found.held)],
     )  # fmt: skip
 
 

@@ -12,14 +12,15 @@ from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, flat_targets
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.trace import Event, T
+from pitfall_lab.trace import Event, Span, T
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """``part`` and ``others`` came from one ``split``; ``statement`` sets ``attribute`` of the data set of ``part``."""
+    """``part`` and ``others`` came from the split at ``place``; ``statement`` sets ``attribute`` of the data set of ``part``."""
 
-    split: Event
+    place: Span
+    step: int
     part: str
     others: tuple[str, ...]
     attribute: str
@@ -32,14 +33,27 @@ def find(story: Story) -> Iterator[Finding]:
         call = node.value if isinstance(node, ast.Assign) else None
         if not isinstance(node, ast.Assign) or not isinstance(call, ast.Call) or called(call) != "random_split":
             continue
-        ran = [event for event in story.within(call) if event.name == "randperm"]
+        ran = _ran(story, call)
         parts = [story.program.segment(each) for each in flat_targets(node.targets[0])]
-        found = _shared(story.program, ran[0], parts) if ran and len(parts) > 1 else None
+        found = _shared(story.program, ran, call, parts) if ran is not None and len(parts) > 1 else None
         if found is not None:
             yield _finding(story, found)
 
 
-def _shared(program: Program, split: Event, parts: list[str]) -> Shared | None:
+def _ran(story: Story, call: ast.Call) -> Event | None:
+    """A call of the split itself, or else one that its function made on a later line: after a long loop the split goes unrecorded."""
+    within = story.within(call)
+    if within:
+        return within[0]
+    program, function = story.program, story.program.function(call)
+    for event in story.calls():
+        after = event.span is not None and event.span.source == 0 and event.span.line > (call.end_lineno or call.lineno)
+        if after and (statement := program.statement_at(event.span)) is not None and program.function(statement) is function:
+            return event
+    return None
+
+
+def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> Shared | None:
     """The first attribute that one part's data set is given and another's is not, or is given otherwise."""
     given: dict[str, list[tuple[str, ast.Assign]]] = {}
     for node in program.nodes:
@@ -56,17 +70,17 @@ def _shared(program: Program, split: Event, parts: list[str]) -> Shared | None:
         switched = len({part for part, _ in places}) > 1 and any(isinstance(each, ast.For | ast.While) for each in around)
         if not alike and not switched and not any(program.segment(n.value) in parts for n in replaced):
             part, statement = places[0]
-            return Shared(split, part, tuple(each for each in parts if each != part), attribute, statement)
+            return Shared(program.place(call), split.step, part, tuple(each for each in parts if each != part), attribute, statement)
     return None
 
 
 def _finding(story: Story, found: Shared) -> Finding:
     span = story.program.place(found.statement)
-    here, there = at_line(story, span), at_line(story, story.span(found.split.step))
+    here, there = at_line(story, span), at_line(story, found.place)
     indices = T(en="split here: indices only", zh="在这里划分：只有索引")
     others = ", ".join(f"`{each}`" for each in found.others)
     return RULE.finding(
-        span, found.split.step,
+        span, found.step,
         T(
             en=f"{capital(here.en)} sets `{found.attribute}` of the data set of `{found.part}`, which is also that of {others}: "
             f"{there.en} split indices, and all parts read one data set.",
@@ -83,7 +97,7 @@ def _finding(story: Story, found: Shared) -> Finding:
             "效，而且以"
             "最后一次设置为准：评估时用上了增强的样本，或者训练时没有增强。请给每个部分一个自己的数据集。",
         ),
-        related=[Related("made", story.span(found.split.step), found.split.step, indices)],
+        related=[Related("made", found.place, found.step, indices)],
         fixes=_fixes(story.program, found),
         facts=[Fact("parts", 1 + len(found.others))],
     )  # fmt: skip

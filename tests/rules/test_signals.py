@@ -26,6 +26,17 @@ DATA = "x, y = torch.randn(8, 3), torch.randn(8, 1)\n"
 BINARY = "x = torch.randn(10, 3)\ny = (x[:, 0] > 0).float()\n"
 
 WRONG = {
+    "a penalty over an iterator that its first round reads to the end": """
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+weights = filter(lambda p: p.dim() > 1, net.parameters())
+opt = SGD(net.parameters(), lr=0.1)
+def cost():
+    gap = F.mse_loss(net(x), y)
+    return gap + 0.01 * sum(w.square().sum() for w in weights)  # PL626
+for _ in range(4):
+    update(opt, cost())
+""",
     "attention that drops numbers in every mode": """
 class Attended(nn.Module):
     def __init__(self):
@@ -973,6 +984,23 @@ F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 }
 
 RIGHT = {
+    "an iterator that is read once, in the first round and in a function that returns early": """
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+weights, biases = iter([net[0].weight, net[2].weight]), iter([net[0].bias, net[2].bias])
+opt = SGD(net.parameters(), lr=0.1)
+def widened(number):
+    if number > 0:
+        return net(x)
+    for bias in biases:
+        bias.data.add_(1.0)
+    return net(x)
+for number in range(4):
+    if number == 0:
+        for weight in weights:
+            weight.data.mul_(0.5)
+    update(opt, F.mse_loss(widened(number), y))
+""",
     "attention that drops numbers in training only": """
 class Attended(nn.Module):
     def __init__(self):
@@ -1654,3 +1682,27 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
     trace = shop.trace(Subject(together(RIGHT), "program.py"))
     assert trace.outcome.kind == "finished", trace.outcome.failure
     assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
+
+
+def test_a_split_is_known_after_a_loop_of_which_rounds_were_left_out() -> None:
+    program = """import torch
+from torch.utils.data import Dataset, random_split
+
+class Numbers(Dataset):
+    def __init__(self):
+        self.x, self.transform = torch.zeros(400), None
+        for place in range(400):
+            self.x[place] += torch.rand(1).item()
+    def __len__(self):
+        return 400
+    def __getitem__(self, place):
+        return self.x[place] if self.transform is None else self.transform(self.x[place])
+
+train, test = random_split(Numbers(), [300, 100])
+train.dataset.transform = lambda x: x + 1
+print(train[0], test[0])
+"""
+    with Workshop(every_round=False) as sampling:
+        trace = sampling.trace(Subject(program, "program.py"))
+    assert not [event for event in trace.events if event.name == "randperm"]
+    assert [(f.rule, f.span.line if f.span else None) for f in find(trace)] == [("PL738", 15)]
