@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
+from math import prod
 from typing import Any, Literal, TypedDict
 
 from pitfall_lab.trace import Event, Trace
 from pitfall_lab.trace.state_types import Cells, Text
-from pitfall_lab.trace.text import cells_text, source_lines
+from pitfall_lab.trace.text import cell_text, cells_text, source_lines
 from pitfall_lab.trace.used_names import operand_names
 from pitfall_lab.views.display_names import LONGEST, PLAIN, written
 from pitfall_lab.views.encoding import cut
@@ -355,14 +356,16 @@ class _Board:
         counter = self.counter.setdefault(storage, first.get("counter"))
         if first.get("counter") != counter:  # `x.data` and `x` have counters of their own: what is said of `x` is about that of `x`
             called = list(dict.fromkeys([*self.shown[storage][:1], *called]))
+        count = prod(first.get("shape") or ())
+        part = bool(called) and first.get("shape") is not None and count < (record.get("size") or 0)
         return {
             "storage": storage,
             "names": called[:4] or [self.names.get(storage, "?")],
             "more": max(0, len(called) - 4),
             "shape": first.get("shape"),
-            "size": record.get("size"),
+            "size": count if part else record.get("size"),
             "dtype": record.get("dtype"),
-            "cells": record.get("cells"),
+            "cells": _seen(first, record) if part else record.get("cells"),
             "version": self._version(counter, step) if counter else None,
             "changed": False,
         }
@@ -713,8 +716,40 @@ def _mark_changes(columns: list[Moment]) -> None:
     for column in columns:
         for memory in column["memory"]:
             old, cells = before.get(memory["storage"]), memory["cells"]
-            memory["changed"] = old is not None and cells_text(old) != cells_text(cells)
+            memory["changed"] = old is not None and _differ(old, cells)
             before[memory["storage"]] = cells
+
+
+def _differ(one: Cells | None, other: Cells | None) -> bool:
+    """Whether two views of a storage differ in an element that both show."""
+    if isinstance(one, list) and isinstance(other, list):
+        return cells_text(one) != cells_text(other)
+    was, now = (dict(_listed(each)) for each in (one, other))
+    return any(cell_text(was[place]) != cell_text(now[place]) for place in was.keys() & now.keys())
+
+
+def _listed(cells: Cells | None) -> list[tuple[int, Any]]:
+    if cells is None:
+        return []
+    return list(enumerate(cells)) if isinstance(cells, list) else [(place, value) for place, value in cells["shown"]]
+
+
+def _seen(tensor: Data, record: Data) -> Cells | None:
+    """The known cells of a storage that a view looks at, by their places in the storage; None if none of them is known."""
+    axes = sorted(zip(tensor.get("shape") or (), tensor.get("stride") or (), strict=True), key=lambda axis: -axis[1])
+    offset = int(tensor.get("offset") or 0)
+
+    def is_seen(place: int) -> bool:
+        rest = place - offset
+        for length, step in axes:
+            if length > 1 and step:
+                index, rest = divmod(rest, step)
+                if not 0 <= index < length:
+                    return False
+        return rest == 0
+
+    shown = [(place, value) for place, value in _listed(record.get("cells")) if is_seen(place)]
+    return {"count": int(record.get("size") or 0), "shown": shown} if shown else None
 
 
 def _step(beats: list[Beat], role: str) -> int | None:

@@ -306,3 +306,18 @@ def test_a_version_is_that_of_the_tensor_that_was_saved():
     assert [one["memory"][0]["version"] for one in moments] == [0, 0, 0]
     changed = next(one for one in moments if one["role"] == "changed")["memory"][0]
     assert (changed["names"], changed["changed"]) == (["h", "h.data"], True)
+
+
+HALVES = """import torch
+x = torch.arange(8.0).reshape(2, 4).requires_grad_() * 1
+first, second = x.chunk(2, dim=1)
+second *= 10
+"""
+
+
+def test_a_card_of_a_part_shows_the_numbers_of_this_part():
+    made, raised = story(HALVES, "PL202")["picture"]["moments"]
+    assert made["memory"][0]["cells"] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    part = raised["memory"][0]
+    assert (part["names"], part["shape"], part["size"], part["changed"]) == (["second"], [2, 2], 4, False)
+    assert part["cells"] == {"count": 8, "shown": [(2, 2.0), (3, 3.0), (6, 6.0), (7, 7.0)]}
