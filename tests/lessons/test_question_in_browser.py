@@ -199,9 +199,11 @@ def test_the_future_is_hatched_until_it_was_predicted_and_shown_up_to_the_line_t
     came = root.locator(".pl-came")
     assert came.count() == 4
     assert came.all_inner_texts() == [""] * 4
+    assert root.locator(".pl-legend").inner_text() == "Each hatched box hides what its line gives, until you commit to an answer or skip."
     assert "[0.5, 1.5]" not in root.locator("pre").first.inner_text()
     answer(page, root, "best is [1, 2]", fact_of(BACKUP + "later = w * 2\n", "best", "value"))
     shown = came.all_inner_texts()
+    assert root.locator(".pl-legend").count() == 0
     assert shown[1].splitlines() == ["best = [1, 2]"]
     assert shown[2].splitlines()[0] == "w = [0.5, 1.5]"
     assert "your prediction: best = [1, 2]" in shown[2]
