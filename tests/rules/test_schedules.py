@@ -38,6 +38,16 @@ class Noisy(Dataset):
 """
 
 WRONG = {
+    "a cosine as long as all updates, stepped in each epoch": DATA + """
+def main(epochs):
+    opt = SGD(model.parameters(), lr=0.1)
+    schedule = CosineAnnealingLR(opt, T_max=epochs * 4)  # made
+    for _ in range(epochs):
+        for rows in range(0, 8, 2):
+            train(model, opt, x[rows:rows + 2], y[rows:rows + 2])
+        schedule.step()  # PL674
+main(3)
+""",
     "attributes of a class, two names": """
 class Trainer:
     def __init__(self, model):
@@ -124,6 +134,18 @@ for batch in DataLoader(Noisy(np.random.RandomState(0)), num_workers=2):  # PL90
 }  # fmt: skip
 
 RIGHT = {
+    "one cycle of which each update is a step, and one that counts epochs": DATA + """
+for length in (12, 3):
+    opt = SGD(model.parameters(), lr=0.1)
+    schedule = OneCycleLR(opt, max_lr=0.2, total_steps=length)
+    for _ in range(3):
+        for rows in range(0, 8, 2):
+            train(model, opt, x[rows:rows + 2], y[rows:rows + 2])
+            if length == 12:
+                schedule.step()
+        if length == 3:
+            schedule.step()
+""",
     "a cosine that goes up and down in every epoch": DATA + """
 opt = SGD(model.parameters(), lr=0.1)
 schedule = CosineAnnealingLR(opt, T_max=4)
