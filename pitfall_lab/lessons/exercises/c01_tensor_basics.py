@@ -140,7 +140,7 @@ def arrange(image):
     properties=(
         Property(T(en="`rows` has three rows, in order", zh="`rows` 有三行，顺序正确"), as_solved("rows")),
         Property(T(en="`turned` is its transpose", zh="`turned` 是它的转置"), as_solved("turned")),
-        Property(T(en="`rows` stands on the memory of `image`", zh="`rows` 建立在 `image` 的内存上"), shared("rows", "image")),
+        Property(T(en="`rows` shares the memory of `image`", zh="`rows` 与 `image` 共享内存"), shared("rows", "image")),
         Property(T(en="so does `turned`", zh="`turned` 也是"), shared("turned", "image")),
         Property(T(en="`image` itself is still flat", zh="`image` 本身仍是一维"), true("image.shape == (12,)")),
     ),
@@ -181,7 +181,8 @@ def clip(t, limit):
     inputs="t = torch.randn(5, 3)\nt[0, 1] = t[2, 0] = t[0, 2] = 3.0",
     drive="clip(t, 0.5)",
     properties=(
-        Property(T(en="column 1 is clipped, and nothing else", zh="只有第 1 列被截断"), as_solved("t")),
+        Property(T(en="column 1 is clipped", zh="第 1 列被截断"), as_solved("t[:, 1]")),
+        Property(T(en="the other columns stay", zh="其他列不变"), as_solved("t[:, ::2]")),
         Property(T(en="in its own memory", zh="在它自己的内存里"), in_place("t")),
         Property(
             T(en="a transposed matrix too", zh="转置的矩阵也是"),
@@ -257,8 +258,8 @@ def train(x, y, w, rate, steps):
             zh="三步：一个数的损失，`loss.backward()`，再做减法。",
         ),
         T(
-            en="The subtraction writes into `w`, so it belongs under `torch.no_grad()`.",
-            zh="减法会写入 `w`，所以要放在 `torch.no_grad()` 里。",
+            en="The subtraction writes into `w` (`w = w - …` makes another tensor, which gets no `.grad`), so it belongs under `torch.no_grad()`.",
+            zh="减法会写入 `w`（`w = w - …` 会产生另一个张量，它得不到 `.grad`），所以要放在 `torch.no_grad()` 里。",
         ),
         T(
             en="Set `w.grad = None` before the next backward; otherwise gradients add up.",

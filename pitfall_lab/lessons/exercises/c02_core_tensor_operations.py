@@ -107,11 +107,11 @@ ROWS = Exercise(
     task=T(
         en=(
             "`standardise(rows)` gets a float matrix. From each **row** it should subtract the row's mean and divide by the "
-            "row's standard deviation, and leave `rows` as it is. It raises for most inputs; for square ones it does not, and"
-            " is wrong."
+            "row's standard deviation (as torch's `std` gives it), and leave `rows` as it is. It raises for most inputs; for square ones it "
+            "does not, and is wrong."
         ),
         zh=(
-            "`standardise(rows)` 得到浮点矩阵。它应把每一**行**减去该行的均值，再除以该行的标准差，并保持 `rows` 不变。它对大"
+            "`standardise(rows)` 得到浮点矩阵。它应把每一**行**减去该行的均值，再除以该行的标准差（按 torch 的 `std`），并保持 `rows` 不变。它对大"
             "多数输入报错；对方阵不报错，结果却是错的。"
         ),
     ),

@@ -28,10 +28,10 @@ EXERCISES = (
         task=T(
             en=(
                 "`standardise(batch)` gets a float tensor and returns a new one, on memory of its own, shifted to mean 0 and "
-                "divided by the standard deviation. It also changes the batch it was given. Repair it."
+                "divided by the standard deviation (torch's `std`). It also changes the batch it was given. Repair it."
             ),
             zh=(
-                "`standardise(batch)` 得到浮点张量，应返回一个新的、有自己内存的张量：均值移到 0，再除以标准差。它也改动了传入的"
+                "`standardise(batch)` 得到浮点张量，应返回一个新的、有自己内存的张量：均值移到 0，再除以标准差（torch 的 `std`）。它也改动了传入的"
                 "数据。请修好它。"
             ),
         ),

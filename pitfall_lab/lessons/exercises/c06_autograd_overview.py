@@ -111,8 +111,8 @@ EXERCISES = (
                 zh="只有末端的 *AccumulateGrad* 节点有 `variable` 属性，即它的叶子。",
             ),
             T(
-                en="Keep a set of the nodes that you have seen, and do not visit one twice: in a graph the ways meet again, and their number explodes.",
-                zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，否则路的数目会爆炸。",
+                en="Keep a set of the nodes that you have seen, and visit none twice: paths meet again, and each meeting doubles the number of paths.",
+                zh="用集合记住已见过的节点，不要重复访问：图中的路会再次汇合，每汇合一次，路的数目就加倍。",
             ),
         ),
         right=(
