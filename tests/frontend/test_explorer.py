@@ -603,7 +603,8 @@ def test_the_headline_says_that_observation_stopped(stage: Stage):
 
 def test_a_program_that_was_seen_to_its_end_has_its_outcome_as_headline(stage: Stage):
     root = stage.show(state_of(trace_program("import torch\nx = torch.ones(2)\n")))
-    assert root.locator(".pl-outcome").inner_text() == "✓ finished without an error"
+    assert root.locator(".pl-message").inner_text() == "✓ finished without an error"
+    assert root.locator(".pl-outcome").inner_text() == "no rule found a mistake here"
     assert root.locator(".pl-stopped").count() == 0
     root = stage.show(state_of(trace_program("x = 1\n")))
     assert root.locator(".pl-outcome").inner_text() == "no call to torch was seen"

@@ -297,7 +297,9 @@ class Explorer {
     const bad = outcome.kind === "raised"; // that observation stopped is nothing that went wrong
     const line = h("p", { class: "pl-about" });
     if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
-    line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, head));
+    const fine = !story && !worthTitle(model) && !model.scene.why && head.startsWith("✓");
+    const said = fine ? model.t("no rule found a mistake here", "没有规则发现错误") : head;
+    line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said));
     if (agreement.disagreed)
       line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
     line.append(h("span", { class: "pl-name" }, sources[0]?.name ?? ""));
