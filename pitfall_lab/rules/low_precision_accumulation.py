@@ -24,13 +24,17 @@ ERROR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A sum over many rounds: what it began with, what came out, and what the exact sum of what was added is."""
+    """A sum over many rounds: what came out, and what the exact sum of what was added is.
+
+    Where rounds were not recorded, ``exact`` is unknown, and ``stays`` is what the last recorded one added without any effect.
+    """
 
     statement: ast.AugAssign | ast.Assign
     rounds: tuple[Event, ...]
     dtype: str
     got: float
-    exact: float
+    exact: float | None
+    stays: float = 0.0
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -58,6 +62,8 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
     dtype = str((story.tensor(rounds[-1].results[0], rounds[-1].step) or {}).get("dtype"))
     if dtype not in FLOATS or any(len(e.operands) != 2 for e in rounds):
         return None
+    if (stalled := _stalled(story, rounds)) is not None:
+        return Sum(node, tuple(rounds), dtype, stalled[0], None, stalled[1])
     exact = _value(story, rounds[0].operands[0].label, rounds[0].step - 1)
     previous, last = rounds[0].operands[0].label, rounds[0].step
     for event in rounds:
@@ -71,6 +77,25 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
     if exact is None or got is None or not math.isfinite(got) or abs(exact - got) <= ERROR * abs(exact):
         return None
     return Sum(node, tuple(rounds), dtype, got, exact)
+
+
+def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
+    """The sum and what was added to it in the last recorded round without any effect, where it had grown in rounds that were not recorded.
+
+    What was added must be as large as what was added before: terms that get smaller and smaller may be lost.
+    """
+    terms, ends = [], []
+    for event in rounds:
+        added = event.operands[1]
+        more = _number(added.text) if added.label is None else _value(story, added.label, event.step)
+        before, after = _value(story, event.operands[0].label, event.step - 1), _value(story, event.results[0], event.step)
+        if more is None or before is None or after is None:
+            return None
+        terms.append(abs(more))
+        ends.append((before, after))
+    grew = ends[-1][0] != ends[-2][1] and abs(ends[-1][0]) > abs(ends[-2][1])
+    is_lost = ends[-1][0] == ends[-1][1] and terms[-1] > 0 and 2 * terms[-1] >= sum(terms) / len(terms)
+    return (ends[-1][1], terms[-1]) if grew and is_lost else None
 
 
 def _is_written(story: Story, label: str | None, after: int, until: int) -> bool:
@@ -101,19 +126,16 @@ def _finding(story: Story, found: Sum) -> Finding:
     span = program.place(found.statement)
     target = found.statement.target if isinstance(found.statement, ast.AugAssign) else found.statement.targets[0]
     name, here = program.segment(target), at_line(story, span)
-    got, exact, digits = number(found.got), number(found.exact), FLOATS[found.dtype]
+    got, digits = number(found.got), FLOATS[found.dtype]
     gap = number(2.0 ** (math.floor(math.log2(abs(found.got))) - digits + 1)) if found.got else "0"
     born = (story.tensor(found.rounds[0].operands[0].label) or {}).get("born")
     return RULE.finding(
         span, last.step,
-        T(
-            en=f"{capital(here.en)} adds to `{name}`, which ends at {got}; what was added makes {exact}.",
-            zh=f"{here.zh}累加到 `{name}`，最后得到 {got}；而加上去的数合计是 {exact}。",
-        ),
+        _what(found, name, here),
         T(
             en=f"`{name}` has the type `{found.dtype}`, which keeps {digits} binary digits of a number. Next to {got} the distance from "
-            f"one number to the next is {gap}; what is less than half of that is rounded away, and the sum no longer changes.",
-            zh=f"`{name}` 的类型是 `{found.dtype}`，一个数只保留 {digits} 个二进制位。在 {got} 附近，相邻两个数的距离是 {gap}；小于它一半"
+            f"one number to the next is {gap}; what is no more than half of that is rounded away, and the sum stays.",
+            zh=f"`{name}` 的类型是 `{found.dtype}`，一个数只保留 {digits} 个二进制位。在 {got} 附近，相邻两个数的距离是 {gap}；不超过它一半"
             "的部分被舍去，总和便停在原处。",
         ),
         related=[
@@ -123,6 +145,21 @@ def _finding(story: Story, found: Sum) -> Finding:
         fixes=_fixes(story, born),
         facts=[Fact("got", found.got, story.by(last.step)), Fact("exact", found.exact, "modelled"), Fact("dtype", found.dtype)],
     )  # fmt: skip
+
+
+def _what(found: Sum, name: str, here: T) -> T:
+    got = number(found.got)
+    if found.exact is None:
+        more = number(found.stays)
+        return T(
+            en=f"{capital(here.en)} adds {more} to `{name}` in its last recorded round, and it stays at {got}.",
+            zh=f"{here.zh}在最后记录的一轮里给 `{name}` 加上 {more}，它却停在 {got}。",
+        )
+    exact = number(found.exact)
+    return T(
+        en=f"{capital(here.en)} adds to `{name}`, which ends at {got}; what was added makes {exact}.",
+        zh=f"{here.zh}累加到 `{name}`，最后得到 {got}；而加上去的数合计是 {exact}。",
+    )
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
+import pytest
+
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.expected_marks import met, plain
@@ -1684,8 +1686,8 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
     assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
 
 
-def test_a_split_is_known_after_a_loop_of_which_rounds_were_left_out() -> None:
-    program = """import torch
+SAMPLED = {
+    "a split after a long loop": """import torch
 from torch.utils.data import Dataset, random_split
 
 class Numbers(Dataset):
@@ -1699,10 +1701,26 @@ class Numbers(Dataset):
         return self.x[place] if self.transform is None else self.transform(self.x[place])
 
 train, test = random_split(Numbers(), [300, 100])
-train.dataset.transform = lambda x: x + 1
+train.dataset.transform = lambda x: x + 1  # PL738
 print(train[0], test[0])
-"""
+""",
+    "a count that stays at 256, a sum of terms that become smaller, and a count that goes on": """import torch
+
+found, rest, whole = (torch.zeros((), dtype=kind) for kind in (torch.bfloat16, torch.float32, torch.float32))
+hits = torch.ones(1)
+for number in range(1, 1500):
+    found += (hits > 0).sum()  # PL803
+    rest += 1 / number**2
+    whole += hits.sum()
+print(found, rest, whole)
+""",
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_they_are_found_where_rounds_were_left_out(name: str) -> None:
+    program = SAMPLED[name]
     with Workshop(every_round=False) as sampling:
-        trace = sampling.trace(Subject(program, "program.py"))
-    assert not [event for event in trace.events if event.name == "randperm"]
-    assert [(f.rule, f.span.line if f.span else None) for f in find(trace)] == [("PL738", 15)]
+        trace = sampling.trace(Subject(plain(program), "program.py"))
+    assert trace.unseen
+    assert met([f for f in find(trace) if f.severity != "info"], program) == ""
