@@ -142,12 +142,13 @@ def _table(grades: Path) -> list[dict[str, str]]:
 def totals(paths: Iterable[Path]) -> list[list[str]]:
     """The points of each student in several assignments, and their sum, from their tables. Raises :class:`~pitfall_lab.cli.Refusal`.
 
-    A student is known by the ``id``; where there is none, by what the submission is called. Who is not in an assignment's table has an
-    empty cell, which counts 0.
+    A student is known by the ``id``; where there is none, by what the submission is called. Who is not in an assignment's table, or
+    handed in nothing and has no mark, has an empty cell, which counts 0.
     """
     names: list[str] = []
     people: dict[tuple[str, str], dict[str, str]] = {}
     points: dict[tuple[str, str], dict[int, float]] = {}
+    seen: set[tuple[int, tuple[str, str]]] = set()
     most = 0.0
     for number, path in enumerate(paths):
         grades = path / "grades.csv" if path.is_dir() else path
@@ -156,10 +157,13 @@ def totals(paths: Iterable[Path]) -> list[list[str]]:
         most += _number(grades, lines[0]["of"])
         for line in lines:
             who = ("id", line["id"]) if line.get("id") else ("student", line["student"])
-            if number in points.setdefault(who, {}):
+            points.setdefault(who, {})
+            if (number, who) in seen:
                 raise Refusal(f"{grades} has two lines for {shown(who[1])}; grade it again with --resume.")
+            seen.add((number, who))
             people[who] = people.get(who, {}) | {name: line[name] for name in ("student", "id", "name", "section") if line.get(name)}
-            points[who][number] = _number(grades, line["points"])
+            if line.get("verdict") != "absent" or line.get("notes"):  # a mark of the teacher's has a note
+                points[who][number] = _number(grades, line["points"])
     lines_of = [["student", "id", "name", "section", *names, "points", "of"]]
     for who in sorted(people, key=lambda who: (people[who].get("section", ""), folded(people[who].get("name", "")), who)):
         known = [people[who].get(name, "") for name in ("student", "id", "name", "section")]

@@ -124,10 +124,14 @@ def make(args: argparse.Namespace) -> int:
         where = write_masters(args.folder, made, books, args.package)
         print(f"The master notebooks, with solutions, are in {where}. Next, for each: otter assign NOTEBOOK FOLDER")
         return 0
+    from pitfall_lab.classroom.exercise_list import minutes
+    from pitfall_lab.lessons.exercises import exercises
+
     _write(args.folder, made, books)
+    alone = sum(minutes(exercises()[key]) for key in made.keys)
     print(
         f"{len(books)} notebook{'s' * (len(books) != 1)} for students, with {len(made.keys)} exercise{'s' * (len(made.keys) != 1)}, "
-        f"in {args.folder / STUDENT}.\n"
+        f"in {args.folder / STUDENT}: about {alone} minutes for the exercises.\n"
         f"Put what comes back into {args.folder / assignments.SUBMISSIONS}, one file or folder for each student, and run\n"
         f"  pitfall-lab grade {args.folder} --report {args.folder / 'report'}"
     )

@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import re
+import statistics
 import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -49,6 +50,10 @@ _WORDS: dict[str, T] = {
     "why": T(en="Most frequent reason why not", zh="最常见的不成立原因"),
     "what": T(en="What holds, for how many", zh="哪些性质成立，在多少人中成立"), "cells": T(en="How the cells ended", zh="各单元格的结果"),
     "each": T(en="Each student", zh="每个学生"), "had": T(en="as given", zh="原题已有"), "answer": T(en="The cell", zh="单元格"),
+    "spread": T(
+        en="Points of {count}: mean {mean:g} of {most}, median {median:g}, lowest {low}, highest {high}.",
+        zh="{count} 人的得分：平均 {mean:g}（满分 {most}），中位数 {median:g}，最低 {low}，最高 {high}。",
+    ),
     "of": T(en="of", zh="/"), "task": T(en="The task", zh="题目"),
     "had_note": T(
         en="✓ holds, ○ does not. What is marked [as given] held already in the cell as it was handed out, so it earns nothing by itself; "
@@ -238,7 +243,8 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     """The page of the class: the heat map of properties, how the cells ended, misconceptions, and a line for each student."""
     rows = [entry.row for entry in entries if not entry.row.absent]
     readable = [row for row in rows if row.problem is None]
-    parts = [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
+    parts = [_spread(assignment, entries, language)]
+    parts += [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
     parts += [f"<h2>{_say('cells', language)}</h2>", _endings(assignment, readable, language)]
     if beliefs := {pair for row in rows for pair in row.beliefs}:
         parts += [
@@ -253,6 +259,17 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     return page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 
 
+def _spread(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
+    """One line about the points of those who have some mark: how many, mean, median, lowest and highest."""
+    totals = [entry.total for entry in entries if entry.has_mark]
+    if not totals:
+        return ""
+    most = sum(assignment.worth(key) for key in assignment.keys)
+    numbers = {"count": len(totals), "mean": round(statistics.fmean(totals), 2), "median": round(statistics.median(totals), 2)}
+    said = _WORDS["spread"].say(language).format(**numbers, most=f"{most:g}", low=f"{min(totals):g}", high=f"{max(totals):g}")
+    return f"<p>{escape(said)}</p>"
+
+
 def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
     at = 0 if language == "en" else 1
     lines = []
@@ -261,7 +278,7 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
         answers = [outcome for row in rows for outcome in row.outcomes if outcome.key == key]
         for n in range(len(answers[0].marks) if answers else 0):
             marks = [answer.marks[n] for answer in answers]
-            reasons = [mark.reason[at] for mark in marks if mark.reason[at] not in {"", _THE_SAME.say(language)}]
+            reasons = [reason for answer in answers if (reason := _reason(answer, n, at))]
             why = max(dict.fromkeys(reasons), key=reasons.count, default="")
             first = f'<th scope=rowgroup rowspan="{len(answers[0].marks)}">{escape(key)}</th>' if n == 0 else ""
             share = _shaded(sum(mark.holds for mark in marks), len(marks))
@@ -270,6 +287,14 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
             lines.append(f"<tr>{first}<td>{coded(marks[0].sentence[at])}</td>{share}{apart}<td class=quiet>{coded(why)}</td></tr>")
     heads = _heads(("exercise", "property", "holds", "separates", "why"), language)
     return f"<div class=wide><table>{heads}{''.join(lines)}</table></div><p class=quiet>{_say('separates_note', language)}</p>"
+
+
+def _reason(answer: Outcome, n: int, at: int) -> str:
+    """Why property ``n`` does not hold; where it is the same as of the property before, that reason."""
+    said = [mark.reason[at] for mark in answer.marks[: n + 1]]
+    if said[-1] != (_THE_SAME.en, _THE_SAME.zh)[at]:
+        return said[-1]
+    return next((each for each in reversed(said) if each not in {"", said[-1]}), "")
 
 
 def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:
@@ -301,7 +326,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
     for entry in entries:
         row = entry.row
         credit = {outcome.key: outcome for outcome in row.outcomes}
-        cells = "".join(_credit(credit.get(key), entry.points.get(key), language) for key in assignment.keys)
+        cells = "".join(_credit(credit.get(key), entry.points.get(key), assignment.worth(key), language) for key in assignment.keys)
         shown = escape(entry.person.name or row.student)
         name = f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>' if entry.has_mark else shown
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
@@ -312,13 +337,12 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
     return f"<div class=wide><table><tr>{first}{heads}{last}</tr>{''.join(lines)}</table></div>"
 
 
-def _credit(outcome: Outcome | None, points: float | None, language: Language) -> str:
-    """A cell with the points as they are in the table; the colour is the share that the answer earned."""
+def _credit(outcome: Outcome | None, points: float | None, worth: float, language: Language) -> str:
+    """A cell with the points as they are in the table; the colour is their share of what the exercise is worth."""
     shown = "" if points is None else f"{points:g}"
-    if outcome is None:
-        return f"<td class=n>{shown}</td>"
-    title = escape(SAYS[outcome.status].say(language))
-    return f'<td class=n style="background:rgba(var(--good),{outcome.credit * 0.5:.2f})" title="{title}">{shown}</td>'
+    title = f' title="{escape(SAYS[outcome.status].say(language))}"' if outcome else ""
+    share = min(1.0, (points or 0.0) / worth) if worth else 0.0
+    return f'<td class=n style="background:rgba(var(--good),{share * 0.5:.2f})"{title}>{shown}</td>'
 
 
 def _shaded(count: int, total: int) -> str:

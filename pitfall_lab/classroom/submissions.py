@@ -126,10 +126,21 @@ def _receipts(entries: Sequence[Path]) -> list[Path]:
 def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
     """Why a folder is no submission, or None."""
     if not files:
-        return T(en="there is no notebook in the folder", zh="文件夹中没有笔记本")
+        said = _contents(folder)
+        return T(en=f"there is no notebook in the folder{said and f', but {said}'}", zh=f"文件夹中没有笔记本{said and f'，只有 {said}'}")
     if len(files) > MOST_FILES:
         return T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
     return _of_several([str(file.relative_to(folder)) for file in files])
+
+
+def _contents(folder: Path) -> str:
+    """The first files in a folder, for saying what is there."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in itertools.islice(entries, MOST_FILES) if not _LEFT_BEHIND.fullmatch(entry.name))
+    except OSError:
+        return ""
+    return ", ".join(f"“{_printable(name[:40])}”" for name in names[:3]) + " …" * (len(names) > 3)
 
 
 def _of_several(paths: Iterable[str]) -> T | None:
@@ -264,7 +275,7 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
         return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides)
     notes += [_left_out(name, why) for name, why in unreadable]
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
-    notes += [note for key in taken if (note := _which(key, cells[key], taken[key]))]
+    notes += _which(cells, taken)
     answers = {key: cell.source for key, cell in taken.items()}
     open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
     notes += [note for each in almost if (note := _meant(each, open_ones))]
@@ -303,19 +314,31 @@ def _books(file: _Book) -> list[_Book]:
     return [_Book(f"{file.name}/{_printable(inside[n][0])}", inside[n][1], inside[n][2]) for n in order]
 
 
-def _which(key: str, found: Sequence[_Cell], taken: _Cell) -> T | None:
+def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
     """What to say where there are several answers to an exercise: which one counts."""
-    if len({cell.source for cell in found}) < 2:
-        return None
-    if len(files := {cell.file for cell in found}) > 1:
-        en = f"exercise {key} is in {len(files)} files; the one in “{taken.file}” counts"
-        zh = f"练习 {key} 出现在 {len(files)} 个文件中；以“{taken.file}”中的为准"
-        tied = [cell for cell in found if cell.file != taken.file and cell.written == taken.written]
-        if tied and not any(tells_order(cell.file) for cell in (taken, *tied)):
-            return T(en=f"{en}, and another was written at the same time", zh=f"{zh}，另有文件的写入时间相同")
-        return T(en=en, zh=zh)
-    en = f"exercise {key} is there {len(found)} times; the last one that is filled in counts"
-    return T(en=en, zh=f"练习 {key} 出现了 {len(found)} 次；以最后一个已作答的为准")
+    notes = []
+    places: dict[tuple[int, str, bool], list[str]] = {}
+    for key, counts in taken.items():
+        others = [cell for cell in cells[key] if cell.file != counts.file]
+        if len({cell.source for cell in cells[key]}) < 2:
+            continue
+        if others:
+            tied = [cell for cell in others if cell.written == counts.written]
+            same_time = bool(tied) and not any(tells_order(cell.file) for cell in (counts, *tied))
+            places.setdefault((len({cell.file for cell in cells[key]}), counts.file, same_time), []).append(key)
+        else:
+            en = f"exercise {key} is there {len(cells[key])} times; the last one that is filled in counts"
+            notes.append(T(en=en, zh=f"练习 {key} 出现了 {len(cells[key])} 次；以最后一个已作答的为准"))
+    return notes + [_placed(keys, *place) for place, keys in places.items()]
+
+
+def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
+    """Say in which file the answers are that count."""
+    one = len(keys) == 1
+    said = ("exercise", "is", "the one", "counts", "another was") if one else ("exercises", "are", "those", "count", "others were")
+    en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in “{file}” {said[3]}"
+    zh = f"练习 {'、'.join(keys)} 出现在 {files} 个文件中；以“{file}”中的为准"
+    return T(en=f"{en}, and {said[4]} written at the same time", zh=f"{zh}，另有文件的写入时间相同") if same_time else T(en=en, zh=zh)
 
 
 def _last_filled(key: str, found: list[_Cell]) -> _Cell:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dis
+import re
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +22,7 @@ _USAGE = T(
     en="This cell was not graded: {reason}. Usage: %%exercise 12.3 [--hint] [--language en|zh]",
     zh="此单元格未评分:{reason}。用法:%%exercise 12.3 [--hint] [--language en|zh]",
 )
+_MEANT = T(en="there is no exercise {key}; write {meant}", zh="没有练习 {key}；请写 {meant}")
 _UNKNOWN = T(en="there is no exercise {key}; there are {keys}", zh="没有练习 {key}；现有 {keys}")
 _ELSEWHERE = T(
     en="pitfall_lab: `{name}` was defined in the cell of exercise {key}, which runs in a namespace of its own. "
@@ -121,6 +123,8 @@ def known(key: str, language: Language = "en") -> Exercise:
     from pitfall_lab.lessons.exercises import exercises
 
     found = exercises()
+    if key not in found and (meant := ".".join(re.findall("[0-9]+", key[:20]))) in found:
+        raise Unreadable(_MEANT.say(language).format(key=key[:20], meant=meant))
     if key not in found:
         chapter = key.partition(".")[0]
         near = [other for other in found if other.partition(".")[0] == chapter] or list(found)

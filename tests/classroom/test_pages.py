@@ -91,6 +91,19 @@ def test_a_mark_for_someone_who_handed_in_nothing_has_a_page(tmp_path: Path) -> 
     assert not list((tmp_path / "students").glob("Away-*"))
 
 
+def test_the_class_page_has_the_spread_of_points_and_the_reason_that_a_line_shares() -> None:
+    rows = [_row("ada", right=True), _row("bob")]
+    people = [Person("ada"), Person("bob"), Person("carol")]
+    entries = settled(ASSIGNMENT, rows, people, [Override("ada", "", 3, "read"), Override("bob", "", 1, "read")])
+    most = sum(ASSIGNMENT.worth(key) for key in ASSIGNMENT.keys)
+    text = report.class_page(ASSIGNMENT, entries, "en")
+    assert f"Points of 2: mean 2 of {most:g}, median 2, lowest 1, highest 3." in text
+    assert f"2 人的得分：平均 2（满分 {most:g}）" in report.class_page(ASSIGNMENT, entries, "zh")
+    empty = known(exercises()["5.2"], "belief = {}")
+    assert [mark.reason[0] for mark in empty.marks] == ["no answer yet"] + ["the same"] * 5
+    assert [report._reason(empty, n, 0) for n in range(6)] == ["no answer yet"] * 6
+
+
 def test_pages_go_back_to_moodle_under_the_names_of_its_download(tmp_path: Path) -> None:
     """Moodle splits a name at underscores: who, the participant's number, the kind and name of the plugin, and the file."""
     rows = [_row("Ada Łovelace_123_assignsubmission_file_"), _row("Zoë_Ann Müller_124_assignsubmission_file_week.ipynb"), _row("guest")]

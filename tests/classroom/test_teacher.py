@@ -404,7 +404,7 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
     assert head == ["student", "id", "name", "section", "one", "two", "points", "of"]
     by = {line[1] or line[0]: line[4:] for line in lines}
     assert by["77"] == ["4", "4", "8", "8"]
-    assert by["79"] == ["0", "2.5", "2.5", "8"]
+    assert by["79"] == ["", "2.5", "2.5", "8"], "handed in nothing in the first week, and has a mark in the second"
     assert by["eve"] == ["", "4", "4", "8"]
     (tmp_path / "one" / "grades.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     assert main(["classroom", "totals", str(tmp_path / "one")]) == 2

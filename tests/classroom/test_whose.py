@@ -216,6 +216,28 @@ def test_names_that_have_a_systems_form_by_chance_are_not_one_persons(tmp_path: 
     assert len(sheets) == 2
 
 
+def test_where_all_answers_are_in_two_files_it_is_said_once(tmp_path: Path) -> None:
+    both = zipfile.ZipFile(tmp_path / "ada.zip", "w")
+    for n, name in enumerate(("12.ipynb", "12 (1).ipynb")):
+        both.writestr(name, book(e4_2=f"a = {n}", e12_2=f"b = {n}"))
+    both.close()
+    folder = tmp_path / "there"
+    folder.mkdir()
+    (tmp_path / "ada.zip").rename(folder / "ada.zip")
+    (found, *_), _ = submissions.found(folder)
+    sheet = submissions.read(found, KEYS)
+    assert [note.en for note in sheet.notes] == ["exercises 4.2, 12.2 are in 2 files; those in “ada.zip/12 (1).ipynb” count"]
+    assert sheet.cells == {"4.2": "a = 1", "12.2": "b = 1"}
+
+
+def test_a_folder_without_a_notebook_says_what_is_there(tmp_path: Path) -> None:
+    (tmp_path / "ada").mkdir()
+    (tmp_path / "ada" / "08.py").write_bytes(b"")
+    (found,), _ = submissions.found(tmp_path)
+    assert found.problem is not None
+    assert found.problem.en == "there is no notebook in the folder, but “08.py”"
+
+
 def test_of_one_chapter_the_newest_attempt_counts_and_it_is_said_which(tmp_path: Path) -> None:
     new, old = (f"Week 3_mullerz_attempt_2026-11-{day}-12-00-00_04.ipynb" for day in (20, 9))
     old = old.replace("-11-9-", "-11-09-")

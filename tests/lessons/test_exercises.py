@@ -402,7 +402,14 @@ def test_a_hint_can_be_asked_for_in_chinese(shell: InteractiveShell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("99.1", "there is no exercise 99.1"), ("", "required"), ("5.1 --colour", "unrecognized"), ("'5.1", "quotation")]
+    ("line", "said"),
+    [
+        ("99.1", "there is no exercise 99.1; there are 1.1"),
+        ("12,3", "there is no exercise 12,3; write 12.3"),
+        ("", "required"),
+        ("5.1 --colour", "unrecognized"),
+        ("'5.1", "quotation"),
+    ],
 )
 def test_words_that_are_not_understood_get_one_sentence(
     shell: InteractiveShell, capsys: pytest.CaptureFixture[str], line: str, said: str
