@@ -83,11 +83,15 @@ def _finding(story: Story, found: Shared) -> Finding:
     own, copy = called(story, found.own, None, found.made.step), called(story, found.copy, None, found.use.step)
     here, then, there = (at_line(story, story.span(step)) for step in (found.made.step, found.update, found.use.step))
     name = T(en=story.name(found.copy, found.use.step) or copy.en, zh=story.name(found.copy, found.use.step) or copy.zh)
+    node = story.program.at(span)
+    said = story.program.segment(node.value) if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+    if said and f"`{said}`" != own.en:  # what the line calls it, and what it is
+        own = T(en=f"`{said}` ({own.en})", zh=f"`{said}`（{own.zh}）")
     return RULE.finding(
         span, found.made.step,
         T(
             en=f"{capital(here.en)} gives `{name.en}` the memory of {own.en} itself, so every update on {then.en} changes both.",
-            zh=f"{here.zh}把 {own.zh} 自己的内存交给了 `{name.zh}`，所以{then.zh}的每次更新都同时改变两者。",
+            zh=f"{here.zh}把 {own.zh} 的内存交给了 `{name.zh}`，所以{then.zh}的每次更新都同时改变两者。",
         ),
         T(
             en=f"They are two parameters that look at one memory. What {there.en} computes with the copy is to stay as it was for a "
