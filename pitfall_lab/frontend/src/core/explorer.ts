@@ -194,13 +194,13 @@ class Explorer {
     this.#sentence = h("p", { class: "pl-sentence", role: "status", "aria-live": "polite" });
     this.#count = h("span", { class: "pl-count", "aria-hidden": "true" });
     this.#facts = h("div", { class: "pl-facts", tabindex: "-1", group: model.t("Facts about the focus", "所选对象的信息") });
-    // Whatever stands below is about a part of the program when observation stopped before the program did.
+    // That observation stopped is in the headline; how much was seen is told before the steps, or, where there is a finding, after it.
     const why = model.scene.why ? [h("p", { class: "pl-stopped" }, say(model.scene.why, model.language))] : [];
-    const parts = [this.#header(), ...why];
+    const parts = [this.#header(), ...(model.story ? [] : why)];
     if (this.#help) parts.push(this.#helpBox());
     const [picture, transport, panels] = [this.#picture(), this.#transport(), this.#asText ? this.#textBox() : this.#main()];
     // A finding is read: what helps is beside its picture. Without one, steps are taken, and what they do is beside their picture.
-    parts.push(picture, ...(model.story ? [panels, transport] : [transport, panels]), this.#foot());
+    parts.push(picture, ...(model.story ? [panels, transport, ...why] : [transport, panels]), this.#foot());
     const back = this.#whatIf.back();
     if (back) parts.splice(1, 0, back);
     if (model.trace.notes.length || model.trace.disagreements.length) parts.push(this.#notes());
