@@ -43,6 +43,10 @@ def _finding(story: Story, kept: Kept) -> Finding:
             en=f"{used.en} continues with changed numbers in {source.en}",
             zh=f"{used.zh}用的是 {source.zh} 中已被改变的数",
         ),
+        "activated": T(
+            en=f"{used.en} reads what a layer that works in place has made of it",
+            zh=f"{used.zh}读到的是一个就地工作的层改过之后的数",
+        ),
     }[kept.how]
     return RULE.finding(
         span, step,

@@ -983,6 +983,19 @@ table, cell, last = nn.Embedding(9, 4), nn.GRU(4, 4, batch_first=True), nn.Linea
 words, tags = torch.randint(0, 9, (3, 5)), torch.randint(0, 5, (3, 5))
 F.cross_entropy(last(cell(table(words))[0]), tags).backward()  # PL408
 """,
+    "what a hook kept of a layer, before the next one worked in place": """
+net = nn.Sequential(nn.Linear(3, 8), nn.LeakyReLU(inplace=True), nn.Linear(8, 2))
+opt = SGD(net.parameters(), lr=0.1)
+class Watch:
+    def __init__(self, layer):
+        layer.register_forward_hook(self.note)
+    def note(self, layer, given, result):
+        self.last = result.detach()  # PL702
+watch = Watch(net[0])
+for _ in range(2):
+    update(opt, F.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 2, (6,))))
+    print(watch.last.min().item())
+""",
 }
 
 RIGHT = {
@@ -1663,6 +1676,21 @@ for _ in range(2):
         total[key] /= 2
     server.load_state_dict(total)
     print(server(x).mean())
+""",
+    "what hooks kept of a layer that works in place, and copies of what was before it": """
+net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+opt = SGD(net.parameters(), lr=0.1)
+kept = {}
+def after(layer, given, result):
+    kept["after"] = result.detach()
+def before(layer, given, result):
+    kept["before"] = result.detach().clone()
+    kept["mean"] = result.detach().mean()
+net[1].register_forward_hook(after)
+net[0].register_forward_hook(before)
+for _ in range(2):
+    update(opt, F.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 2, (6,))))
+    print(kept["after"].max().item(), kept["before"].min().item(), kept["mean"].item())
 """,
 }
 

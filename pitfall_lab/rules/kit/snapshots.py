@@ -35,10 +35,11 @@ class Kept:
     - ``compared``: with a tensor on the same memory, so that the difference is always zero;
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
     - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
-    - ``altered``: the alias was written, and both it and the tensor it was made from are read later.
+    - ``altered``: the alias was written, and both it and the tensor it was made from are read later;
+    - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first read.
     """
 
-    how: Literal["compared", "mixed", "collected", "altered"]
+    how: Literal["compared", "mixed", "collected", "altered", "activated"]
     made: Event
     label: str
     storage: str
@@ -63,7 +64,7 @@ class Aliases:
     def kept(self) -> Iterator[Kept]:
         """The aliases used as if they were copies, one for each place in the source, certain ones first."""
         reported = set()
-        for found in (*self.compared(), *self.collected(), *self.altered()):
+        for found in (*self.compared(), *self.collected(), *self.altered(), *self.activated()):
             place = self.story.span(found.made.step)
             if place not in reported:
                 reported.add(place)
@@ -157,6 +158,22 @@ class Aliases:
                 if used := [use.step for use in uses if use.step > step and use.name not in ("detach", "data", "numpy")]:
                     yield Kept("altered", made, label, storage, step, min(used))
                     break
+
+    def activated(self) -> Iterator[Kept]:
+        """Aliases of a computed tensor that were read only after a layer, which no line of the program shows, had written that tensor."""
+        story = self.story
+        for made, label, storage in self.made:
+            source = made.operands[0].label
+            born = story.event((story.tensor(source, made.step) or {}).get("born"))
+            if made.name not in ("detach", "data") or born is None or not born.operands or source not in born.results:
+                continue
+            step = self._written(storage, made.step, len(story.events))
+            event = story.event(step)
+            if step is None or event is None or not event.op.startswith("torch.nn.functional.") or story.said(step) == event.name:
+                continue
+            uses = [use.step for use in story.uses(label) if use.step > made.step]
+            if uses and uses[0] > step and event.operands[0].label == source:
+                yield Kept("activated", made, label, storage, step, uses[0])
 
     def _read(self, label: str, name: str, step: int) -> bool:
         """Whether the tensor ``label`` is read after ``step``, by a call or, in later lines, by its name."""
