@@ -47,6 +47,53 @@ def find(story: Story) -> Iterator[Finding]:
         if maker.op == "torch.autograd.grad" and place not in told and (met := _beside_another(story, maker)) is not None:
             told.add(place)
             yield _half(story, maker, met)
+        elif maker.op == "torch.autograd.grad" and place not in told and (step := _step_inside(story, maker)) is not None:
+            told.add(place)
+            yield _first_order(story, maker, step)
+
+
+def _step_inside(story: Story, maker: Event) -> Event | None:
+    """The sum of a parameter and its own gradient without a record, ``p - lr * g``, if a later backward went through the result."""
+    inputs = {o.label for o in maker.operands[1:] if o.label is not None}
+    for result in maker.results if maker.error is None else ():
+        pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]
+        while pending:
+            label = pending.pop()
+            for use in story.uses(label):
+                given = [o.label for o in use.operands if o.label is not None]
+                if use.step < maker.step or use.error is not None or not use.results or use.results[0] in (label, *inputs):
+                    continue
+                if use.name in SUMS and len(given) == 2 and inputs & set(given):
+                    graph = (story.tensor(use.results[0], use.step) or {}).get("grad_fn")
+                    ran = (story.record("nodes", graph) or {}).get("ran")
+                    if ran is not None and ran > use.step and story.outer_call(ran) is not story.outer_call(maker.step):
+                        return use
+                elif use.name in FACTORS and len(given) == 1:
+                    pending.append(use.results[0])
+    return None
+
+
+def _first_order(story: Story, maker: Event, step: Event) -> Finding:
+    """The note on an update that a later backward goes through, but not through the gradient in it."""
+    here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(step.step))
+    return RULE.finding(
+        story.span(maker.step), maker.step,
+        T(
+            en=f"{capital(there.en)} makes a step with the gradient of {here.en}, which has no record: a later backward takes the gradient "
+            "in this step for a constant.",
+            zh=f"{there.zh}用{here.zh}的梯度走了一步，而它没有记录：之后的反向传播把这一步里的梯度当作常数。",
+        ),
+        T(
+            en=UNRECORDED.en + " What is learned through such a step lacks how its gradient depends on the parameters (second order). "
+            "As first-order meta-learning this is meant; otherwise pass `create_graph=True`.",
+            zh=UNRECORDED.zh + "通过这样一步学到的东西，缺少梯度随参数变化的那一部分（二阶项）。如果要的是一阶元学习，这没有错；"
+            "否则请传入 `create_graph=True`。",
+        ),
+        related=[story.related("used", step.step, T(en="the step is made here", zh="在这里走了一步"))],
+        fixes=[replace(fix, meaning="later") for fix in _fixes(story, maker)],
+        facts=[Fact("maker", maker.op, story.by(maker.step))],
+        severity="info",
+    )  # fmt: skip
 
 
 def _beside_another(story: Story, maker: Event) -> Event | None:

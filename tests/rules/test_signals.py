@@ -996,6 +996,18 @@ for _ in range(2):
     update(opt, F.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 2, (6,))))
     print(watch.last.min().item())
 """,
+    "a step inside whose gradient has no record, in a function": """
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+def nearer(inputs, wanted):
+    gap = F.mse_loss(net(inputs), wanted)
+    slopes = torch.autograd.grad(gap, [net.weight, net.bias])  # PL509
+    return [p.sub(0.1 * g) for p, g in zip([net.weight, net.bias], slopes)]
+for _ in range(2):
+    x = torch.randn(8, 3)
+    weight, bias = nearer(x, x.sum(1, keepdim=True))
+    update(opt, F.mse_loss(F.linear(x, weight, bias), x.sum(1, keepdim=True)))
+""",
 }
 
 RIGHT = {
