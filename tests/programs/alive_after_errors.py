@@ -88,7 +88,7 @@ def only_looked_at(watched):
 
 
 def in_python_of_torch(watched):
-    a, b = torch.ones(4, requires_grad=True), torch.ones(3)
+    a, b = torch.ones(4, requires_grad=True), torch.ones(3, dtype=torch.long)
     watched |= {"a": weakref.ref(a), "b": weakref.ref(b)}
     torch.nn.functional.cross_entropy(watch(watched, "temporary", a * 1), b)
 
