@@ -8,6 +8,7 @@ import io
 import re
 import statistics
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -42,6 +43,8 @@ tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 """
 _POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+MOST_ITEMS = 40
+"""Questions of which the misconceptions are shown: those with the most."""
 _PAGE_NAME = re.compile(r".+-[0-9a-f]{8}\.html")
 _WORDS: dict[str, T] = {
     "class": T(en="The class", zh="全班"), "student": T(en="Student", zh="学生"), "points": T(en="Points", zh="得分"),
@@ -85,8 +88,9 @@ _WORDS: dict[str, T] = {
     "none_alike": T(en="No two answers are alike in this sense.", zh="没有这种意义上的相似答案。"),
     "beliefs": T(en="Misconceptions, by item", zh="各题目中的误解"), "belief": T(en="Misconception", zh="误解"),
     "beliefs_note": T(
-        en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, unchecked.",
-        zh="统计自随笔记本提交的进度文件：由学习者自己的课程写下，未经任何核实。",
+        en="Counted from the progress files handed in with the notebooks: what the learners' own lessons wrote down, unchecked. "
+        "Of more than forty items, those with the most.",
+        zh="统计自随笔记本提交的进度文件：由学习者自己的课程写下，未经任何核实。超过四十项时，只列出最多的。",
     ),
     "what_note": T(
         en="Of those who handed in a notebook that could be read. A cell that is missing, unchanged or was stopped has no property.",
@@ -246,10 +250,10 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     parts = [_spread(assignment, entries, language)]
     parts += [f"<h2>{_say('what', language)}</h2><p class=quiet>{_say('what_note', language)}</p>", _heat(assignment, readable, language)]
     parts += [f"<h2>{_say('cells', language)}</h2>", _endings(assignment, readable, language)]
-    if beliefs := {pair for row in rows for pair in row.beliefs}:
+    if any(row.beliefs for row in rows):
         parts += [
             f"<h2>{_say('beliefs', language)}</h2><p class=quiet>{_say('beliefs_note', language)}</p>",
-            _beliefs(beliefs, rows, language),
+            _beliefs(rows, language),
         ]
     parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, entries, language)]
     parts.append(f'<p><a href="alike.html">{_say("alike", language)}</a> · <a href="analysis.csv">analysis.csv</a></p>')
@@ -308,14 +312,17 @@ def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) ->
     return f"<div class=wide><table><tr><th></th>{head}</tr>{''.join(lines)}</table></div>"
 
 
-def _beliefs(found: set[tuple[str, str]], rows: Sequence[Row], language: Language) -> str:
-    items = sorted({item for _, item in found})
+def _beliefs(rows: Sequence[Row], language: Language) -> str:
+    counts = Counter(pair for row in rows for pair in row.beliefs)
+    by_item: Counter[str] = Counter()
+    for (_, item), count in counts.items():
+        by_item[item] += count
+    items = sorted(item for item, _ in by_item.most_common(MOST_ITEMS))  # what a progress file names, anybody can write
     head = "".join(f"<th scope=col>{escape(item)}</th>" for item in items)
-    counts = {pair: sum(pair in row.beliefs for row in rows) for pair in found}
-    totals = {key: sum(counts.get((key, item), 0) for item in items) for key, _ in sorted(found)}
+    totals = {key: sum(counts[key, item] for item in items) for key in sorted({key for key, item in counts if item in items})}
     lines = []
     for key in sorted(totals, key=lambda key: -totals[key]):
-        cells = "".join(_shaded(counts.get((key, item), 0), len(rows)) for item in items)
+        cells = "".join(_shaded(counts[key, item], len(rows)) for item in items)
         lines.append(f"<tr><th scope=row>{escape(MISCONCEPTIONS[key].belief.say(language))}</th>{cells}</tr>")
     return f"<div class=wide><table><tr><th scope=col>{_say('belief', language)}</th>{head}</tr>{''.join(lines)}</table></div>"
 

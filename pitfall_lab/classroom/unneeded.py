@@ -9,6 +9,8 @@ Only tokens are read: no text is too deeply nested or too long for that, and one
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import io
 import itertools
 import keyword
@@ -20,11 +22,16 @@ MOST = 5
 """So many words are named."""
 LONGEST = 100_000
 """Characters of a cell that are read; one that has more is named for that."""
+LONGEST_TEXT = 5000
+"""Characters of a formatted text whose code is read."""
+LONGEST_IMPORT = 400
+"""Words of an import that are read."""
 _WORDS = """
 modules: torch numpy math cmath random itertools functools operator collections copy typing dataclasses contextlib statistics string io
 modules: time warnings decimal fractions abc enum matplotlib __future__ re pprint textwrap tqdm
 calls: eval exec compile setattr delattr vars globals locals breakpoint open memoryview __import__ get_ipython attrgetter methodcaller
 calls: get_type_hints get_field allow_pickle weights_only load_library memmap tofile fromfile
+calls: update_wrapper Formatter format_map
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
 attributes: stride_tricks
 own: __init__ __call__ __len__ __getitem__ __setitem__ __iter__ __next__ __enter__ __exit__ __repr__ __str__ __name__ __main__ __doc__
@@ -73,24 +80,59 @@ def _words(tokens: list[Token]) -> Iterator[str]:
     theirs = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class") and not b[1].startswith("__")}
     theirs |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self" and not c[1].startswith("__")}
     for n, (kind, text) in enumerate(tokens):
-        after = tokens[n + 1][1] if n + 1 < len(tokens) else ""
+        behind = tokens[n + 1 : n + 100]
         if kind == tokenize.NAME and n >= end:
             begins = before[0] == tokenize.NEWLINE or before[1] in (";", ":")
             if begins and text in ("import", "from"):
-                end = n + sum(1 for _ in _until(tokens[n:], ";"))
+                end = n + sum(1 for _ in _until(tokens[n : n + LONGEST_IMPORT], ";"))
                 yield from _imported(tokens[n:end])
             elif before[1] in (".", "def"):
-                if (_is_inside(text) and text not in theirs) or (text in _CALLS and before[1] == "." and text not in ("eval", "compile")):
+                if (_is_inside(text) and text not in theirs) or (before[1] == "." and _is_reaching(text, tokens[n - 2], behind)):
                     yield text
-            elif text in _CALLS or (_is_inside(text) and text.startswith("__")) or (text == "getattr" and not _is_plain(tokens[n + 1 :])):
+            elif text in _CALLS or (_is_inside(text) and text.startswith("__")) or _is_worked_out(text, behind):
                 yield text
             elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(tokens[n : n + 40], ":")}:
                 yield "class … (Tensor)"
-            elif text in _LIBRARIES and begins and after == "." and _is_assigned(tokens[n : n + 40]):
+            elif text in _LIBRARIES and begins and behind[:1] and behind[0][1] == "." and _is_assigned(tokens[n : n + 40]):
                 yield "".join(word for _, word in _until(tokens[n:], "="))
-        elif kind == tokenize.STRING and (hidden := [word for word in _IN_TEXT.findall(text) if word not in _OWN]):
-            yield f"'{hidden[0]}'"
+        elif kind == tokenize.STRING:
+            yield from _in_text(text, theirs)
         before = kind, text
+
+
+def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
+    """Whether an attribute of ``owner`` leads further: a format may have fields that reach into what they show."""
+    if name == "format":
+        return owner[0] != tokenize.STRING or re.search(r"\{[^}]*[.\[]\s*_", owner[1]) is not None
+    return (name in _CALLS and name not in ("eval", "compile")) or (name == "wraps" and _arguments(behind) > 1)
+
+
+def _is_worked_out(name: str, behind: list[Token]) -> bool:
+    """Whether a call gets, copies or makes attributes under names that are not written out as ordinary ones."""
+    if name == "getattr":
+        return not _is_plain(behind)
+    return name in ("type", "wraps") and _arguments(behind) > 1
+
+
+def _arguments(tokens: list[Token]) -> int:
+    """How many arguments a call has, as far as these tokens go."""
+    depth, found = 0, 1
+    for _, word in tokens if tokens[:1] and tokens[0][1] == "(" else ():
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        found += word == "," and depth == 1
+        if depth == 0:
+            break
+    return found
+
+
+def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
+    """The words of the code in a formatted text, and what in a text looks like code."""
+    if "f" in text.partition(text[-1])[0].lower() and len(text) <= LONGEST_TEXT:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            codes = [ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)]
+            yield from (word for code in codes for word in _words(list(_tokens(code))) if word not in theirs)
+    if hidden := [word for word in _IN_TEXT.findall(text) if word not in _OWN]:
+        yield f"'{hidden[0]}'"
 
 
 def _is_inside(name: str) -> bool:
@@ -105,7 +147,7 @@ def _imported(tokens: list[Token]) -> Iterator[str]:
     for name in names.replace("(", "").replace(")", "").split(","):
         whole = ".".join(filter(None, (start, name.partition(" as ")[0].replace(" ", ""))))
         parts = whole.split(".")
-        if parts[0] not in _MODULES or any(_is_inside(part) for part in parts if part != "__future__"):
+        if parts[0] not in _MODULES or any(_is_inside(part) or part in _CALLS for part in parts if part != "__future__"):
             yield whole
 
 

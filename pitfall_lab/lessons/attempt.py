@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import linecache
+import operator
 import random
 import re
 import sys
@@ -19,6 +20,7 @@ import types
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -295,6 +297,7 @@ class _Stage:
         self.driven: dict[str, Any] = {}
         self.made: dict[str, Any] = {}
         self.ours: dict[str, Any] = {}
+        self.after: dict[str, Any] = {}
         self.before: dict[str, _Before] = {}
         self.error: Problem | None = None
         self.in_cell = False
@@ -345,7 +348,10 @@ class _Stage:
                 with self.aside():
                     # a cell that shows what it does may have names like those of the inputs
                     self.before = {n: _Before(value) for n, value in self.driven.items() if value is not self.made.get(n, self)}
-                yield from _looked(look, bare, exec, self._part("drive"), self.driven)
+                try:
+                    yield from _looked(look, bare, exec, self._part("drive"), self.driven)
+                finally:
+                    self._refuse_own_methods()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any way in which a program can end is an answer
@@ -353,6 +359,14 @@ class _Stage:
         finally:
             self.printed = io.StringIO.getvalue(said)
         return None
+
+    def _refuse_own_methods(self) -> None:
+        """Raise where the cell gave a tensor an attribute in the place of one of torch's methods: it would answer for the tensor."""
+        for value in self.driven.values():
+            for each in value if type(value) in (list, tuple) else (value,):
+                if _is_tensor(each) and (own := next(filter(_methods().__contains__, _attributes(each)), None)):
+                    self.in_cell = True  # whatever it answers, nothing of this run is known
+                    raise TypeError(f"a tensor was given a {own} of its own")
 
     def _part(self, part: str) -> types.CodeType:
         """The inputs or the code that uses the cell, with the line numbers that they have in the traced text."""
@@ -374,7 +388,8 @@ class _Stage:
             return self.error
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
         try:
-            names = {**self._all(), **_BUILTINS, **self.ours, **helpers}
+            self.after = self.after or {name: _without_class(value) for name, value in self._all().items()}
+            names = {**self.after, **_BUILTINS, **self.ours, **helpers}
             return plain((yield from _looked(self.look, True, _valued, expression, names)))
         except KeyboardInterrupt:
             raise
@@ -426,6 +441,18 @@ class _Before:
 def _is_tensor(value: Any) -> bool:
     """Whether it is a tensor of torch's, or of the world of a misconception; an object of the learner's may answer to every name."""
     return issubclass(type(value), (sys.modules["torch"].Tensor, facade.Tensor))
+
+
+@cache
+def _methods() -> frozenset[str]:
+    tensor = sys.modules["torch"].Tensor
+    return frozenset(name for name in dir(tensor) if callable(getattr(tensor, name, None)))
+
+
+def _attributes(tensor: Any) -> Mapping[str, Any]:
+    """What was put into a tensor itself."""
+    found: Mapping[str, Any] = object.__getattribute__(tensor, "__dict__") if hasattr(type(tensor), "__dict__") else {}
+    return found
 
 
 def _as_is(value: Any) -> Any:
@@ -496,6 +523,21 @@ _EXACT: Mapping[type, Callable[[Any], Any]] = types.MappingProxyType(
     {int: int.__int__, float: float.__float__, complex: complex.__complex__, str: str.__str__}
 )
 """A number or text of a learner's own class may call itself equal to everything: what is compared is the number in it."""
+
+
+def _without_class(value: Any) -> Any:
+    """Return a number or text, or those in a list or tuple, without the class that the learner may have given it; else the value."""
+    if type(value) in (list, tuple):
+        inner = [_number_or_text(item) for item in value]
+        return value if all(map(operator.is_, inner, value)) else type(value)(inner)
+    return _number_or_text(value)
+
+
+def _number_or_text(value: Any) -> Any:
+    kind = type(value)
+    if kind in _EXACT or kind is bool or issubclass(kind, np.generic):
+        return value
+    return next((exact(value) for base, exact in _EXACT.items() if issubclass(kind, base)), value)
 
 
 def plain(value: Any) -> Any:

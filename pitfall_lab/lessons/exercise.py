@@ -165,9 +165,20 @@ class Attempt:
         return self._solution or self
 
     def look(self, *expressions: str, **run: Any) -> Observation:
-        """Run the cell (``inputs=``, ``drive=``, ``seed=``, ``watched=``, ``believing=``); return what was seen, and ``expressions``."""
+        """Run the cell (``inputs=``, ``drive=``, ``seed=``, ``watched=``, ``believing=``); return what was seen, and ``expressions``.
+
+        What is watched is run once more without that, and has to make the same numbers: a cell may find out that it is watched.
+        """
         own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
-        return self._wishes.ask(Request(self.source, self.exercise.setup, **{**own, **run}), expressions)
+        request = Request(self.source, self.exercise.setup, **{**own, **run})
+        if not request.watched or self._solution is None:
+            return self._wishes.ask(request, expressions)
+        names = tuple(_named(f"{request.inputs}\n{request.drive}"))
+        with contextlib.suppress(_Missing):
+            self._wishes.ask(replace(request, watched=False), names)
+        seen = self._wishes.ask(request, (*expressions, *names))
+        alone = self._wishes.ask(replace(request, watched=False), names)
+        return seen if _is_the_same(seen, alone, names) else _OTHERWISE
 
     def foresee(self, seeds: Iterable[int], *expressions: str, **run: Any) -> None:
         """Request, for all seeds at once, what :meth:`look` will return: requests made together are answered by one process."""
@@ -201,6 +212,23 @@ def _found(trace: Trace) -> list[Any]:
     from pitfall_lab.rules import find
 
     return find(trace)
+
+
+_OTHERWISE = Observation(error=Problem("Watched", "the cell does something else while it is watched"))
+
+
+def _is_the_same(seen: Observation, alone: Observation, names: tuple[str, ...]) -> bool:
+    """Whether two runs ended in the same way and made the same tensors and lists of numbers: addresses and objects may differ."""
+    errors = [each.error and each.error.type for each in (seen, alone)]
+    pairs = [(seen.values[name], alone.values[name]) for name in names]
+    return errors[0] == errors[1] and all(_has_same_numbers(a, b) for a, b in pairs)
+
+
+def _has_same_numbers(a: Any, b: Any) -> bool:
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(_has_same_numbers, a, b))
+    arrays = isinstance(a, np.ndarray) or isinstance(b, np.ndarray)
+    return alike(a, b) if arrays or (isinstance(a, float) and isinstance(b, float)) else type(a) is type(b)
 
 
 # ---------------------------------------------------------------- ready-made checks
@@ -496,6 +524,8 @@ def as_many_calls(larger: str, **run: Any) -> Check:
                 return right
             if right is not True:
                 break
+        if line := _loop(attempt.source):
+            return T(en=f"there is a loop in line {line}", zh=f"第 {line} 行有循环")
         few, many = (_calls(attempt.look(watched=True, **{**run, **inputs})) for inputs in ({}, {"inputs": larger}))
         if few is None or many is None:
             return T(en="it could not be run on both inputs", zh="无法在两种输入上运行")
@@ -507,11 +537,38 @@ def as_many_calls(larger: str, **run: Any) -> Check:
 def _named(drive: str) -> list[str]:
     r"""The names that a drive's own lines assign.
 
-    >>> _named("out = attend(q)\nfor _ in range(2):\n    a = 1\nx.y = 2")
-    ['out']
+    >>> _named("out = attend(q)\na, b = out\nfor _ in range(2):\n    c = 1\nx.y = 2")
+    ['out', 'a', 'b']
     """
     targets = [target for line in ast.parse(drive).body if isinstance(line, ast.Assign) for target in line.targets]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    names = [name for target in targets for name in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [name.id for name in names if isinstance(name, ast.Name)]
+
+
+_LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_LOOPING = frozenset({"map", "filter", "reduce", "accumulate", "starmap", "product", "vectorize", "frompyfunc", "fromfunction", "fromiter"})
+_LOOPING |= {"apply_along_axis", "nditer", "ndenumerate", "apply_", "map_"}
+"""Functions that go through elements in Python."""
+
+
+def _loop(source: str) -> int | None:
+    r"""Return the line of the first loop in a function of a cell; what goes through Python's numbers calls nothing of torch.
+
+    >>> _loop("def f(x):\n    return [v + 1 for v in x.tolist()]\n"), _loop("def f(x):\n    return x\nfor n in (1, 2):\n    f(n)\n")
+    (2, None)
+    """
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    inside = [node for each in body if not isinstance(each, _LOOPS) for node in ast.walk(each) if isinstance(node, _FUNCTIONS)]
+    lines = [node.lineno for each in inside for node in ast.walk(each) if isinstance(node, _LOOPS)]
+    names = [node for each in inside for node in ast.walk(each) if isinstance(node, (ast.Name, ast.Attribute))]
+    lines += [node.lineno for node in names if (node.id if isinstance(node, ast.Name) else node.attr) in _LOOPING]
+    return min(lines, default=None)
+
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def _calls(seen: Observation) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -70,37 +70,54 @@ def right(n: int = 0) -> dict[str, str]:
 SOLVED = dict.fromkeys(KEYS, "solved")
 
 
-def the_class(outside: Path) -> list[Case]:
-    """All cases. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    from tests.classroom import fifth_class, fourth_class, second_class, third_class
+def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
+    """All cases, or those of some rounds. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
+    from tests.classroom import fifth_class, fourth_class, second_class, sixth_class, third_class
 
-    return [
-        *_honest(),
-        *_of("exhaust", _exhausting()),
-        *_of("reach", _reaching(outside)),
-        *_of("forge", _forging()),
-        *_of("end", _ending()),
-        *_of("notebook", _files()),
-        *_of("kernel", _kernel()),
-        *_of("names", _names()),
-        *_of("notebook", _more_files()),
-        *_of("forge", second_class.forging()),
-        *_of("reach", second_class.reaching(outside)),
-        *_of("exhaust", second_class.exhausting()),
-        *_of("notebook", second_class.files()),
-        *_of("forge", third_class.forging()),
-        *_of("disturb", third_class.disturbing()),
-        *_of("reach", third_class.peeking(outside)),
-        *_of("notebook", third_class.files()),
-        *_of("forge", fourth_class.forging()),
-        *_of("disturb", fourth_class.disturbing()),
-        *_of("reach", fourth_class.peeking(outside)),
-        *_of("notebook", fourth_class.files()),
-        *_of("forge", fifth_class.forging()),
-        *_of("disturb", fifth_class.disturbing()),
-        *_of("reach", fifth_class.peeking()),
-        *_of("notebook", fifth_class.files()),
-    ]
+    rounds = {
+        1: [
+            *_honest(),
+            *_of("exhaust", _exhausting()),
+            *_of("reach", _reaching(outside)),
+            *_of("forge", _forging()),
+            *_of("end", _ending()),
+            *_of("notebook", _files()),
+            *_of("kernel", _kernel()),
+            *_of("names", _names()),
+            *_of("notebook", _more_files()),
+        ],
+        2: [
+            *_of("forge", second_class.forging()),
+            *_of("reach", second_class.reaching(outside)),
+            *_of("exhaust", second_class.exhausting()),
+            *_of("notebook", second_class.files()),
+        ],
+        3: [
+            *_of("forge", third_class.forging()),
+            *_of("disturb", third_class.disturbing()),
+            *_of("reach", third_class.peeking(outside)),
+            *_of("notebook", third_class.files()),
+        ],
+        4: [
+            *_of("forge", fourth_class.forging()),
+            *_of("disturb", fourth_class.disturbing()),
+            *_of("reach", fourth_class.peeking(outside)),
+            *_of("notebook", fourth_class.files()),
+        ],
+        5: [
+            *_of("forge", fifth_class.forging()),
+            *_of("disturb", fifth_class.disturbing()),
+            *_of("reach", fifth_class.peeking()),
+            *_of("notebook", fifth_class.files()),
+        ],
+        6: [
+            *_of("forge", sixth_class.forging()),
+            *_of("disturb", sixth_class.disturbing()),
+            *_of("reach", sixth_class.peeking(outside)),
+            *_of("notebook", sixth_class.files()),
+        ],
+    }
+    return [case for number, cases in rounds.items() if not only or number in only for case in cases]
 
 
 FAMILIES = {
@@ -108,6 +125,7 @@ FAMILIES = {
     "reach": "Landlock lets a cell read libraries and write in its folder; seccomp allows some calls; its process has read nothing else",
     "forge": "another process decides; what was replaced is found before it is used; no frame leads to the observer; words that no "
     "exercise needs are named",
+    "fit": "arguments of exercises are drawn anew for each run; what is watched has to make the numbers that it makes unwatched",
     "disturb": "each run is a process of its own, and settings of torch's are those of a lesson before and after it",
     "end": "a cell that ends its process has ended a fork: its room and the other cells continue",
     "notebook": "a notebook is read as data, within a size, and only sources of exercises count",
@@ -567,8 +585,8 @@ def _two(folder: Path, stem: Path) -> None:
     progress.keep(progress.Entry("12", "q-1", "question", 0, 1, ("detach_copies", "<no such belief>")), folder / stem)
 
 
-def write_class(folder: Path) -> list[Case]:
-    """Write an assignment of chapter 12 with all submissions into ``folder`` and return the cases."""
+def write_class(folder: Path, only: Collection[int] = ()) -> list[Case]:
+    """Write an assignment of chapter 12 with all submissions, or those of some rounds, into ``folder`` and return the cases."""
     (folder / "submissions").mkdir(parents=True)
     (folder / "notes.txt").write_text("the teacher's notes", encoding="utf-8")
     points = "\n".join(f'"{key}" = 1' for key in KEYS)
@@ -577,7 +595,7 @@ def write_class(folder: Path) -> list[Case]:
         f"timeout = 3\nmemory = 512\n[points]\n{points}\n",
         encoding="utf-8",
     )
-    cases = the_class(folder)
+    cases = the_class(folder, only)
     for case in cases:
         write(case, folder / "submissions")
     return cases

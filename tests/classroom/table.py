@@ -1,19 +1,27 @@
-"""Hostile and honest submissions, graded, as a table with the reason why each kind is held: ``python -m tests.classroom.table``."""
+"""Hostile and honest submissions, graded, as a table with the reason why each kind is held.
+
+``python -m tests.classroom.table`` grades all of them, ``python -m tests.classroom.table --round 6`` those of one round.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import re
 import sys
 import tempfile
 import time
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pitfall_lab.classroom.judge import Limits, Room
+from pitfall_lab.classroom.judge import Limits, Room, judged
 from pitfall_lab.classroom.register import plain
 from pitfall_lab.cli import main as command
 from pitfall_lab.lessons.attempt import Observation, Request
+from pitfall_lab.lessons.exercises import exercises
 from tests.classroom.a_class import FAMILIES, KEYS, Case, write_class
 from tests.classroom.reaches import CLIMBS, REACHES, climbing, reaching
 
@@ -25,7 +33,7 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
     wanted = {*case.verdict.split("|")}
     wanted |= {"look"} if case.family and "graded" in wanted else set()
     found = [] if row["verdict"] in wanted else [f"verdict {row['verdict']}, not {case.verdict}"]
-    if case.verdict != "unreadable":
+    if row["verdict"] != "unreadable":
         for key in KEYS:
             status = outcomes[key]["status"]
             if status not in case.expected(key):
@@ -68,14 +76,49 @@ def reached() -> list[tuple[str, str, str]]:
     return calls + [("frames", what, "not refused" if what in got else "") for what in CLIMBS]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """An answer to an exercise of any chapter; ``right`` ones have to be solved, others must not be unless the teacher is told of them."""
+
+    key: str
+    round: int
+    what: str
+    source: str
+    right: bool
+
+    def faults(self, room: Room) -> str:
+        """What is not as it should be about its grade."""
+        outcome = judged(exercises()[self.key], self.source, room, Limits(timeout=20, memory=512))
+        room.forget()
+        if self.right:
+            return "" if outcome.status == "solved" and not outcome.unneeded else f"{outcome.status} {outcome.unneeded}"
+        return "solved" if outcome.status == "solved" and not outcome.unneeded else ""
+
+
+def answers(only: Collection[int] = ()) -> list[Answer]:
+    """Those of ``answers.txt``, of some rounds or of all."""
+    text = Path(__file__).with_name("answers.txt").read_text(encoding="utf-8")
+    found = re.findall(r"(?ms)^### ([+-]) (\S+) (\d+) ([^\n]+)\n(.*?)(?=^### |\Z)", text)
+    return [Answer(key, int(n), what, source, sign == "+") for sign, key, n, what, source in found if not only or int(n) in only]
+
+
+def answered(only: Collection[int] = ()) -> list[tuple[str, str, str]]:
+    """Each of them: its family, what it is, and what is not as it should be."""
+    with Room() as room:
+        return [("" if each.right else "fit", f"{each.key} {each.what}", each.faults(room)) for each in answers(only)]
+
+
 def main() -> int:
     """Grade the class, try the calls, print the tables, and return 1 when something is not as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--round", type=int, action="append", default=[], help="of these rounds alone")
+    only = parser.parse_args().round
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        cases = write_class(folder)
+        cases = write_class(folder, only)
         before = (folder / "notes.txt").read_bytes()
         started = time.monotonic()
-        if code := command(["grade", str(folder), "--jobs", "1"]):
+        if code := command(["grade", str(folder), "--jobs", "1", "--report", str(folder / "report")]):
             return code
         seconds = time.monotonic() - started
         assert (folder / "notes.txt").read_bytes() == before
@@ -87,7 +130,8 @@ def main() -> int:
             print(f"{case.name:20} {case.what:46} {verdict:11} {points:6} {states} {'✓' if not found else '✗ ' + '; '.join(found)}")
             held.append((case.family, case.what, "; ".join(found)))
     print(f"{len(cases)} submissions in {seconds:.0f} s\n")
-    held += reached()
+    held += [] if only else reached()
+    held += answered(only)
     print(f"{'hostile':9} {'cases':>5} {'open':>4} held because")
     for family, reason in FAMILIES.items():
         these = [problem for kind, _, problem in held if kind == family]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -311,6 +313,31 @@ def test_a_check_may_ask_step_by_step() -> None:
     done = grade(exercise(own, broken, inputs="x = 1", drive="y = f(x)", right="f = lambda x: x"), "f = lambda x: 2 * x")
     assert [mark.holds for mark in done.marks] == [True, False]
     assert "TypeError" in done.marks[1].reason.en  # type: ignore[union-attr]
+
+
+def arguments(exercise: Exercise) -> Iterator[tuple[ast.FunctionDef, str, object]]:
+    """Each number that the exercise's own run hands to the function of the right answer: the function, the parameter and the number."""
+    functions = {each.name: each for each in ast.parse(exercise.right[0]).body if isinstance(each, ast.FunctionDef)}
+    calls = [node for node in ast.walk(ast.parse(exercise.drive)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    for call in calls:
+        if (function := functions.get(call.func.id)) and not function.args.vararg:  # type: ignore[attr-defined]
+            texts = [ast.unparse(argument) for argument in call.args]
+            request = Request(exercise.right[0], exercise.setup, exercise.inputs, exercise.drive, expressions=tuple(texts))
+            values = observe(request).values
+            for parameter, text in zip(function.args.args, texts, strict=False):
+                if type(values[text]) in (int, float):
+                    yield function, parameter.arg, values[text]
+
+
+@pytest.mark.parametrize("key", exercises())
+def test_no_number_that_the_grader_uses_stands_for_an_argument(key: str) -> None:
+    """An answer that has the number of the example in the place of its argument is not right."""
+    exercise = exercises()[key]
+    lines = exercise.right[0].splitlines(keepends=True)
+    for function, name, value in arguments(exercise):
+        first = function.body[0]
+        fitted = [*lines[: first.lineno - 1], f"{' ' * first.col_offset}{name} = {value!r}\n", *lines[first.lineno - 1 :]]
+        assert not grade(exercise, "".join(fitted)).solved, (name, value)
 
 
 def test_what_the_inputs_name_is_not_there_for_the_cells_functions() -> None:

@@ -178,19 +178,19 @@ def clip(t, limit):
     too_large = t[:, 1] > limit
     t[too_large, 1].fill_(limit)
 """,
-    inputs="t = torch.randn(5, 3)\nt[0, 1] = t[2, 0] = t[0, 2] = 3.0",
-    drive="clip(t, 0.5)",
+    inputs="t = torch.randn(5, 3)\nt[0, 1] = t[2, 0] = t[0, 2] = 3.0\nlimit = torch.rand(()).item()",
+    drive="clip(t, limit)",
     properties=(
         Property(T(en="column 1 is clipped", zh="第 1 列被截断"), as_solved("t[:, 1]")),
         Property(T(en="the other columns stay", zh="其他列不变"), as_solved("t[:, ::2]")),
         Property(T(en="in its own memory", zh="在它自己的内存里"), in_place("t")),
         Property(
             T(en="a transposed matrix too", zh="转置的矩阵也是"),
-            as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = m[0, 1] = 4.0\nt = m.t()", drive="clip(t, 0.5)"),
+            as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = m[0, 1] = 4.0\nt = m.t()\nlimit = torch.rand(()).item()"),
         ),
         Property(
             T(en="nothing happens where nothing is too large", zh="没有过大的元素时什么也不发生"),
-            as_solved("t", inputs="t = -torch.rand(5, 2)", drive="clip(t, 0.5)"),
+            as_solved("t", inputs="t = -torch.rand(5, 2)\nlimit = 0.5"),
         ),
     ),
     hints=(
@@ -243,7 +243,11 @@ def train(x, y, w, rate, steps):
         Property(T(en="three steps are right", zh="三步之后结果正确"), as_solved("w.detach()")),
         Property(
             T(en="another rate, more steps", zh="换一个学习率，多走几步"),
-            as_solved("w.detach()", drive="w = train(x, y, w, 0.02, 8)"),
+            as_solved(
+                "w.detach()",
+                inputs="x, y, w = torch.rand(4) + 0.5, torch.randn(4), torch.tensor([-0.2], requires_grad=True)",
+                drive="w = train(x, y, w, 0.02, 8)",
+            ),
         ),
         Property(T(en="each step has a backward of its own", zh="每一步都有自己的 backward"), _three_backwards),
         Property(T(en="no optimizer takes a step", zh="没有使用优化器"), no_optimizer()),

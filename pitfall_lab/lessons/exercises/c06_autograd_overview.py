@@ -98,7 +98,11 @@ EXERCISES = (
             Property(T(en="a deeper graph: 3", zh="更深的图：3"), true("counts[3] == 3")),
             Property(
                 T(en="a chain of thirty operations", zh="三十个操作的链"),
-                as_solved("count", drive="t = a\nfor _ in range(30):\n    t = t * b + c\ncount = leaves(t)"),
+                as_solved(
+                    "count",
+                    drive="ways = [torch.rand(2, requires_grad=True) for _ in range(int(torch.randint(1, 9, ())))]\n"
+                    "t = a\nfor n in range(30):\n    t = t * ways[n % len(ways)] + c\ncount = leaves(t)",
+                ),
             ),
         ),
         hints=(

@@ -284,16 +284,21 @@ EXERCISES = (
         given=_SLOPE + "    h = 1e-9\n    return ((function(x + h) - function(x)) / h).item()\n",
         inputs="x = torch.rand(()) + 0.5",
         # the functions give values and no gradient: what is left to autograd has no slope here
-        drive="exp, cube = (slope(lambda t: f(t.detach()) + 0 * t, x) for f in (torch.exp, lambda t: t ** 3))",
+        drive=(
+            "pace = torch.rand(()).item() + 0.5\n"
+            "exp, wave = (slope(lambda t: f(t.detach()) + 0 * t, x) for f in (torch.exp, lambda t: (pace * t).sin()))"
+        ),
         properties=(
             Property(
                 T(en="exp, for a float32 input", zh="exp：float32 输入"),
                 true("abs(exp - math.exp(x.item())) < 3e-8", _INEXACT),
             ),
-            Property(T(en="a cube", zh="立方"), true("abs(cube - 3 * x.item() ** 2) < 3e-8", _INEXACT)),
+            Property(T(en="a sine", zh="正弦"), true("abs(wave - pace * math.cos(pace * x.item())) < 3e-8", _INEXACT)),
             Property(
                 T(en="a float64 input", zh="float64 输入"),
-                true("abs(cube - 3 * x.item() ** 2) < 3e-8", _INEXACT, inputs="x = torch.rand((), dtype=torch.float64) + 0.5"),
+                true(
+                    "abs(wave - pace * math.cos(pace * x.item())) < 3e-8", _INEXACT, inputs="x = torch.rand((), dtype=torch.float64) + 0.5"
+                ),
             ),
             Property(
                 T(en="it comes from values alone: the same where the function is detached", zh="只用函数值：函数被 detach 时结果相同"),

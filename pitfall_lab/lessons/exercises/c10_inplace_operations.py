@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.lessons.exercise import (
+    Attempt,
     Exercise,
     Property,
     as_solved,
@@ -52,6 +53,18 @@ _LINES = {
 def _endings(answers: dict[str, str]) -> str:
     rows = "".join(f'    "{line}": "{answer}",\n' for line, answer in answers.items())
     return f"endings = {{\n{rows}}}\n"
+
+
+def _output_modified(attempt: Attempt) -> bool | T:
+    """Whether backward raises because of a write into what a linear layer returned, and not into another tensor."""
+    verdict = fails("saved-tensor-modified")(attempt)
+    failure, trace = attempt.trace().outcome.failure, attempt.trace()
+    if verdict is not True or failure is None:
+        return verdict
+    made = {effect.path for event in trace.events if event.name == "linear" for effect in event.effects}
+    return f"storages.{failure.storage}" in made or T(
+        en="the tensor that was modified is not what the layer returned", zh="被修改的张量不是层返回的那一个"
+    )
 
 
 _LAYER = '''\
@@ -178,7 +191,7 @@ EXERCISES = (
         drive="counterexample(layer, x).backward()",
         properties=(
             Property(T(en="backward raises", zh="backward 报错"), fails("backward")),
-            Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
+            Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), _output_modified),
             Property(
                 T(en="the layer's output was written, once", zh="层的输出恰好被写入一次"),
                 true(
@@ -228,9 +241,10 @@ EXERCISES = (
         given="def descend(parameters, rate):\n    for p in parameters:\n        p = p - rate * p.grad\n",
         inputs=(
             "w, b = torch.randn(3, requires_grad=True), torch.randn(1, requires_grad=True)\n"
-            "frozen = torch.randn(2)\nx = torch.randn(3)\n((w * x).sum() + b - 1).square().sum().backward()"
+            "frozen = torch.randn(2)\nx = torch.randn(3)\n((w * x).sum() + b - 1).square().sum().backward()\n"
+            "rate = torch.rand(()).item() / 10 + 0.01"
         ),
-        drive="descend([w, b, frozen], 0.1)",
+        drive="descend([w, b, frozen], rate)",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the new values are right", zh="新数值正确"), as_solved("w", "b")),

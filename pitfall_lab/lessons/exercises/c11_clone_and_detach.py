@@ -115,8 +115,8 @@ EXERCISES = (
         given=_FOLLOW + "    average = weight.detach()\n    for _ in range(steps):\n        step(weight)\n"
         "        average.lerp_(weight, 1 - decay)\n    return average\n",
         setup=_STEP,
-        inputs="weight = torch.randn(3, requires_grad=True)",
-        drive="average = follow(weight, step, 4, 0.9)",
+        inputs="weight = torch.randn(3, requires_grad=True)\nsteps, decay = int(torch.randint(2, 7, ())), 0.5 + torch.rand(()).item() / 2",
+        drive="average = follow(weight, step, steps, decay)",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
             Property(T(en="the average is right", zh="平均值正确"), as_solved("average")),

@@ -199,22 +199,30 @@ EXERCISES = (
         given=_SCALED,
         inputs="""\
 w = (torch.rand(4) + 0.5).half().requires_grad_()
+parts = (torch.rand(4) + 0.5).half()
 tiny = torch.tensor(1e-4, dtype=torch.float16)
-loss_of = lambda w: (w * tiny * tiny * 2).sum()
+scales = []
+
+
+def loss_of(w):
+    loss = (w * tiny * tiny * 2 * parts).sum()
+    loss.register_hook(lambda gradient: scales.append(gradient.item()))
+    return loss
 """,
         drive="found = scaled_gradient(w, loss_of, 2.0**14)",
         properties=(
             Property(T(en="the gradient has not vanished", zh="梯度没有消失"), true("bool(found.abs().min() > 1e-9)")),
             Property(
                 T(en="it is the gradient of the loss itself", zh="它是损失本身的梯度"),
-                true("torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)"),
+                true("torch.allclose(found, 2e-8 * parts.float(), rtol=0.02, atol=0.0)"),
             ),
             Property(T(en="it comes in float32", zh="以 float32 返回"), true("found.dtype == torch.float32")),
             Property(T(en="`w.grad` is untouched", zh="`w.grad` 未被改动"), true("w.grad is None")),
             Property(
                 T(en="another scale gives the same gradient", zh="换一个倍数，梯度相同"),
                 true(
-                    "torch.allclose(found, torch.full((4,), 2e-8), rtol=0.02, atol=0.0)",
+                    "torch.allclose(found, 2e-8 * parts.float(), rtol=0.02, atol=0.0) and scales[-1:] == [2.0**12]",
+                    T(en="the gradient is another one, or the loss was multiplied by another number", zh="梯度不同，或损失乘的是另一个数"),
                     drive="found = scaled_gradient(w, loss_of, 2.0**12)",
                 ),
             ),

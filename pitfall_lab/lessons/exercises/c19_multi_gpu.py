@@ -235,10 +235,10 @@ EXERCISES = (
                 true("set(torch.cat(parts).tolist()) == set(samples.tolist())"),
             ),
             Property(
-                T(en="five samples for four: two each", zh="五个样本分给四个：每个两个"),
+                T(en="five samples for three: two each", zh="五个样本分给三个：每个两个"),
                 true(
-                    "[len(p) for p in parts] == [2, 2, 2, 2] and set(torch.cat(parts).tolist()) == set(samples.tolist())",
-                    inputs="samples = torch.randperm(5) + 1.0\nworld = 4",
+                    "[len(p) for p in parts] == [2, 2, 2] and set(torch.cat(parts).tolist()) == set(samples.tolist())",
+                    inputs="samples = torch.randperm(5) + 1.0\nworld = 3",
                 ),
             ),
             Property(

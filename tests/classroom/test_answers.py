@@ -1,0 +1,21 @@
+"""Answers to exercises of all chapters: made to fit the grader, or right and unusual."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pitfall_lab.classroom.judge import Room
+from tests.classroom.table import Answer, answers
+
+
+@pytest.fixture(scope="module")
+def room() -> Iterator[Room]:
+    with Room() as made:
+        yield made
+
+
+@pytest.mark.parametrize("answer", answers(), ids=lambda answer: f"{answer.key} {answer.what}")
+def test_an_answer_made_to_fit_is_not_solved_and_an_unusual_one_is(room: Room, answer: Answer) -> None:
+    assert answer.faults(room) == ""
