@@ -47,9 +47,9 @@ def find(story: Story) -> Iterator[Finding]:
         if maker.op == "torch.autograd.grad" and place not in told and (met := _beside_another(story, maker)) is not None:
             told.add(place)
             yield _half(story, maker, met)
-        elif maker.op == "torch.autograd.grad" and place not in told and (step := _step_inside(story, maker)) is not None:
+        elif maker.op == "torch.autograd.grad" and place not in told and (inner := _step_inside(story, maker)) is not None:
             told.add(place)
-            yield _first_order(story, maker, step)
+            yield _first_order(story, maker, inner)
 
 
 def _step_inside(story: Story, maker: Event) -> Event | None:
