@@ -163,7 +163,7 @@ class Aliases:
         """Aliases of a computed tensor that were read only after a layer, which no line of the program shows, had written that tensor."""
         story = self.story
         for made, label, storage in self.made:
-            source = made.operands[0].label
+            source = made.operands[0].label if made.operands else None
             born = story.event((story.tensor(source, made.step) or {}).get("born"))
             if made.name not in ("detach", "data") or born is None or not born.operands or source not in born.results:
                 continue
@@ -172,7 +172,7 @@ class Aliases:
             if step is None or event is None or not event.op.startswith("torch.nn.functional.") or story.said(step) == event.name:
                 continue
             uses = [use.step for use in story.uses(label) if use.step > made.step]
-            if uses and uses[0] > step and event.operands[0].label == source:
+            if uses and uses[0] > step and [o.label for o in event.operands[:1]] == [source]:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def _read(self, label: str, name: str, step: int) -> bool:
