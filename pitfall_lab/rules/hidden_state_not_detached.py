@@ -57,14 +57,16 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
             "made", born, T(en=f"{name.en} is computed here, in one round of the loop …", zh=f"{name.zh} 在某一轮里在这里算出……")
         ),
         story.related(
-            "freed", reuse.freed.step, T(en="this round's backward frees what its graph saved", zh="这一轮的反向传播释放了计算图保存的张量")
+            "freed",
+            reuse.freed.step,
+            T(en="the earlier round's backward frees what its graph saved", zh="前一轮的反向传播释放了计算图保存的张量"),
         ),
         story.related(
             "backward",
             step,
             T(
-                en="the next round's backward goes into that graph again, and torch raises",
-                zh="下一轮的反向传播又走进那张计算图，torch 报错",
+                en="the next round's backward, which raised, goes into that graph again",
+                zh="下一轮的反向传播又走进那张计算图，因此报错",
             ),
         ),
     ]

@@ -220,6 +220,9 @@ def _finding(story: Story, made: Made) -> Finding:
     what = expression(story, made.event.operands[0].label, made.event.step)
     row = _empty_row(story, made.event) if made.event.name in SOFTMAX else ""
     masked = _masked(story, made.event) if row else None
+    repair = next(_with_itself(story, made), None) if masked is not None else None
+    origin = _triangle(story, [o.label for o in masked.operands if o.label is not None]) if repair and masked else None
+    masked = origin or masked
     leave = (
         T("", "")
         if masked is None
@@ -229,12 +232,21 @@ def _finding(story: Story, made: Made) -> Finding:
         )
     )
     of = T(en=f", whose row {row} has only `-inf`,", zh=f"（它的一行 {row} 全是 `-inf`）") if row else T(",", "")
+    message = T(
+        en=f"{capital(here.en)} computes NaN (not a number) from {what.en}{of.en} and the loss on {there.en} is NaN.",
+        zh=f"{here.zh}由 {what.zh}{of.zh}算出 NaN（不是数），而{there.zh}的损失是 NaN。",
+    )
+    if origin is not None:
+        where = at_line(story, story.span(origin.step))
+        empty = T(f"row {row} of {what.en} has only `-inf`", f"{what.zh} 的 {row} 这一行全是 `-inf`")
+        message = T(
+            en=f"The mask of {where.en} lets a position see nothing: {empty.en}, so {here.en} computes NaN (not a number), and the loss "
+            f"on {there.en} is NaN.",
+            zh=f"{where.zh}的掩码让某个位置什么也看不到：{empty.zh}，于是{here.zh}算出 NaN（不是数），而{there.zh}的损失是 NaN。",
+        )
     return RULE.finding(
         span, made.event.step,
-        T(
-            en=f"{capital(here.en)} computes NaN (not a number) from {what.en}{of.en} and the loss on {there.en} is NaN.",
-            zh=f"{here.zh}由 {what.zh}{of.zh}算出 NaN（不是数），而{there.zh}的损失是 NaN。",
-        ),
+        message,
         T(
             en=f"{made.why.en}{leave.en} Whatever is computed with NaN is NaN, so it spreads through the loss into every gradient, "
             "and after the next update into every weight.",
@@ -242,7 +254,7 @@ def _finding(story: Story, made: Made) -> Finding:
         ),
         related=[
             *([] if masked is None else [story.related("masked", masked.step, T(
-                en=f"all of row {row} is masked here", zh=f"{row} 这一行在这里全被遮住"))]),
+                en=f"this leaves nothing of row {row}", zh=f"这里没有给 {row} 这一行留下任何东西"))]),
             story.related("made", made.event.step, T(en="the first NaN is made here", zh="第一个 NaN 在这里产生")),
             story.related("backward", made.backward.step, T(en="the loss is NaN here", zh="这里的损失是 NaN")),
         ],
@@ -301,7 +313,9 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
     ]
     outermost = [n for n in infinite if not any(n is not m and program.parents.get(n) is m for m in infinite)]
     masks = [n for n in outermost if _fills(story, n, made)]
-    fixes = list(_with_itself(story, made))
+    if own := list(_with_itself(story, made)):
+        return unique(program.text, own)  # a finite number would only hide that a position does not see itself
+    fixes: list[Fix] = []
     if len(masks) == 1:
         title = T(en="Mask with a large negative number: a row without scores becomes even", zh="用很大的负数遮住：没有分数的一行变为均匀")
         fixes.append(Fix(title, program.replace((masks[0], "-1e9")), meaning="shape"))

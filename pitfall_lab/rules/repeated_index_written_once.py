@@ -193,7 +193,7 @@ def _lost(story: Story, event: Event) -> T | None:
     count, places = given[along], target[axis]
     if count > places:
         return T(
-            en=f"there are {count} for {places} places, so at least {count - places} are lost",
+            en=f"along axis {along} there are {count} for {places} places, so at least {count - places} are lost",
             zh=f"{count} 个元素只对应 {places} 个位置，所以至少丢失 {count - places} 个",
         )
     pair = _pair_along(story, event)
@@ -202,11 +202,15 @@ def _lost(story: Story, event: Event) -> T | None:
     return T(en=f"index {pair[2][along]} occurs more than once", zh=f"索引 {pair[2][along]} 出现不止一次")
 
 
+def _index_of(event: Event) -> str | None:
+    return next((o for o in event.operands if o.name == "index"), event.operands[2]).label
+
+
 def _pair_along(story: Story, event: Event) -> tuple[Index, Index, tuple[int, ...]] | None:
     """Two elements of a call's index that are known to go to one place, and this place."""
-    axis, index = whole(argument(event, "dim", 1)) or 0, next((o for o in event.operands if o.name == "index"), event.operands[2])
+    axis = whole(argument(event, "dim", 1)) or 0
     seen: dict[Index, Index] = {}
-    for at, value in sorted(Elements(story, index.label, event.step).known()):
+    for at, value in sorted(Elements(story, _index_of(event), event.step).known()):
         along = axis % len(story.shape(event.operands[0].label, event.step) or (1,)) if len(at) > 1 else 0
         place = (*at[:along], int(value), *at[along + 1 :])
         if place in seen:
@@ -222,7 +226,7 @@ def _put_finding(story: Story, event: Event, lost: T) -> Finding:
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} puts several elements of {what.en} into one place, and `{event.name}` keeps one of them: {lost.en}.",
+            en=f"{capital(here.en)} puts several entries of {what.en} into one place, and `{event.name}` keeps one of them: {lost.en}.",
             zh=f"{here.zh}把 {what.zh} 的多个元素放到同一个位置，而 `{event.name}` 只留下其中一个：{lost.zh}。",
         ),
         T(
@@ -232,8 +236,8 @@ def _put_finding(story: Story, event: Event, lost: T) -> Finding:
             "元素全部相加；若要平均值，再除以个数。",
         ),
         related=[
-            *([] if (born := (story.tensor(source) or {}).get("born")) is None else [
-                story.related("made", born, T(en=f"{what.en} is computed here", zh=f"{what.zh} 在这里算出"))]),
+            *([] if (born := (story.tensor(_index_of(event)) or {}).get("born")) is None else [
+                story.related("made", born, T(en="the index is made here", zh="索引在这里得到"))]),
             story.related("changed", event.step, _collision(
                 _pair_along(story, event), T(en="of several elements for one place, only one stays", zh="同一位置的多个元素只留下一个"))),
         ],

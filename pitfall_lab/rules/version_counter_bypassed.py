@@ -101,7 +101,11 @@ def _finding(story: Story, group: list[tuple[Harm, StaleRead]]) -> Finding:
     name = what.en.strip("`")
     named = _names_it(story, span, name, saved)
     then = at_line(story, saved)
-    of = what if saved in (None, span) or not _has(story, saved, name) else T(en=f"{what.en} of {then.en}", zh=f"{then.zh}的 {what.zh}")
+    of = (
+        what
+        if saved in (None, span) or not _has(story, saved, name)
+        else T(en=f"{what.en}, made on {then.en},", zh=f"{then.zh}的 {what.zh}")
+    )
     written = what if named or "`" not in what.en else T(en=f"the memory of {of.en}", zh=f"{of.zh} 的内存")
     return RULE.finding(
         span or story.span(backward),
@@ -136,7 +140,8 @@ def _in_short(harm: Harm) -> T:
     place = next(iter(sorted(differ(got, meant))), None)
     if place is None:
         return T("", "")
-    return T(en=f" ({number(got[place])} instead of {number(meant[place])})", zh=f"（{number(got[place])}，本应是 {number(meant[place])}）")
+    one, other = number(got[place]), number(meant[place])
+    return T(en=f" (one of its numbers is {one} instead of {other})", zh=f"（其中一个数是 {one}，本应是 {other}）")
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:

@@ -89,7 +89,9 @@ export class Fixes {
     const box = h("div", { class: "pl-remedies" });
     box.append(this.#trials());
     if (fixes.length)
-      box.append(h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix) => this.#fix(fix, can))));
+      box.append(
+        h("ol", { class: "pl-fixes", label: model.t("What helps", "办法") }, ...fixes.map((fix, at) => this.#fix(fix, can, at === 0))),
+      );
     else if (!model.scene.trying) box.append(this.#advice(story));
     box.append(h("p", { class: "pl-answer", role: "status" }, this.#said));
     const why = say(story.explanation, model.language);
@@ -141,21 +143,26 @@ export class Fixes {
     return this.#model.trace.sources[0]?.text ?? "";
   }
 
-  #fix(fix: Fix, can: boolean): HTMLElement {
+  #fix(fix: Fix, can: boolean, first: boolean): HTMLElement {
     const model = this.#model;
     const waiting = this.#model.scene.trying ? model.t("being tried …", "正在尝试……") : model.t("not tried here", "此处未验证");
-    const tried = fix.verified
-      ? h(
-          "span",
-          { class: "pl-ok", title: model.t("applied and run again on both engines", "修改后在两个引擎上重新运行") },
-          model.t("✓ verified", "✓ 已验证"),
-        )
-      : h("span", { class: "pl-untried" }, waiting);
+    // A repair that gets further, to another error, is a step and no solution.
+    const further = say(fix.title, "en").endsWith("another follows)");
+    const tried =
+      fix.verified && !further
+        ? h(
+            "span",
+            { class: "pl-ok", title: model.t("applied and run again on both engines", "修改后在两个引擎上重新运行") },
+            model.t("✓ verified", "✓ 已验证"),
+          )
+        : h("span", { class: "pl-untried" }, further ? model.t("tried: a first step", "已尝试：只是第一步") : waiting);
     const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} `, ...wrapped(text)));
     const applied = this.#applied !== null && say(this.#applied.title, "en") === say(fix.title, "en");
     const buttons = h("span", { class: "pl-do" });
     if (can && !applied)
-      buttons.append(h("button", { class: "pl-primary", "data-do": "apply", click: () => this.#apply(fix) }, model.t("Apply", "应用")));
+      buttons.append(
+        h("button", { class: first ? "pl-primary" : "", "data-do": "apply", click: () => this.#apply(fix) }, model.t("Apply", "应用")),
+      );
     if (can && applied)
       buttons.append(h("button", { class: "pl-primary", "data-do": "undo", click: () => this.#undo(fix) }, model.t("Undo", "撤销")));
     buttons.append(

@@ -191,7 +191,7 @@ function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: Ex
   const node = h("code", {}, keeper.name);
   part.classList.add("pl-holds");
   if (at === keeper.from) part.append(h("span", {}, node, " ", keeps(keeper, model)));
-  if (keeper.freed !== null && at === keeper.freed) part.append(h("span", {}, model.t("frees it", "将其释放")));
+  if (keeper.freed !== null && at === keeper.freed) part.append(h("span", {}, model.t("frees what was kept", "释放保留的值")));
   if (keeper.freed !== null && at > keeper.freed) part.classList.add("pl-gone");
   if (at === keeper.to) {
     part.classList.add("pl-needs");
