@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each schedule that is as long as the training in updates, and that went at most half of its way."""
     for scheduler, optimizer in scheduled(story):
         planned = dict(scheduler.settings).get(LENGTHS.get(scheduler.scheduler, ""))
-        if planned is None or len(scheduler.first) < 2 or optimizer.steps != planned or planned < FEWEST:
+        if planned is None or not optimizer.rates or len(scheduler.first) < 2 or optimizer.steps != planned or planned < FEWEST:
             continue
         one, other = scheduler.first[:2]
         if other.after - one.after > 1 and 2 * scheduler.steps <= planned:
