@@ -168,7 +168,7 @@ EXERCISES = (
             Property(T(en="two equal pieces", zh="两块相等"), as_solved("[net.weight.grad for net in replicas]", "first.bias.grad")),
             Property(
                 T(en="uneven pieces", zh="大小不等的块"),
-                as_solved("[net.weight.grad for net in replicas]", "first.bias.grad", inputs="sizes = [5, 2, 1]\n" + _COPIES),
+                as_solved("[net.weight.grad for net in replicas]", "first.bias.grad", inputs="sizes = [5, 2, 4]\n" + _COPIES),
             ),
             Property(
                 T(en="each gradient has its own memory", zh="各梯度有自己的内存"),
