@@ -298,7 +298,7 @@ class Explorer {
     const line = h("p", { class: "pl-about" });
     if (story) line.append(severity(model, story), h("code", {}, [story.rule, story.name].filter(Boolean).join(" ")));
     const fine = !story && !worthTitle(model) && !model.scene.why && head.startsWith("✓");
-    const said = fine ? model.t("no rule found a mistake here", "没有规则发现错误") : head;
+    const said = fine ? model.t("no rule found a mistake here", "没有规则发现错误") : story ? head.replace(/^✓ /, "") : head;
     line.append(h("span", { class: bad ? "pl-outcome pl-bad" : "pl-outcome" }, said));
     if (agreement.disagreed)
       line.append(h("b", { class: "pl-bad" }, model.t(`≠ ${agreement.disagreed} disagree`, `≠ ${agreement.disagreed} 个不一致`)));
