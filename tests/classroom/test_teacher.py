@@ -533,3 +533,11 @@ def test_the_examples_in_the_docstrings_hold() -> None:
         done = doctest.testmod(module)
         assert done.attempted
         assert not done.failed
+
+
+def test_items_that_a_progress_file_makes_up_do_not_fill_the_class_page(rows: list[Row]) -> None:
+    made_up = tuple(("detach_copies", f"12 made-up-{n}") for n in range(200))
+    told = [replace(rows[0], beliefs=made_up), *(replace(row, beliefs=(("detach_copies", "12 q-1"),)) for row in [rows[-1]] * 3)]
+    page = report._beliefs(told, "en")
+    assert page.count("<th scope=col>") == 1 + report.MOST_ITEMS
+    assert "12 q-1" in page

@@ -40,6 +40,7 @@ net.eval()
 torch.backends.cudnn.deterministic = True
 if __name__ == "__main__":
     w = torch.as_strided(torch.ones(4), (2,), (1,))
+print("{:.2f} of {0.shape}".format(w), type(w), w.type(torch.float64, True))
 '''
 
 
@@ -72,6 +73,12 @@ def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> 
         ("x = 1\n" * 20_000, "…"),
         ("%time 1\nimport os\n!ls", "os"),
         ("def f(:\n    import gc", "gc"),
+        ("from operator import attrgetter as a", "operator.attrgetter"),
+        ("functools.update_wrapper(box, f, (), (word,))", "update_wrapper"),
+        ("@functools.wraps(f, assigned=words)\ndef g(): pass", "wraps"),
+        ("type('Box', (), {word: 1})", "type"),
+        ("('{0._' + '_globals_' + '_}').format(f)", "format"),
+        ("x = f'{attrgetter(name)(f)}'", "attrgetter"),
     ],
 )
 def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
