@@ -160,8 +160,7 @@ def test_a_silently_wrong_gradient_is_a_warning_with_both_numbers() -> None:
     assert (finding.rule, finding.severity) == ("PL301", "warning")
     assert finding.fact("gradient") == [200.0, 8.0]
     assert finding.fact("meant") == [8.0, 8.0]
-    assert "[200, 8]" in finding.message.en
-    assert "[8, 8]" in finding.message.en
+    assert "one of its numbers is 200 instead of 8" in finding.message.en
     assert {r.role: r.span and r.span.line for r in finding.related} == {"saved": 3, "changed": 5, "alias": 4, "backward": 6}
 
 
@@ -169,8 +168,7 @@ def test_of_a_long_gradient_the_cells_that_differ_are_shown() -> None:
     got = {"count": 20, "shown": [[0, 1.0], [7, 99.0]]}
     meant = {"count": 20, "shown": [[0, 1.0], [7, 3.0]]}
     (finding,) = find(bypassed(got, meant))
-    assert "[99, …]" in finding.message.en
-    assert "[3, …]" in finding.message.en
+    assert "one of its numbers is 99 instead of 3" in finding.message.en
 
 
 @pytest.mark.parametrize(("left", "right"), [([4, 1], [4]), ([4], [4, 1]), ([3, 3, 1], [3, 3])])

@@ -156,7 +156,7 @@ class Optimizer:
 
 
 def _fitting(saved: Tensor, p: Tensor) -> Tensor:
-    return call("torch.Tensor.to", saved, dtype=p.dtype) if p.is_floating_point() else saved  # type: ignore[no-any-return]
+    return call("torch.Tensor.to", saved, dtype=p.dtype) if p.is_floating_point() else saved
 
 
 def _like(p: Tensor) -> Tensor:
