@@ -76,7 +76,7 @@ def has_loop(source: str) -> bool:
 
 
 def _longer(trace: Trace, numbers: Trace) -> Trace:
-    """The recording with more values, unless observation stopped early only in that one: then the other one, with a note."""
+    """``numbers``, the recording with more values; but ``trace`` with a note, if observation stopped early in ``numbers`` only."""
     stopped = numbers.stopped
     if stopped is None or trace.stopped is not None:
         return numbers
@@ -305,7 +305,7 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
 
 
 def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether backwards before ``number`` are the same, and that one has the same root values, the same leaves, and further ones."""
+    """Whether all backwards before ``number`` are the same, and that one has the same root values and gradients of more leaves."""
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
     was, now = before[number], after[number]
@@ -315,7 +315,7 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether backwards before ``number`` are the same, and that one has the same root values but other gradients."""
+    """Whether all backwards before ``number`` are the same, and backward ``number`` has the same root values but other gradients."""
     return _same_root(before, after, number) and not _same_set(before[number]["gradients"], after[number]["gradients"])
 
 

@@ -90,9 +90,9 @@ def _next(jobs: TextIO, checker: int) -> str:
 
 
 def _in_low_priority(work: Callable[[], str]) -> str:
-    """Do it in a thread to which other work is preferred; where priority is a process's (not on Linux), as it is.
+    """Do the work in a thread with low priority. Where priority belongs to a process (not on Linux), do it without changing that.
 
-    A thread's priority ends with it; that of a process could not be raised again.
+    The low priority ends with the thread; a process could not raise its own priority again.
     """
     if sys.platform != "linux":
         return work()
@@ -474,7 +474,10 @@ def is_opened(trace: Trace, source: str) -> bool:
 
 
 def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> ast.Module | None:
-    """Define the values taken from earlier cells before the cell's first line, after the classes that they need."""
+    """Return the program with a call, before the first line of the checked cell, that defines the values taken from earlier cells.
+
+    At that place the classes that the values need are defined already.
+    """
     from pitfall_lab.observe import carry, looking
 
     def bind() -> None:

@@ -42,7 +42,8 @@ _WORKER = processes.ours("pitfall_lab.check.worker")
 class Unchecked(Exception):
     """The program could not be checked, or not to its end.
 
-    The message gives the reason in a sentence or two, ``kind`` is the same for programs; ``findings`` were found before that.
+    The message gives the reason in a sentence or two, and ``kind`` the same reason as a keyword for programs. ``findings`` are those found
+    until then.
     """
 
     def __init__(self, kind: str, sentence: str | T, line: int | None = None, *, file: str = "") -> None:

@@ -185,7 +185,10 @@ def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least
 
 
 def place(folder: Path) -> tuple[Path | None, Path]:
-    """Where the assignment of ``folder`` is said (None: nowhere), and where its submissions are: in it, or it is their folder."""
+    """The file that describes the assignment (None if there is none) and the folder of its submissions.
+
+    ``folder`` is either the assignment's folder or the folder of its submissions.
+    """
     if (folder / NAME).is_file():
         return folder / NAME, folder / SUBMISSIONS
     if (folder.parent / NAME).is_file():

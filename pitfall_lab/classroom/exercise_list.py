@@ -36,7 +36,10 @@ def minutes(exercise: Exercise) -> int:
 
 
 def by_chapter(numbers: Iterable[int] | None = None) -> list[tuple[Chapter, list[Exercise]]]:
-    """The chapters (default: all) that have exercises, with these, in the order of their numbers."""
+    """Pairs of a chapter and its exercises, in the order of the chapters' numbers. Chapters without exercises are left out.
+
+    ``numbers``: only these chapters (default: all).
+    """
     found = []
     for chapter in CHAPTERS:
         own = [exercise for exercise in exercises().values() if exercise.chapter == f"{chapter.number:02}"]

@@ -39,7 +39,10 @@ def emptied(folder: Path) -> bool:
 
 
 def _lift(place: int) -> bool:
-    """Remove the files and empty folders of an open folder, and move what is in the others up into it; whether one thing was done."""
+    """Remove the files and empty folders in an open folder and move the content of its subfolders into it.
+
+    Return whether it did anything.
+    """
     done = False
     for name in os.listdir(place):
         with contextlib.suppress(OSError):
@@ -76,7 +79,7 @@ def is_overfull(folder: Path, *, size: int, files: int) -> bool:
 
 
 def _is_over(folder: Path, left: int, count: int) -> bool | None:
-    """The same, looked at once; None: something in it was gone before it could be counted."""
+    """Like :func:`is_overfull`, from a single look; None if something disappeared before it could be counted."""
     waiting, gone = [str(folder)], False
     while waiting:
         try:

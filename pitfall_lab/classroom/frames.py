@@ -58,7 +58,7 @@ Known = dict[int, CodeType]
 
 
 def known() -> Known:
-    """Code of all functions that there are, as far as it names a way to frames, or hands frames on within its own file."""
+    """The code of all existing functions that can reach stack frames or that pass frames on within their own file."""
     found: Known = {}
     for function in gc.get_objects():
         if type(function) is FunctionType:
@@ -111,7 +111,7 @@ def keep_frames(trusted: Known, reached: list[str]) -> None:
 
 
 def _word(event: str, details: tuple[Any, ...]) -> str | None:
-    """What is reached for, as a program would write it; ``None``: nothing that matters."""
+    """The name of what the audited event reaches for, as a program would write it; None if the event is harmless."""
     if event == "object.__getattr__":
         return str(details[1]) if details[1] in _ATTRIBUTES else None
     if event == "import":
@@ -123,7 +123,7 @@ def _word(event: str, details: tuple[Any, ...]) -> str | None:
 
 
 def _is_in_its_file(code: CodeType, compiles: Any, reads: Any) -> bool:
-    """Whether a library that was imported later has this code: a file name alone can be given to any code."""
+    """Whether this code really is in a library that was imported later: any code can be compiled under a library's file name."""
     if not code.co_filename.startswith(_LIBRARIES):
         return False
     try:

@@ -157,7 +157,7 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
 
 
 def _left(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> str | None:
-    """Where pages of an earlier run are that this one does not write anew, from the table's folder; it is remembered like the others."""
+    """The folder of pages that an earlier run wrote and this one does not renew, relative to the table's folder; None if there is none."""
     home, path = grades.parent, earlier.get("report") or earlier.get("left")
     if args.report or not isinstance(path, str) or home.resolve() == where.resolve():
         return None

@@ -104,9 +104,9 @@ class Outcome:
 
     @property
     def credit(self) -> float:
-        """What it is worth, from 0 to 1: of the properties that the given cell lacks, those that it has, less those that it lost.
+        """The fraction of the points that the answer earns: properties gained, less properties lost, over those that the given cell lacks.
 
-        An answer that has only what an answer has that does nothing is worth nothing: a constant fails no backward either.
+        0 if all the properties that hold would also hold for an answer that does nothing (returns a constant, say).
         """
         if self.status == "solved":
             return 1.0
@@ -167,7 +167,7 @@ class Room:
         return {"status": "signal", "code": signal.SIGKILL, "seconds": seconds, "output": "", "report": None}
 
     def forget(self) -> None:
-        """End a submission: what runs for the next one has read nothing of it."""
+        """End the process of the present submission. The one for the next submission is forked anew and so has read nothing of it."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -218,7 +218,7 @@ class Room:
 
 @dataclass(eq=False)
 class _Sitting:
-    """The runs of one cell: a runner for :func:`~pitfall_lab.lessons.exercise.grade` that stops asking once a run ended badly."""
+    """Runs one cell for :func:`~pitfall_lab.lessons.exercise.grade`; after a run that ended badly no other run is started."""
 
     room: Room
     limits: Limits
@@ -232,7 +232,7 @@ class _Sitting:
         self.left = self.limits.timeout
 
     def __call__(self, requests: Sequence[Request]) -> list[Observation]:
-        """Return what was observed; after a bad end, that nothing was."""
+        """Return what was observed in the runs; after a run that ended badly, observations that contain nothing but that error."""
         seen = self._seen(requests) if requests and self.ended is None else None
         if seen is not None:
             return seen
@@ -277,7 +277,7 @@ class _Sitting:
         ]
 
     def _with_questions(self, request: Request) -> tuple[Request, dict[str, Any]]:
-        """The request with a few more expressions, whose values the judge knows, at random places among those that are wanted."""
+        """The request with a few more expressions whose values the judge knows, at random places: wrong values show a forged report."""
         a, b = self.chance.randrange(2, 10**6), self.chance.randrange(2, 10**6)
         known: dict[str, Any] = {
             f"{a} * {b}": a * b,
@@ -292,7 +292,7 @@ class _Sitting:
 
 
 def _knows(seen: Observation, question: str, answer: Any) -> bool:
-    """Whether a question was answered as it must be; where the cell failed, everything is that failure."""
+    """Whether the expression ``question`` was reported with the known value ``answer``; True also if the cell itself raised."""
     return seen.values[question] == answer or (seen.error is not None and seen.in_cell)
 
 
@@ -319,7 +319,10 @@ def _out_of_memory(problem: Problem) -> bool:
 
 
 def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
-    """Return what ``source`` is worth as the cell of ``exercise`` (``None``: there is no such cell). Never raises for what it does."""
+    """Grade ``source`` as the answer to ``exercise``; ``None`` means that the submission has no such cell.
+
+    Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended.
+    """
     started = time.monotonic()
     free = list(zip(_had(exercise), _idle(exercise), strict=True))
     each = zip(exercise.properties, free, strict=True)
@@ -369,7 +372,7 @@ def _raised(exercise: Exercise) -> str:
 
 @cache
 def _had(exercise: Exercise) -> tuple[bool, ...]:
-    """Return for each property whether the cell as it is handed out has it; that cell is ours, so it runs in this process."""
+    """For each property, whether the given cell (as handed out) already has it. That cell is ours, so it runs in this process."""
     return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
 
 
@@ -429,7 +432,10 @@ def sit(cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: b
 
 
 def _guarded(exercise: Exercise, source: str | None, room: Room, limits: Limits) -> Outcome:
-    """A slip of ours costs one mark's meaning, not the class's table: it is said there."""
+    """Grade the answer as :func:`judged` does; if grading itself raises (a bug of ours), the outcome is ``ungraded`` with the error.
+
+    So one bug does not prevent the table of the whole class.
+    """
     try:
         return judged(exercise, source, room, limits)
     except RoomError:

@@ -65,7 +65,7 @@ SYSTEMS: dict[str, Callable[[str, float, Sequence[Entry]], Table]] = {"moodle": 
 
 
 def _known(entry: Entry, what: str) -> str:
-    """What the roster has; where it has neither id nor login, and for a name, what the submission is called."""
+    """A field of the roster for a student. Where the roster has neither id nor login, and for the name, the submission's name is used."""
     person = entry.person
     known = str(getattr(person, what))
     unnamed = what == "name" or (what in {"ident", "login"} and not person.ident and not person.login)

@@ -1,8 +1,8 @@
-"""nbgrader: source notebooks whose autograded cells ask our grader, and what those cells call.
+"""Support for nbgrader: writes source notebooks whose test cells call :func:`points`, which grades the answer above them.
 
-The cell with the answer has no nbgrader metadata and stays as the student left it; the locked test below it gives the points. nbgrader
-runs the whole notebook in one kernel, the student's cells and the tests: :func:`points` therefore judges in another process, from the
-notebook's file. That the kernel then reports the truth is nbgrader's business; ``pitfall-lab grade`` needs no such trust.
+The cell with the answer has no nbgrader metadata and stays as the student left it; the locked test below it gives the points. nbgrader runs
+the student's cells and the tests in one kernel, so :func:`points` reads the answer from the notebook's file and grades it in another
+process. A cell could still change what that kernel reports to nbgrader; with ``pitfall-lab grade`` it cannot.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Otter: a master notebook for ``otter assign``, whose tests ask our grader, and what those tests call.
+"""Support for Otter: writes a master notebook for ``otter assign`` whose tests call :func:`earned`, which grades the answer.
 
-The tests of an exercise are as many as the properties that the given cell lacks, and each tests whether the answer has earned one more
-of them: so Otter gives the points that ``pitfall-lab grade`` gives. Otter too runs the whole notebook in one kernel; the answer is
-judged in another process, as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
+An exercise has as many tests as the given cell lacks properties, and each tests whether the answer has earned one more of them: so Otter
+gives the points that ``pitfall-lab grade`` gives. Otter too runs the whole notebook in one kernel; the answer is graded in another process,
+as under :mod:`nbgrader <pitfall_lab.classroom.nbgrader>`.
 """
 
 from __future__ import annotations

@@ -293,7 +293,10 @@ class Clock:
         return elapsed - self._waited / 1e9
 
     def _first_two(self) -> list[Path]:
-        """The thread that waits and the one that the cell runs in, which is begun first; threads of the cell's own come later."""
+        """The process's first two threads: the main one, which waits, and the one in which the cell runs.
+
+        The cell's own threads come later.
+        """
         return sorted(self._tasks.iterdir(), key=lambda task: int(task.name))[:2]
 
 
@@ -332,7 +335,7 @@ def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Chann
 
 
 class Channel:
-    """A pipe from a run, of which so many bytes are kept and no more are wanted."""
+    """A pipe from the process of a run; what it writes is kept up to a limit."""
 
     def __init__(self, most: int) -> None:
         self._ear, self.mouth = os.pipe()
@@ -424,7 +427,7 @@ def _perform(job: Job, home: Path, fence: Fence | None, originals: Originals, *,
 
 
 def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], None]) -> Steps[None]:
-    """The steps of all observations; what was seen is kept, or what made the observation itself fail: all memory was taken, for one."""
+    """Make all observations; they are passed to ``keep``, or, if observing itself failed (out of memory, say), the error is."""
     try:
         observations = []
         for request in requests:
@@ -436,18 +439,18 @@ def _seen(requests: list[Request], look: Look, keep: Callable[[dict[str, Any]], 
 
 
 def _assigned(request: Request) -> list[str]:
-    """What the exercise's own program replaces while it runs: ``torch.optim = Refused()``."""
+    """The names of torch that the exercise's own program replaces while it runs: ``torch.optim = Refused()``."""
     lines = [line for text in (request.setup, request.inputs, request.drive) for line in text.splitlines()]
     return [name for line in lines for name in _DOTTED.findall(line.partition(" = ")[0]) if " = " in line]
 
 
 def _uncompiled() -> Callable[[], object]:
-    """What takes away the function that torch's compiler would have called with each frame."""
+    """A function that switches off the callback that torch's compiler calls for each frame."""
     return partial(sys.modules["torch._C._dynamo.eval_frame"].set_eval_frame, None)
 
 
 def _is_full() -> bool:
-    """Whether no memory is left: torch and Python report that by errors of several types and in many words."""
+    """Whether no memory is left: torch and Python report that by errors of several types and with several messages."""
     try:
         mmap.mmap(-1, _RESERVE // 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     except (OSError, MemoryError):
@@ -490,9 +493,9 @@ class Originals:
         self._spaces.append((name, space, [*kept], [*kept.values()], frozenset(space) if closed else None))
 
     def _watch(self) -> Callable[[bool], list[str]]:
-        """:func:`_replaced`, as it is now: whatever becomes of the function afterwards, this is a copy of its code.
+        """Return a copy of :func:`_replaced` as it is now, so that a later change of that function has no effect on it.
 
-        It is called with True where nothing is watched: then it compares what expressions and the observer use.
+        Called with True after a run that was not traced, it compares only what the expressions and the observer use; else everything.
         """
         near = [space for space in self._spaces if space[0] in _NEAR or space[0].startswith(_OBSERVER)]
         tools = {"__builtins__": {}, "every": all, "each": map, "same": operator.is_, "Missing": KeyError}
@@ -502,7 +505,10 @@ class Originals:
 
 
 def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], list[Any]]]:
-    """Each with what gets all of its values at once, in a tuple, as they should be; the first is there twice, so that it is a tuple."""
+    """For each namespace a function that reads all of its values at once, and the expected values.
+
+    ``operator.itemgetter`` returns a tuple only for two or more keys, so the first key is given twice.
+    """
     each = [(space, [*space[2], *space[2][:1]], [*space[3], *space[3][:1]]) for space in spaces]
     return [(space, operator.itemgetter(*keys) if keys else tuple, values) for space, keys, values in each]
 

@@ -98,7 +98,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def program() -> bytes:
-    """The filter for this process, as the kernel takes it."""
+    """The seccomp filter for this process, as the bytes that the kernel takes."""
     code, column = ARCHITECTURES[platform.machine()]
     made: list[Instruction] = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, code), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NUMBER)]
     for _, calls in _FREE:
@@ -133,12 +133,18 @@ def _on(calls: Numbers, column: int) -> list[int]:
 
 
 def _where(number: int, steps: list[Instruction]) -> list[Instruction]:
-    """For this call these steps, which must end in an answer."""
+    """Instructions that apply ``steps`` to the system call with this number and jump over them for every other one.
+
+    The last step must allow or refuse the call.
+    """
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
 def _argument(place: int, *, upper: bool = False) -> Instruction:
-    """Load half of an argument; both architectures are little-endian. The kernel itself takes no more than the lower half of an ``int``."""
+    """The instruction that loads the lower (or ``upper``) 32 bits of a system call's argument; both architectures are little-endian.
+
+    For an argument of type ``int`` the kernel itself reads only the lower 32 bits, so comparing these is enough.
+    """
     return (_LOAD, 0, 0, _FIRST + 8 * place + 4 * upper)
 
 
@@ -147,7 +153,10 @@ def _one_of(place: int, values: tuple[int, ...]) -> list[Instruction]:
 
 
 def allow_only_these() -> int:
-    """Refuse this process every other call, for good; 0, or the number of the error. It must have promised to want no new rights."""
+    """Install the filter, for good: every system call that is not in the tables is refused. Returns 0, or the number of the error.
+
+    The process must have set ``PR_SET_NO_NEW_PRIVS`` before.
+    """
     packed = program()
     instructions = ctypes.create_string_buffer(packed, len(packed))
     header = ctypes.create_string_buffer(struct.pack("@HxxxxxxP", len(packed) // 8, ctypes.addressof(instructions)))

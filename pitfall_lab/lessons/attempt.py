@@ -205,7 +205,7 @@ None: none has run, and what is replaced now is what the watching of a run repla
 
 
 def _looked(look: Look, bare: bool, do: Callable[..., Any], *words: Any) -> Steps[Any]:
-    """One step, which may run code of the learner's, and a look at what that has left."""
+    """One step, which may run the learner's code, and after it a check of what that code has changed."""
     try:
         return (yield do, words)
     finally:
@@ -369,7 +369,7 @@ class _Stage:
                     raise TypeError(f"a tensor was given a {own} of its own")
 
     def _part(self, part: str) -> types.CodeType:
-        """The inputs or the code that uses the cell, with the line numbers that they have in the traced text."""
+        """The text of the inputs, or of the code that uses the cell, with the line numbers that it has in the traced text."""
         text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
         return compile(text, NAME, "exec", dont_inherit=True)
 

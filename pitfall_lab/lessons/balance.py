@@ -41,7 +41,7 @@ def _length(texts: list[str]) -> list[float]:
 
 
 def _company(texts: list[str]) -> list[float]:
-    """Return how many words each text shares with the others: the sum of the shared fractions."""
+    """Return for each text how similar it is to the others: the sum of the fractions of words that it shares with each of them."""
     words = [set(re.findall(r"[\w.]+", text)) for text in texts]
     return [sum(len(a & b) / (len(a | b) or 1) for b in words if b is not a) for a in words]
 

@@ -23,7 +23,7 @@ TRACED = T(
 
 
 class LineWatch:
-    """Calls ``tell(frame, span, returned)`` after each line of the learner's program; ``returned`` is what it answers with, if it does."""
+    """Calls ``tell(frame, span, returned)`` after each line of the learner's program; ``returned``: what the line's function returns."""
 
     def __init__(self, sources: SourceMap, tell: Callable[[FrameType, Span | None, Any], None]) -> None:
         self._sources = sources

@@ -124,7 +124,7 @@ class Rounds:
         self._kinds: dict[CodeType, int] = {}
 
     def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """Note a call that may be recorded; return whether it begins a round that need not be recorded."""
+        """Note a call that may be recorded; return whether it begins an iteration that need not be recorded."""
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
         self._path = path

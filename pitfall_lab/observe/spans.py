@@ -209,7 +209,7 @@ class SourceMap:
         return [(name, self._on_line(place, span.source)) for place, name in names.items() if self._contains(place, span, text)]
 
     def returned_on(self, span: Span, text: str) -> Span | None:
-        """The span of the call on the line of ``span`` that a ``return`` answers with, if its source contains ``text``."""
+        """The span of the call whose result a ``return`` statement on the line of ``span`` returns, if its source contains ``text``."""
         places = (place for place in _returned(self._sources[span.source].text) if self._contains(place, span, text))
         return next((self._on_line(place, span.source) for place in places), None)
 
@@ -283,7 +283,7 @@ def _assigned(text: str) -> tuple[dict[Place, str], dict[Place, Place]]:
 
 @lru_cache(maxsize=64)
 def _returned(text: str) -> tuple[Place, ...]:
-    """The calls of a program that a ``return`` answers with as they are."""
+    """The calls whose result a ``return`` statement of the program returns unchanged."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):

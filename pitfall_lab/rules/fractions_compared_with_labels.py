@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pair(story: Story, event: Event) -> tuple[str, str] | None:
-    """The computed numbers and the labels: whole numbers by their type, or the target of a loss."""
+    """The operands of a comparison as (computed numbers, labels). Labels have an integer dtype, or are the target of a loss."""
     labels = [o.label for o in event.operands if o.label is not None]
     if event.error is not None or event.parent is not None or len(labels) != 2:
         return None

@@ -38,7 +38,7 @@ class UsedUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop over an exhausted iterator that the program reached in several rounds."""
+    """One finding for each loop without iterations, because its iterator is exhausted, that the program reached several times."""
     program, trace = story.program, story.trace
     if program.tree is None or trace.stopped is not None or trace.outcome.kind != "finished":
         return
@@ -67,7 +67,7 @@ def _is_dead(story: Story, loop: Loop) -> bool:
 
 
 def _used_up(story: Story, loop: Loop) -> UsedUp | None:
-    """What the loop goes over was an optimizer's argument before, and the statement of the loop was passed several times after that."""
+    """The data of the finding if the loop's iterator had been passed to an optimizer, which read it to its end; else None."""
     program = story.program
     name, scope, assignment = _iterator(story, loop)
     for made in story.trace.optimizers if assignment is not None else ():
@@ -81,7 +81,7 @@ def _used_up(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
-    """Whether the first round of the loop read the iterator: it made calls, and none when its statement was passed again."""
+    """The data of the finding if the first execution of the loop read the iterator, and later executions made no calls; else None."""
     name, _, assignment = _iterator(story, loop)
     if assignment is None:
         return None

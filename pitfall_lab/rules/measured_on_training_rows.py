@@ -47,7 +47,7 @@ class Seen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding where rows were set aside that nothing uses, or where the parts to learn from and to measure with overlap."""
+    """One finding if a held-out part of the data is never used, or if the parts for training and for evaluation have rows in common."""
     if not story.trace.optimizer_steps or story.trace.stopped is not None or story.trace.outcome.kind != "finished":
         return
     learned: dict[str, dict[str, Part]] = defaultdict(dict)
@@ -110,7 +110,7 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
 
 
 def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """Two parts of one drawn order that have places in common, and each some of its own."""
+    """Two parts of one random order of the rows, for training and for evaluation, that overlap; neither contains the other."""
     for one in learned.values():
         for other in measured.values():
             common = min(one.last, other.last) - max(one.first, other.first)
@@ -121,7 +121,7 @@ def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | 
 
 
 def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """Rows of a table that nothing was given, where the only ones that are measured with are those that were learned from."""
+    """Rows of a table that no call uses, if the network is evaluated only with rows that it was trained with."""
     if len(learned) != 1 or set(measured) != set(learned):
         return None
     one, other = *learned.values(), *measured.values()

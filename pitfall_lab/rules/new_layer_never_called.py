@@ -46,7 +46,7 @@ def _put_in(story: Story, event: Event) -> ast.Assign | None:
 
 
 def _is_called(story: Story, label: str) -> bool:
-    """Whether a call computed something from the parameter that has a graph, or copied it elsewhere."""
+    """Whether some call used the parameter: it returned a result that requires grad, or copied the parameter."""
     for use in story.uses(label):
         if use.op.startswith("torch.nn.init.") or use.name in ("grad", "requires_grad_", "requires_grad", "zeros_like"):
             continue

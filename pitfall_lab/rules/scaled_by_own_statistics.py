@@ -24,7 +24,7 @@ UPWARD, LIMIT = 12, 4000
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """``result`` is ``data`` minus a statistic of it over its rows, divided by others; ``by`` are the calls that computed them."""
+    """``result`` is ``data`` minus a statistic over its rows, divided by others; ``by`` are the calls that computed those."""
 
     event: Event
     result: str
@@ -34,7 +34,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A network learned from ``learned`` and was measured at ``used`` with ``measured``, each scaled by its own statistics."""
+    """A network was trained with the data ``learned`` and evaluated at ``used`` with ``measured``, each scaled by its own statistics."""
 
     learned: Scaled
     measured: Scaled
@@ -42,7 +42,7 @@ class Own:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that scales data by its own statistics, which a network trained with other ones is then measured with."""
+    """One finding for each line that scales, by its own statistics, data for evaluating a network that was trained with other data."""
     scaled = [found for event in story.calls("div", "div_") if (found := _scaled(story, event)) is not None]
     if len(scaled) > 1 and story.trace.optimizer_steps:
         learned: dict[str, list[tuple[Scaled, Event]]] = defaultdict(list)
@@ -111,7 +111,7 @@ def _over_rows(event: Event) -> bool:
 
 
 def _uses(story: Story, scaled: Scaled) -> Iterator[tuple[str, bool, Event]]:
-    """The weights that the scaled data, or parts of it, were multiplied with first, each with whether it was trained by that."""
+    """The weights that the scaled data, or parts of it, were first multiplied with, each with whether that call was in the training."""
     reached, pending = {scaled.result}, [scaled.result]
     told = set()
     while pending and len(reached) < LIMIT:

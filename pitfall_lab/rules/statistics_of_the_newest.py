@@ -21,7 +21,7 @@ LAYERS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "LazyBat
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each momentum near 1 with which a batch norm that is trained moves its statistics again and again."""
+    """One finding for each batch norm, in training, whose momentum is close to 1: its running statistics are almost the last batch's."""
     layers: dict[str, list[tuple[Event, float]]] = defaultdict(list)
     for event in story.calls("batch_norm") if story.backwards() else ():
         running = event.operands[1].label if len(event.operands) > 1 else None
@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _share(event: Event) -> float | None:
-    """The share of the new statistics of a call in training mode."""
+    """The momentum of a batch norm call in training mode: the share of the new batch in the running statistics."""
     if (argument(event, "training", 5) or "False") != "True":
         return None
     try:

@@ -21,7 +21,7 @@ Place = tuple[str | None, str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """``first`` wrote the place that the view made by ``kept`` shows; ``second`` then wrote that view where the first one's value was."""
+    """``first`` overwrote the elements that a view shows; ``kept`` made the view, and ``second`` writes it elsewhere in the tensor."""
 
     kept: Event
     first: Event
@@ -29,7 +29,7 @@ class Swap:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that puts a part of a tensor where another one was, after it was overwritten with that other one."""
+    """One finding for each line that writes a view into another part of its tensor after that part was written over the view's elements."""
     swaps: dict[object, list[Swap]] = defaultdict(list)
     writes = [event for event in story.calls("__setitem__", "copy_") if event.error is None]
     for number, second in enumerate(writes):
@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _source(story: Story, write: Event) -> Event | None:
-    """The call that took a part of the tensor, on the same memory, which this one writes into it; ``None`` if it writes anything else."""
+    """The indexing call that made the value written by ``write``, if that value is a view on the storage that is written; else None."""
     label = write.operands[-1].label if len(write.operands) > 1 else None
     record = story.tensor(label, write.step) or {}
     event = story.event(record.get("born"))
@@ -67,7 +67,7 @@ def _place(story: Story, taken: Event) -> Place:
 
 
 def _target(story: Story, write: Event) -> Place | None:
-    """Where it wrote: by the index of an assignment, or by the view that `copy_` wrote."""
+    """The place that a call wrote to, as text: the index of ``x[index] = …``, or the view that ``copy_`` wrote."""
     if write.name == "copy_":
         made = story.event((story.tensor(write.operands[0].label, write.step) or {}).get("born"))
         return _place(story, made) if made is not None and made.name in ("__getitem__", "select") else None

@@ -144,7 +144,7 @@ def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
 
 
 def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
-    """The values, each changed by up to one unit in the last place of ``dtype``."""
+    """The values, each changed up or down by a half to one unit in the last place of ``dtype``."""
     numbers = np.asarray(numbers)
     if dtype.kind != "f":
         return numbers
@@ -159,9 +159,10 @@ def _reread(array: Any, salt: int) -> Any:
 
 
 def _moved(numbers: np.ndarray, dtype: np.dtype[Any], bits: np.ndarray, salt: int) -> np.ndarray:
-    """Each value changed by half a unit in the last place or more, up or down as ``bits`` say; zeros stay zero, infinities infinite.
+    """Each value changed by a half to one unit in the last place, up or down as ``bits`` decide; zeros and infinities are unchanged.
 
-    Every other run computes in double precision, which shows what a formula loses inside. (For half precision: in single.)
+    Runs with an odd ``salt`` return float64, so that the formula itself is computed in double precision: the difference to the other runs
+    is what it loses by rounding inside. (Half precision: the other runs compute in float32.)
     """
     with np.errstate(all="ignore"):
         mixed = (bits + np.uint64(salt + 1)) * np.uint64(0x9E3779B97F4A7C15)

@@ -86,7 +86,10 @@ class Adoption:
         return shadow, storage, effects
 
     def _counted_with(self, real: Any, storage: StorageRecord) -> Counter | None:
-        """The counter that ``real`` shares with a known tensor on this memory, if any: ``nn.Parameter(t)`` is not an observed call."""
+        """The version counter that ``real`` shares with a known tensor on this storage, if there is one.
+
+        ``nn.Parameter(t)`` shares the counter of ``t``, and its call cannot be observed.
+        """
         for record, other in self._records.live(storage):
             shadow = record.shadow
             counter = None if isinstance(other, np.ndarray) or shadow is None or shadow.inference else shadow.counter

@@ -266,7 +266,7 @@ class Comparison:
         return self._enter_gradient(step, record, observed, modelled, memory)
 
     def _enter_gradient(self, step: int, record: TensorRecord, observed: Any, modelled: ShadowTensor, memory: Any) -> list[Effect]:
-        """Create the records of a gradient and return the effects that describe it."""
+        """Enter a new gradient and its storage in the tables of known tensors; return the trace effects that describe the gradient."""
         records, counter = self._records, modelled.counter
         assert counter is not None
         counter.version = observed._version

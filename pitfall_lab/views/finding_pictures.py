@@ -198,10 +198,10 @@ class PathPicture(TypedDict):
 
 
 class AxesPicture(TypedDict):
-    """A tensor whose elements add up to 1 along one axis (``along``) and are used along another (``used``).
+    """A tensor whose elements sum to 1 along one axis (``along``), although a later call reduces or contracts another axis (``used``).
 
-    The table has these two axes, the first of both downwards, at index 0 of all others. ``cells`` is None where it is large or where not
-    all of its elements are known.
+    The picture is a table of these two axes, the first one downwards, at index 0 of all other axes. ``cells`` is None if the tensor is
+    large or some of these elements are unknown.
     """
 
     kind: Literal["axes"]
@@ -593,7 +593,7 @@ class _Board:
         }
 
     def axes(self, finding: Data, known: Data, beats: list[Beat]) -> AxesPicture | None:
-        """A tensor that adds up to 1 along one axis and is used along another."""
+        """The picture of a tensor whose elements sum to 1 along one axis and that a later call reduces or contracts along another."""
         along, used = known.get("axis"), known.get("used")
         made, then = self._event(_step(beats, "made")), self._event(_step(beats, "used"))
         if not (isinstance(along, int) and isinstance(used, int)) or made is None or then is None or not made.results:

@@ -283,9 +283,10 @@ def _rows(lines: list[str], edits: Any) -> list[tuple[Sign, str]]:
 
 
 def _edits(trace: Trace, edits: Any) -> list[Edit]:
-    """The edits of a fix for the page that makes them.
+    """The edits of a fix, as data for the browser, which applies them to the notebook's cells or to the program's text.
 
-    Where cells make the program, each also has the ``cell`` (the notebook's id for it), its ``name``, and its ``own`` line in there.
+    If the program consists of notebook cells, each edit also has the ``cell`` (the notebook's id for it), the cell's ``name``, and ``own``,
+    the line within the cell.
     """
     out: list[Edit] = []
     for edit in edits:

@@ -105,14 +105,17 @@ class ClaimWidget(anywidget.AnyWidget):
 
 
 def claim(identifier: str, language: Language = "en") -> ClaimWidget:
-    """Return one claim to decide, for example ``claim("s1-2-h")``; raises ``KeyError`` with the nearest ids when there is none."""
+    """Return a widget with one claim that the learner calls true or false, ``claim("s1-2-h")``.
+
+    Raises ``KeyError`` with similar ids if there is no claim with this id.
+    """
     return ClaimWidget(ledger.claim(identifier, language))
 
 
 def claims(*identifiers: str, language: Language = "en") -> ClaimWidget:
-    """Return several claims to decide, one at a time: ``claims("s1-2-h", "s1-2-i")``.
+    """Return a widget with several claims, one at a time, each of which the learner calls true or false: ``claims("s1-2-h", "s1-2-i")``.
 
-    Raises ``ValueError`` without any, and ``KeyError`` with the nearest ids for one that there is not.
+    Raises ``ValueError`` if no id is given, and ``KeyError`` with similar ids if there is no claim with an id.
     """
     if not identifiers:
         raise ValueError('claims() needs at least one id, for example claims("s1-2-h", "s1-2-i")')

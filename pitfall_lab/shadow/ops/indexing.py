@@ -396,7 +396,10 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
 
 
 def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Return what an assignment writes into. Who believes that a slice is a copy knows all the same that ``x[0] = 1`` changes ``x``."""
+    """Return the view that ``x[index] = value`` writes into.
+
+    It is a view also under the belief that slices are copies: those who hold it still expect ``x[0] = 1`` to change ``x``.
+    """
     policy = e.policy
     e.policy = replace(policy, views_copy=False)
     try:
