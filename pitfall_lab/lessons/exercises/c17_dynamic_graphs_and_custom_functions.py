@@ -197,12 +197,12 @@ EXERCISES = (
         task=T(
             en=(
                 'Someone checks a derivative with one assertion: "the gradient of the sum at 1 is 3". Write a Function `Fake` '
-                "that passes this test, computes the cube in forward, and has a clearly wrong derivative (by more than 5 %) for "
-                "other inputs. It is tried on many numbers, small and large."
+                "that passes this test, computes the cube in forward, and has a derivative that is wrong by more than 5 % for at "
+                "least one other input. It is tried at 0, at -1 and at many other numbers, small and large."
             ),
             zh=(
-                "有人只用一个断言检查导数：“和在 1 处的梯度是 3”。编写 Function `Fake`：它通过这个测试，前向计算立方，而对其他输"
-                "入导数明显错误（超过 5 %）。它会在许多或大或小的数上试用。"
+                "有人只用一个断言检查导数：“和在 1 处的梯度是 3”。编写 Function `Fake`：它通过这个测试，前向计算立方，而至少对一个其"
+                "他输入，导数的错误超过 5 %。它会在 0、-1 以及许多其他或大或小的数上试用。"
             ),
         ),
         given=_FAKE,
