@@ -198,10 +198,10 @@ class PathPicture(TypedDict):
 
 
 class AxesPicture(TypedDict):
-    """A tensor whose elements sum to 1 along one axis (``along``), although a later call reduces or contracts another axis (``used``).
+    """A tensor whose elements add up to 1 along one axis (``along``) and are used along another (``used``).
 
-    The picture is a table of these two axes, the first one downwards, at index 0 of all other axes. ``cells`` is None if the tensor is
-    large or some of these elements are unknown.
+    Used: reduced, contracted or indexed by a later call. The picture is a table of these two axes, the first of them downwards, at index 0
+    of all other axes. ``cells`` is None if the tensor is large or some of these elements are unknown.
     """
 
     kind: Literal["axes"]
