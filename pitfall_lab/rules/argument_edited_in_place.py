@@ -26,7 +26,7 @@ PARTS = {"__getitem__", "select", "narrow"}
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """``write`` changed the memory of ``name``, which ``call`` was given; ``read`` took it afterwards for what it had been."""
+    """``write`` changed in place the tensor ``name`` that was an argument of ``call``; ``read`` used it afterwards as if unchanged."""
 
     write: Event
     storage: str
@@ -70,7 +70,10 @@ def _edited(story: Story, write: Event) -> Edited | None:
 
 
 def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] | None:
-    """The caller's call that was given the memory, by what name, and the function around the write; ``None`` for a layer."""
+    """The caller's call that the written tensor was an argument of, the tensor's name in the caller, and the function that wrote it.
+
+    The function is ``None`` for a layer of torch.
+    """
     program, label = story.program, write.operands[0].label
     chain = list(call_chain(story, write))
     node = program.at(story.span(write.step))
@@ -98,7 +101,7 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
-    """Whether the function returns its parameter, and the name still holds the caller's tensor where that is written."""
+    """Whether the function returns its parameter ``name``, and does not assign it another tensor before the write."""
     program = story.program
     inside = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)]
     if any(n.lineno <= target.lineno for n in inside):
@@ -108,7 +111,7 @@ def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -
 
 
 def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function: Function | None) -> Event | None:
-    """The first call after the write that reads the memory by what it was called before; ``None`` where the new value took that name."""
+    """The caller's first call after the write that uses the tensor under its old name; None if the function's result took that name."""
     program = story.program
     statement, caller = program.statement(call), program.function(call)
     if statement is None or (isinstance(statement, ast.Expr) and statement.value is call):

@@ -21,7 +21,7 @@ LIMIT = 4000
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``update`` used the gradient that ``first`` left in ``parameter``; the call ``read`` used the gradient that it left in ``given``.
+    """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it left in the input ``given``.
 
     ``last`` is the backward of the loss that was computed from what ``read`` returned.
     """
@@ -51,7 +51,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]) -> Kept | None:
-    """Did a backward before the last one fill the gradient of an input that the last loss was computed with? ``filled``: inputs by step."""
+    """The data of the finding if an earlier backward filled the gradient of an input from which the last loss's input was computed.
+
+    ``filled``: the inputs with a gradient, by the step of the backward.
+    """
     update, added = joint
     for first in (each for each in added[:-1] if each.step in filled):
         given, last = filled[first.step], added[-1]
@@ -62,7 +65,7 @@ def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: t
 
 
 def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:
-    """The call that used the gradient of ``given``, if the loss of ``last`` was computed from its result, and no longer from ``given``."""
+    """The first call that used the gradient of the input ``given``, if the last loss was computed from its result, not from ``given``."""
     start = last.operands[0].label if last.operands else None
     grad = next((moment.grad for moment in lives(story)[given] if moment.step == first.step), None)
     if start is None or grad is None or given in flow.leaves(start, last.step) or last.step - first.step > LIMIT:

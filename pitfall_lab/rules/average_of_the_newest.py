@@ -25,7 +25,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """``event`` added ``new`` of a trained tensor to ``old`` of an average; ``parts`` multiplied by these, ``last`` is in the last line."""
+    """``event`` computed an average as ``old`` · average + ``new`` · trained weights.
+
+    ``parts`` are the multiplications by these factors; ``last`` is on the last of their lines.
+    """
 
     event: Event
     old: float
@@ -49,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
-    """Whether the result is written back to the trained weights, as where they are moved a little towards their starting values."""
+    """Whether the result is copied to the trained weights: then these are moved a little towards their starting values, on purpose."""
     goals = [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")] if event.results else []
     return bool(trained & {*event.writes, *((story.tensor(label, event.step) or {}).get("storage") for label in goals)})
 

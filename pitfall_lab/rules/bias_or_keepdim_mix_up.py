@@ -74,7 +74,7 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether a square ``full`` met the numbers that ``made`` took from the rows of another window of the same table."""
+    """Whether ``full`` is square and ``made`` reduced the rows of a tensor that shows the same rows of the same table as ``full``."""
     shape, source = story.shape(full, event.step) or (), made.operands[0].label
     square = event.error is None and bool(event.results) and len(shape) == 2 and shape[0] == shape[1] > 1
     return square and source is not None and reduced_from_rows(story, event, full, source)

@@ -1,4 +1,4 @@
-"""PL968: a call within an expression changed a network's result in place, and another line took it for what it had been."""
+"""PL968: a call within an expression changed a network's result in place, and another line used it as if it were unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pitfall_lab.trace import Event, T
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """``write``, written as ``node``, changed the result called ``name``, which ``read`` was given afterwards."""
+    """``write``, written as ``node``, changed the result called ``name`` in place; ``read`` used it afterwards."""
 
     write: Event
     node: ast.Call
@@ -26,7 +26,7 @@ class Changed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each in-place call whose value goes on in an expression, on a result that another statement reads later."""
+    """One finding for each in-place call inside a larger expression that changes a result which another statement uses later."""
     reported = set()
     for event in story.calls() if story.program.tree is not None and story.backwards() else ():
         place = story.span(event.step)
@@ -60,7 +60,10 @@ def _changed(story: Story, write: Event) -> Changed | None:
 
 
 def _goes_on(story: Story, node: ast.Call, statement: ast.stmt) -> bool:
-    """Whether something else is made of the call's value: a chain of changes that is a whole statement, or a name for it, is meant."""
+    """Whether the surrounding expression computes something else from the call's value.
+
+    If the statement is only a chain of in-place calls, or only names their result, the change is intended.
+    """
     here: ast.AST = node
     while isinstance(attribute := story.program.parents.get(here), ast.Attribute):
         call = story.program.parents.get(attribute)

@@ -21,7 +21,7 @@ COMBINING = {"add", "sub", "mul", "div", "rsub", "subtract", "multiply", "true_d
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """``grad`` returned one column for the ``outputs`` of several; ``event`` combined ``slope``, computed from it, with all columns."""
+    """``grad`` differentiated all columns of ``outputs`` at once; ``event`` combined ``slope``, computed from its result, with them."""
 
     grad: Event
     outputs: str
@@ -57,7 +57,7 @@ def _is_ones(story: Story, label: str, step: int) -> bool:
 
 
 def _stretched(story: Story, grad: Event, outputs: str) -> Summed | None:
-    """The first call in which what was computed from the result meets the outputs, or what was computed from them, column by column."""
+    """The first call that broadcasts the derivative (or a result computed from it) over the columns of the outputs."""
     shape = story.shape(outputs, grad.step)
     columns, slopes = _computed(story, outputs, shape), _computed(story, grad.results[0], story.shape(grad.results[0], grad.step))
     for slope in slopes:

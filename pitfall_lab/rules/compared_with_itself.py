@@ -77,7 +77,7 @@ def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
 
 
 def _is_ratio(story: Story, event: Event, labels: list[str]) -> bool:
-    """Whether the exponential of a difference is taken, of which one side was computed without a graph."""
+    """Whether the call is the difference in ``exp(new - old)``, where one side was computed without a graph: a ratio of probabilities."""
     graphs = [bool((story.tensor(label, event.step) or {}).get("requires_grad")) for label in labels]
     if sum(graphs) != 1 or event.name in DISTANCES | QUOTIENTS or not any(use.name == "exp" for use in story.uses(event.results[0])):
         return False

@@ -1,4 +1,4 @@
-"""PL656: the discriminator's loss also went back into the generator, whose update then uses that gradient beside its own."""
+"""PL656: the discriminator's loss also went back into the generator, whose update then used that gradient beside its own."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LIMIT = 500
 
 @dataclass(frozen=True, slots=True)
 class Leaked:
-    """``update`` used the gradient that ``first`` left in ``parameter``, though ``player`` was stepped with ``first``.
+    """``update`` used the gradient that ``first`` left in ``parameter``, although ``first`` is the backward for the step ``player``.
 
-    ``judged`` is the call in which ``made``, a result of this optimizer's parameters only, met the other player's.
+    ``judged`` is the call that combined ``made``, computed from the parameters of ``update`` only, with a parameter of ``player``.
     """
 
     update: OptimizerStep
@@ -73,7 +73,7 @@ def _is_unused(story: Story, labels: set[str], step: int) -> bool:
 
 
 def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs: set[str]) -> tuple[Event, str] | None:
-    """The call on the way to the loss in which a result of ``mine`` alone meets parameters of ``theirs``, and that result."""
+    """The first call, going back from the loss, that has a result of ``mine`` alone and a parameter of ``theirs``; and that result."""
     pending, seen = [operand.label for operand in backward.operands[:1]], set[str]()
     while pending and len(seen) < LIMIT:
         label = pending.pop(0)

@@ -1,4 +1,4 @@
-"""PL715: a line prepares data in place, and prepares the same data again in the next round: the changes pile up."""
+"""PL715: a line prepares data in place, and prepares the same data again in the next iteration: the changes pile up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MATRIX = 2
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The line of ``first`` changed the same elements again at ``second``; ``read`` is where a network or a loss took them in between."""
+    """The line of ``first`` changed the same elements again at ``second``; in between, at ``read``, a network or a loss used them."""
 
     first: Event
     second: Event

@@ -20,7 +20,7 @@ WRONG_WAY = {"exp": -1, "log": 1}
 
 @dataclass(frozen=True, slots=True)
 class Concave:
-    """``backward`` starts from a loss with ``plain`` and, with the opposite sign, ``curved``: the ways of one tensor to it."""
+    """The loss of ``backward`` grows with a tensor and falls with its ``exp`` or ``log``, or the reverse: ``plain`` and ``curved``."""
 
     backward: Event
     plain: Slope
@@ -28,7 +28,7 @@ class Concave:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with the exponential, or the logarithm, of such a number in a loss that an optimizer makes smaller."""
+    """One finding for each line that computes this exponential or logarithm in a loss that an optimizer minimises."""
     reported = set()
     steps = [update.step for update in story.trace.optimizer_steps]
     if "maximize" in story.program.text or not any(True for _ in story.calls(*WRONG_WAY)):
@@ -83,7 +83,7 @@ def _finding(story: Story, found: Concave) -> Finding:
 
 
 def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
-    """Fixes that turn one sign on the way that both have in common: a minus into a plus, or the sign of a factor."""
+    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a factor."""
     program, fixes = story.program, []
     other = {id(step.towards) for step in found.plain.path()}
     shared = [step for step in found.curved.path() if step.towards is not None and id(step) in other]

@@ -48,9 +48,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _places(story: Story, event: Event) -> dict[str, str]:
-    """The operands of a call that torch refused, and the devices on which they are.
+    """The device of each operand of a call that torch refused.
 
-    A single number on the CPU meets tensors of every device, as operand of arithmetic and as a position; it says nothing.
+    A 0-dim tensor on the CPU is left out: torch combines it with tensors on any device.
     """
     records = {o.label: story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None}
     known = {label: str(r["device"]) for label, r in records.items() if r.get("device") and r.get("kind") != "array"}
@@ -58,7 +58,7 @@ def _places(story: Story, event: Event) -> dict[str, str]:
 
 
 def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure) -> Finding:
-    """The finding where operands are on different devices. The parameters stay where they are; the data go to them."""
+    """The finding if operands are on different devices. It proposes to move the data to the device of the parameters."""
     step, span = event.step, story.span(event.step)
     leaves = [label for label in places if label in story.leaves]
     fixed = next((label for label in leaves if places[label] != "meta"), next((x for x in places if places[x] not in ("cpu", "meta")), ""))
@@ -179,14 +179,14 @@ def _finding(story: Story, found: Mismatch, failure: Failure) -> Finding:
 
 
 def _said(story: Story, event: Event, label: str) -> T:
-    """A tensor as the refused line writes it, else by its name or the expression that made it."""
+    """A tensor as the expression that the refused line has for it, else its name or the expression that made it."""
     given = event.error.given if event.error is not None else ()
     text = next((g.text for g in given if g.label == label and g.text), "")
     return T(en=f"`{text}`", zh=f"`{text}`") if text else expression(story, label, event.step)
 
 
 def _chosen(story: Story, label: str | None, step: int) -> int | None:
-    """The first step that is known to have made numbers of a tensor's type, for it or for what it was computed from."""
+    """The earliest step, going back through the operands of the same dtype, at which that dtype was chosen; None if it is not known."""
     born: int | None = None
     for _ in range(MOST_BACK):
         record = story.tensor(label, step) or {}

@@ -44,7 +44,10 @@ def _updated(story: Story, each: Pass, backward: Event) -> bool:
 
 
 def _never_meant(story: Story, modes: Modes, each: Pass) -> bool:
-    """Whether the layer never ran in training mode and has the statistics of a new layer, so that no earlier training explains the mode."""
+    """Whether the layer never ran in training mode and its running statistics still have their initial values.
+
+    Then no earlier training explains why it is in evaluation mode.
+    """
     if any(other.active for other in modes.passes if other.layer == each.layer):
         return False
     if each.kind == "dropout":

@@ -37,7 +37,7 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each recurrent layer without ``batch_first=True`` whose loss has a target for each index of the first axis."""
+    """One finding for each recurrent layer without ``batch_first=True`` whose loss has one target per index of the first axis."""
     reported = set()
     for event in story.calls(*RECURRENT):
         place = story.span(event.step)
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _attending(story: Story, attention: Event) -> Mixed | None:
-    """An ``nn.MultiheadAttention`` whose first axis, along which it attends, is later one of examples, while the second is left out."""
+    """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis, later used as the examples' axis."""
     shape = story.shape(attention.results[0], attention.step) or ()
     inside = attention.name == "softmax"
     if not ((inside and len(shape) == HEADS - 1 and shape[1] == shape[2]) or (not inside and len(shape) == HEADS)):
@@ -144,7 +144,7 @@ def _finding(story: Story, found: Mixed) -> Finding:
 
 
 def _names(story: Story, layer: Event) -> tuple[str, ...]:
-    """The classes that the layer may be of, as far as the program makes one of them."""
+    """The names of torch's classes that the layer may be an instance of, as far as the program calls one of them."""
     if layer.name in RECURRENT:
         return (RECURRENT[layer.name],)
     made = {call_name(node) for node in story.program.nodes if isinstance(node, ast.Call)}

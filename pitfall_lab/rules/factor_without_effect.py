@@ -24,7 +24,7 @@ HOPS = 12
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """``factor`` multiplied all results of ``softmax`` with one number before ``draw``, which only looks at their ratios."""
+    """``factor`` multiplied all results of ``softmax`` with one number before ``draw``, which uses only the ratios between them."""
 
     softmax: Event
     factor: Event
@@ -43,7 +43,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _idle(story: Story, draw: Event) -> Idle | None:
-    """The factor on the way back from the draw to a softmax, past views and a division by the sum."""
+    """The factor that the softmax's result was multiplied with before the draw, found by going back through views and normalisation."""
     label, step = draw.operands[0].label, draw.step
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))

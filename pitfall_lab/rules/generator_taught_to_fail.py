@@ -29,7 +29,7 @@ FURTHER = 3000
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """What a loss wants of a result: that it be equal to the target ``value``, or (``slope``) that it fall (1) or rise (-1)."""
+    """What minimising a loss does to a result: it moves towards the target ``value``, or (``slope``) it falls (1) or rises (-1)."""
 
     kind: Literal["target", "slope"]
     value: float
@@ -42,7 +42,7 @@ class Push:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One backward, the step of an optimizer after it, and what the loss wants of which results."""
+    """One backward, the optimizer step after it, and what minimising its loss does to which results."""
 
     backward: Event
     update: OptimizerStep
@@ -50,7 +50,7 @@ class Turn:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line of a generator's loss that wants of generated examples what the discriminator's loss wants of them."""
+    """One finding for each line of a generator's loss that moves the discriminator's output for generated examples as its own loss does."""
     if len({update.made for update in story.trace.optimizer_steps}) < 2:
         return
     turns, reported = list(_turns(story)), set()
@@ -122,7 +122,7 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 
 
 def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
-    """The first want of a generator's turn that a discriminator's turn has too, where all its wants are so."""
+    """The first of the generator's aims that the discriminator's loss has too, if that is so for all of them; else None."""
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]
     fakes, reals = ([p for p in judged if bool(p.behind & generator) is generated] for generated in (True, False))

@@ -44,7 +44,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _ended(story: Story) -> Iterator[Finding]:
-    """One finding for each ``torch.tensor(result, requires_grad=True)`` at which gradients ended and were never read."""
+    """One finding for each ``torch.tensor(result, requires_grad=True)`` whose own gradient is filled by backward and never read."""
     reported = set()
     for event in story.calls("tensor"):
         source = event.operands[0].label if event.operands and event.results and event.error is None else None
@@ -79,7 +79,7 @@ def _copied(story: Story, cut: Cut, step: int) -> Finding:
 
 
 def _silent(story: Story, lost: Lost) -> Finding:
-    """The finding where the loss still reaches parameters, but one of its terms does not any more."""
+    """The finding for a loss that still reaches parameters, although one of its terms has no graph."""
     cut, step = lost.cuts[0], lost.backward.step
     here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))
     term, how = expression(story, lost.term, lost.at), _how(story, cut)
@@ -105,7 +105,7 @@ def _silent(story: Story, lost: Lost) -> Finding:
 
 
 def _unreached(story: Story, found: Unreached) -> Finding:
-    """The finding where an optimizer holds parameters that its loss was computed past."""
+    """The finding for parameters that an optimizer holds and the loss does not reach, because a value in between has no graph."""
     cut, step, update = found.cut, found.backward.step, found.update
     here, back, there = (at_line(story, span) for span in (story.span(cut.event.step), story.span(step), update.span))
     how, value = _how(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
@@ -177,7 +177,10 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
 
 
 def _going_on(story: Story, use: Event, function: ast.AST | None) -> Iterator[ast.stmt]:
-    """The statement of ``function`` during which a call ran, as its next call shows: a layer called on several lines has no one caller."""
+    """The statement of ``function`` that was being executed when the call ``use`` ran inside another function.
+
+    It is found from the next call that is made in ``function`` itself.
+    """
     for event in story.events[use.step :]:
         statement = story.program.statement_at(event.span) if event.kind == "call" and event.span and not event.span.source else None
         if statement is not None and story.program.function(statement) is function:
@@ -214,7 +217,7 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
 
 
 def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
-    """The steps of cuts of the first one's kind, one for each place."""
+    """The steps of the cuts of the same kind as the first one; one step for each place in the source."""
     places = {story.span(cut.event.step): cut.event.step for cut in reversed(cuts) if cut.kind == cuts[0].kind}
     return sorted(places.values())
 
@@ -234,7 +237,7 @@ def _how(story: Story, cut: Cut) -> T:
 
 
 def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
-    """What such a cut does to ``lost``, the tensor that it was made at; ``trained``: to a parameter itself."""
+    """Why this kind of cut ends the graph, and what that means for the tensor ``lost``; ``trained``: that tensor is a parameter."""
     texts = {
         "number": T(
             en="A Python number knows nothing of where it came from. What is computed from it starts anew, as if it had been typed in.",

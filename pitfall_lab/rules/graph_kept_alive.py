@@ -41,7 +41,7 @@ def _in_hook(program: Program, call: ast.Call) -> bool:
 
 
 def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Results of a module that a hook keeps in a list: those of one line that all outlive their rounds."""
+    """The finding for a forward hook that keeps a module's results in a list, if all results of one line outlive their iterations."""
     if not story.trace.optimizer_steps:
         return
     places: dict[object, list[Event]] = defaultdict(list)
@@ -63,7 +63,7 @@ def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
 
 
 def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
-    """A sum whose every round hangs on the one before: the last node leads to all others, and none of them ever ran."""
+    """The finding for a sum whose graph leads through all earlier iterations, and through which no backward ever went."""
     whole = {story.program.place(statement), story.program.place(value)}
     rounds = [event for event in story.within(statement) if event.span in whole and event.results and event.error is None]
     nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
@@ -100,9 +100,10 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[ast.expr, ast.AST | None]]:
-    """The expressions of what is kept, each with its function.
+    """The expressions whose value is kept, each with the function that it is in.
 
-    Where a parameter is kept, the arguments of the calls too; where a function returned it, what that returns.
+    If the kept value is a parameter of a function, also the arguments of its calls; if a function returned it, also what that function
+    returns.
     """
     function = program.function(call)
     found: list[tuple[ast.expr, ast.AST | None]] = [(value, function)]
@@ -119,7 +120,7 @@ def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[as
 
 
 def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """What the function returns whose result ``value`` is, by a call or by the name that an assignment gave it."""
+    """The returned expressions of the functions that ``value`` is the result of: it is their call, or a name assigned from it."""
     text = program.segment(value)
     same = (n for n in program.nodes if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [text])
     calls = [value, *(n.value for n in same if program.function(n) is function)]

@@ -102,7 +102,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
 
 
 def _kept_as(story: Story, name: str) -> T:
-    """That an object keeps a state under the same name: ``c`` as ``self.c``; empty where none does."""
+    """Words saying that an object keeps the state ``c`` as ``self.c``; empty if no object does."""
     known = {part for _, owners, _ in _kept_attributes(story.program, [name]) for part in owners.split("`, `")}
     same = next((owner for owner in sorted(known) if owner.rpartition(".")[2] == name != owner), None)
     return T("", "") if same is None else T(en=f", kept as `{same}`,", zh=f"（存为 `{same}`）")
@@ -185,9 +185,10 @@ def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
 
 
 def _kept_attributes(program: Program, names: list[str]) -> Iterator[tuple[ast.stmt, str, str]]:
-    """Where an object keeps what is carried along, and how to cut it: ``out, self.h = rnn(x, self.h)``, ``self.state = (h, c)``.
+    """The statements that keep the carried state in an attribute, the attribute, and a statement that detaches it.
 
-    What continues the state comes first, and then what begins it.
+    For example ``out, self.h = rnn(x, self.h)`` or ``self.state = (h, c)``. Statements that update the state come first, then those that
+    start it.
     """
     statements = [n for n in program.nodes if isinstance(n, ast.Assign)]
     for statement in sorted(statements, key=lambda n: not assigned(program, n) & reads(program, n)):

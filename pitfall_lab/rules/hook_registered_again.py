@@ -82,7 +82,7 @@ def _counts(runs: list[Event], backwards: list[int]) -> tuple[int, ...]:
 
 
 def _grows(counts: tuple[int, ...]) -> bool:
-    """Whether each round has as many runs more as the first one had."""
+    """Whether the hook ran n times as often in round n as in the first round."""
     return all(count == counts[0] * number for number, count in enumerate(counts, 1))
 
 

@@ -61,7 +61,7 @@ def _inside(loop: Loop) -> list[ast.AST]:
 
 
 def _is_dead(story: Story, loop: Loop) -> bool:
-    """Whether each round of the loop would call a method of its item, and no call of it was recorded."""
+    """Whether the loop's body contains a call of a method, and yet no call in the body was recorded."""
     methods = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     return any(True for _ in methods) and not any(story.within(part) for part in _inside(loop))
 
@@ -91,7 +91,7 @@ def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _iterator(story: Story, loop: Loop) -> tuple[str, ast.AST | None, ast.Assign | None]:
-    """The name of what the loop goes over, its function, and the assignment that gave it an iterator, if one did."""
+    """The name that the loop iterates over, the function that it is in, and the assignment of an iterator to that name, if there is one."""
     program, (name, scope) = story.program, _given_as(story, loop)
     scopes = [None, scope, *(program.ancestors(scope) if scope is not None else ())]
     assignments = [n for n in program.nodes if isinstance(n, ast.Assign) and _makes_iterator(story, n, name)]
@@ -105,7 +105,10 @@ def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
 
 
 def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
-    """The name of what the loop goes over and its function; of an argument, the name that the only call of the function gives it."""
+    """The expression that the loop iterates over, and the function that it is in.
+
+    If it is a parameter of a function that is called only once, the argument of that call instead.
+    """
     program, function = story.program, story.program.function(loop)
     name = program.segment(_source(loop))
     names = [a.arg for a in function.args.args] if function is not None else []
@@ -118,9 +121,9 @@ def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
 
 
 def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> int:
-    """How often the statement of the loop was passed: the calls on the lines beside it, or on the way to it, made in successive rounds.
+    """How often the program reached the loop's statement after the step ``since``, judged by the calls of statements beside it.
 
-    ``surely``: no branch and no early return may lead past it.
+    ``surely``: count only if no branch or early return can lead past the loop.
     """
     program, updates = story.program, [update.step for update in story.trace.optimizer_steps]
     statement = program.statement(loop)

@@ -25,10 +25,9 @@ FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_no
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """``take`` took the last of ``steps`` time steps of the padded result of ``padded``; ``rows`` of all ``cells`` steps are real ones.
+    """``take`` took the last of ``steps`` time steps, which ``padded`` filled up; of all ``cells`` steps of the batch, ``rows`` are real.
 
-    ``layer`` is the recurrent layer that read the padding too, if the sequences were not packed, and ``lookup`` where its tokens were
-    looked up.
+    ``layer`` is the recurrent layer that was given the padded sequences, if they were not packed; ``lookup`` the embedding of their tokens.
     """
 
     padded: Event
@@ -56,7 +55,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_on(story: Story, layer: Event) -> Last | None:
-    """The last step of what a recurrent layer made of sequences that were filled up behind their ends, and not packed."""
+    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed, and its last step was taken."""
     label, step = layer.operands[0].label, layer.step
     shape = story.shape(label, step) or ()
     if len(shape) != AXES or layer.operands[-1].text not in ("True", "False"):
@@ -102,7 +101,7 @@ def _last(story: Story, unpacked: Event) -> Last | None:
 
 
 def _take(story: Story, label: str, step: int, time: int) -> Event | None:
-    """The call that took the last step of a result along the axis ``time``, past calls that leave the steps where they are."""
+    """The call that took the last step along the axis ``time``, directly or after calls that do not move the steps."""
     labels, shape = [label], story.shape(label, step) or ()
     while labels:
         label = labels.pop()

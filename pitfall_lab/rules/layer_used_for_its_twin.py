@@ -64,7 +64,7 @@ def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
 
 
 def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
-    """Objects of a class of the program, each by the first matrix of it."""
+    """The findings' data for blocks (objects of the program's own classes), each identified by its first matrix."""
     first = [next((label for label in group if len(story.shape(label) or ()) > 1), None) for group in groups]
     blocks = [(label, group) for label, group in zip(first, groups, strict=True) if label is not None]
     for unused, group in blocks:
@@ -77,7 +77,7 @@ def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
 
 
 def _block_twice(story: Story, label: str, unused: str) -> Twin | None:
-    """Two uses of a block by two statements of one function, where another statement than the block's made the unused one."""
+    """The finding's data if two statements of one function use a block one after the other, and a third one made the unused block."""
     made = _parting(story, *(story.event((story.tensor(each) or {}).get("born")) for each in (label, unused)))
     uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
     for first, second in itertools.pairwise(uses) if made is not None else ():
@@ -91,7 +91,7 @@ def _block_twice(story: Story, label: str, unused: str) -> Twin | None:
 
 
 def _parting(story: Story, one: Event | None, other: Event | None) -> tuple[ast.stmt, ast.stmt] | None:
-    """The innermost two statements of one function, outside the class, from which two events came."""
+    """The first statements, going outwards through both call stacks, that differ, if they are in one function; else None."""
     for here, there in zip(call_chain(story, one), call_chain(story, other), strict=False):
         if here is not there:
             return (here, there) if story.program.function(here) is story.program.function(there) else None
@@ -99,7 +99,10 @@ def _parting(story: Story, one: Event | None, other: Event | None) -> tuple[ast.
 
 
 def _groups(story: Story) -> list[list[str]]:
-    """The weights of each object: those made in one run of one function, in order; a run ends where an earlier place comes again."""
+    """The parameters of each object, in order of creation: those made by one execution of one function.
+
+    A new execution is recognised when a place in the function occurs again.
+    """
     groups: list[list[str]] = []
     runs: dict[tuple[str, ...], tuple[list[str], set[object], tuple[int, int]]] = {}
     for label, record in story.leaves.items():

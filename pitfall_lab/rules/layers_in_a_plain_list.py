@@ -41,7 +41,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _refused(story: Story, held: dict[ast.stmt, ast.Assign]) -> Iterator[Finding]:
-    """The containers of a model whose parameters are all in them: torch refuses to make an optimizer of none."""
+    """The findings for a model whose layers are all in plain containers: torch refuses to make an optimizer without parameters."""
     failure = story.trace.outcome.failure
     if not held or failure is None or failure.span is None or not failure.message.startswith("optimizer got an empty parameter list"):
         return

@@ -24,7 +24,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _passes_for_a_leaf(view: Record) -> bool:
-    """Whether this is a view with a stale grad_fn (its base got a grad_fn later): torch's error calls it a leaf."""
+    """Whether the tensor is a view with a stale grad_fn (its base got a grad_fn later), which torch's error calls a leaf."""
     return view.get("is_leaf") is None and view.get("base") is not None and not view.get("grad_fn")
 
 
@@ -68,7 +68,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
 
 
 def _view_finding(story: Story, step: int, failure: Failure, view: Record) -> Finding:
-    """The written tensor is no leaf, though torch takes it for one."""
+    """The finding for a view with a stale grad_fn: it is no leaf, although torch's error says so."""
     span = failure.span or story.span(step)
     base = str(view["base"])
     name, whole = called(story, failure.tensor, None, step), called(story, base, None, step)
@@ -175,7 +175,7 @@ def _fixes(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def _runs(program: Program, statement: ast.stmt) -> list[list[ast.stmt]]:
-    """The writes that belong together (``w -= …`` and ``b -= …`` below it), then the single one."""
+    """What to put under ``no_grad``: this write with those right below it (``w -= …``, ``b -= …``), or else this one alone."""
     block = program.block(statement)
     end = block.index(statement) + 1 if statement in block else 1
     while statement in block and end < len(block) and _is_write(block[end]):

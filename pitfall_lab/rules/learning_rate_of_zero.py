@@ -20,7 +20,10 @@ FEWEST, PART = 2, 0.25
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """``optimizer`` made ``lost`` steps with a rate of 0, at its beginning or (``late``) later; ``scheduler`` sets it, if there is one."""
+    """``optimizer`` made ``lost`` steps with a learning rate of 0, the first ones or (``late``) later ones.
+
+    ``scheduler`` is the one that sets the rate, or None.
+    """
 
     optimizer: OptimizerMade
     lost: int

@@ -28,7 +28,10 @@ Kind = Literal["plain", "hits", "weights", "clipped"]
 
 @dataclass(frozen=True, slots=True)
 class Minimised:
-    """The loss of ``backward`` rises with the logarithms, their product with a weight, or the clipped objective that ``made`` computed."""
+    """The loss of ``backward`` grows with ``made``: log-probabilities, their product with a weight, or a clipped objective.
+
+    So minimising it makes the probabilities smaller.
+    """
 
     backward: Event
     made: Event
@@ -53,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighted(story: Story, backward: Event) -> Minimised | None:
-    """The product of an action's log-probability and a weight, or the clipped objective, that a loss rises with."""
+    """The data of the finding if the loss grows with log-probability · weight of an action, or with a clipped objective; else None."""
     if not any(True for _ in story.calls(*DRAWS)):
         return None
     for label, ways in slopes(story, backward.operands[0].label, backward.step).items():

@@ -132,7 +132,7 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
 
 
 def _is_trained(story: Story, event: Event) -> bool:
-    """Whether the table enters a product that is reduced over all axes to a part of what a backward started from."""
+    """Whether the table is multiplied and then reduced to one number that a backward went through."""
     table, weighed = set(event.results), _plain(event) in PRODUCTS
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
@@ -151,7 +151,7 @@ def _is_trained(story: Story, event: Event) -> bool:
 
 
 def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
-    """Whether one of the two got its shape just for this call, or both share one memory."""
+    """Whether one operand was given its shape just for this call (``unsqueeze``, say), or both share a storage: then it is intended."""
     records = [story.tensor(label, event.step) or {} for label in pair]
     makers = (story.event(record.get("born")) for record in records)
     same = records[0].get("storage") is not None and records[0].get("storage") == records[1].get("storage")
@@ -159,7 +159,7 @@ def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
 
 
 def _is_outer(story: Story, maker: Event) -> bool:
-    """Whether the call gives its operand another axis; an index that only selects rows does not."""
+    """Whether the call inserts an axis into its operand; an index that only selects rows does not."""
     if maker.name != "__getitem__":
         return _plain(maker) in OUTER
     given, result = (story.shape(label, maker.step) or () for label in (maker.operands[0].label, maker.results[0]))

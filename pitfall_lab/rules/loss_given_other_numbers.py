@@ -134,7 +134,7 @@ def _finding(story: Story, found: Mismatch) -> Finding:
 
 
 def _evidence(story: Story, found: Mismatch) -> T:
-    """What the wrong kind of numbers does to this very call."""
+    """What these numbers did to this call's loss, in words."""
     event = found.event
     shape = story.shape(event.operands[0].label, event.step) or ()
     if found.got == "cut":
@@ -225,7 +225,7 @@ def _renamed(program: Program, function: ast.expr, name: str) -> str:
 
 
 def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """The step that made the numbers left out, or replaced by the one that makes the wanted kind."""
+    """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes."""
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None
     name = found.maker.name.rstrip("_") if found.maker is not None else ""
@@ -250,7 +250,7 @@ def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 
 def _left_out(program: Program, place: ast.Call) -> str | None:
-    """What stays where ``place`` is left out: the scores, or a module that changes nothing."""
+    """The code that remains when the call is removed: its argument, or ``Identity()`` in place of a module."""
     if call_name(place) in ("Softmax", "Sigmoid", "ReLU", "ReLU6"):
         return _renamed(program, place.func, "Identity") + "()"
     if place.args and program.segment(place.func).rpartition(".")[0] in ("torch", "F", "nn.functional", "torch.nn.functional", ""):

@@ -1,4 +1,4 @@
-"""PL409: scores were masked with a number that a softmax does not turn into nothing, so what is masked keeps a share."""
+"""PL409: scores were masked with a number that is not small enough: after the softmax, masked positions still have a share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOPS = 4
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``mask`` put ``value`` where scores are masked; ``softmax`` made shares of them."""
+    """``mask`` set masked scores to ``value``; ``softmax`` was then applied to the scores."""
 
     mask: Event
     value: float
@@ -34,7 +34,7 @@ class Kept:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that masks scores with a number near the other scores, on the way to a softmax."""
+    """One finding for each line that gives masked scores a value so close to the other scores that the softmax does not make it 0."""
     reported = set()
     for event in story.calls(*MASKS):
         place = story.span(event.step)

@@ -45,9 +45,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
-    """Whether the spread of random results is wanted: the same data ran through the layer with the same weights, and the results met.
+    """Whether the randomness is intended: the same data ran through the layer several times with the same weights.
 
-    So did those of which NumPy or lists got copies, and those of one place that ran it ``DRAWS`` times.
+    The results must be used together, copied to NumPy or lists, or come from one place that ran the layer ``DRAWS`` times.
     """
     if passes[0].kind != "dropout":
         return False
@@ -65,7 +65,7 @@ def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
 
 
 def _meet(story: Story, one: Pass, other: Pass) -> bool:
-    """Whether a call got something computed from both results, or the numbers of one were taken out of torch."""
+    """Whether a call used both results (or what was computed from them), or the values of one were copied to NumPy or a list."""
     first, second = set(one.event.results), set(other.event.results)
     for event in story.events[one.event.step + 1 : other.event.step + FURTHER]:
         given = {o.label for o in event.operands}
@@ -118,7 +118,7 @@ def _finding(story: Story, each: Pass, measure: Event) -> Finding:
 
 
 def _called_by(story: Story, each: Pass) -> Span | None:
-    """Where the program calls the model that the layer is in: the first line around the layer that is in no module's ``forward``."""
+    """Where the program calls the model that contains the layer: the innermost line that is in no module's ``forward``."""
     for statement in call_chain(story, each.event):
         function = story.program.function(statement)
         if function is None or function.name not in FORWARD:
@@ -138,7 +138,7 @@ def _moved(story: Story, each: Pass) -> T:
 
 
 def _functional(story: Story, each: Pass) -> ast.Call | None:
-    """The program's own call of the function, without a word about the mode."""
+    """The program's own call of the function (such as ``F.dropout``), if it has no argument ``training``."""
     node = story.program.at(story.span(each.event.step))
     if not isinstance(node, ast.Call) or call_name(node) != each.event.name:
         return None
@@ -148,7 +148,7 @@ def _functional(story: Story, each: Pass) -> ast.Call | None:
 
 
 def _share(call: ast.Call) -> ast.expr | None:
-    """What a call of attention is given as ``dropout_p``."""
+    """The argument ``dropout_p`` of a call of attention."""
     return next((k.value for k in call.keywords if k.arg == "dropout_p"), call.args[4] if len(call.args) > 4 else None)
 
 

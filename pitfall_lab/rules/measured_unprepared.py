@@ -24,7 +24,7 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """``layer`` was the first one that got data, which ``steps`` made of the tables behind it, nearest first; ``tables`` lead to them."""
+    """``layer`` is the first layer that data was given to; ``steps`` computed these data (latest first) from one of the ``tables``."""
 
     layer: Event
     given: str
@@ -34,7 +34,7 @@ class Fed:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """``measured`` got rows of a table as they are, and ``learned`` after ``steps`` that shifted and scaled them."""
+    """``measured`` was given unchanged rows of a table; in training, ``learned`` was given rows that ``steps`` had shifted and scaled."""
 
     measured: Fed
     learned: Fed
@@ -86,7 +86,7 @@ def _fed(story: Story, event: Event) -> Fed | None:
 
 
 def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
-    """The training that prepared rows of the same table; ``None`` unless every one did, and this one does nothing to them."""
+    """The training call that was given prepared rows of the same table, if all training calls were and this call's rows are unchanged."""
     for other in learned:
         common = next((table for table in fed.tables if table in other.tables), None)
         before, prepared = _until(fed, common), _until(other, common)
@@ -102,7 +102,7 @@ def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
 
 
 def _until(fed: Fed, table: object) -> tuple[Event, ...]:
-    """The calls from a table to what the layer got."""
+    """The calls that computed the layer's input from ``table``."""
     found = []
     for step in fed.steps:
         if table in (*step.results, (step.span, step.scope)):

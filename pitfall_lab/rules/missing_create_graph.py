@@ -53,7 +53,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _step_inside(story: Story, maker: Event) -> Event | None:
-    """The sum of a parameter and its own gradient without a record, ``p - lr * g``, if a later backward went through the result."""
+    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through its result."""
     inputs = {o.label for o in maker.operands[1:] if o.label is not None}
     for result in maker.results if maker.error is None else ():
         pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]
@@ -74,7 +74,7 @@ def _step_inside(story: Story, maker: Event) -> Event | None:
 
 
 def _first_order(story: Story, maker: Event, step: Event) -> Finding:
-    """The note on an update that a later backward goes through, but not through the gradient in it."""
+    """The note for an update by a gradient without a graph: a later backward goes through the update, not through that gradient."""
     here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(step.step))
     return RULE.finding(
         story.span(maker.step), maker.step,
@@ -97,7 +97,7 @@ def _first_order(story: Story, maker: Event, step: Event) -> Finding:
 
 
 def _beside_another(story: Story, maker: Event) -> Event | None:
-    """The sum of a gradient without a record and of one with it, on the way to a loss: both were to be learned from."""
+    """The sum, on the way to a loss, of a gradient without a graph and one with a graph: probably both were to be differentiated."""
     for result in maker.results if maker.error is None else ():
         pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]
         while pending:
@@ -117,7 +117,7 @@ def _beside_another(story: Story, maker: Event) -> Event | None:
 
 
 def _is_gradient(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor is a gradient with a record, perhaps with a factor."""
+    """Whether a tensor is a result of ``autograd.grad`` with a graph, possibly multiplied by a factor or a part of it."""
     for _ in range(10):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))
@@ -133,7 +133,7 @@ def _is_gradient(story: Story, label: str, step: int) -> bool:
 
 
 def _half(story: Story, maker: Event, met: Event) -> Finding:
-    """The finding where another gradient in the same sum has its record."""
+    """The finding for a gradient without a graph that is added to another gradient which has one."""
     here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(met.step))
     what = expression(story, maker.results[0], met.step)
     return RULE.finding(
@@ -152,7 +152,7 @@ def _half(story: Story, maker: Event, met: Event) -> Finding:
 
 
 def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
-    """The finding where the loss has other terms too: no error, and nothing learns from this one."""
+    """The finding for a loss with other terms, so that torch raises no error although nothing learns from this one."""
     here, back = at_line(story, story.span(maker.step)), at_line(story, story.span(lost.backward.step))
     term = expression(story, lost.term, lost.at)
     return RULE.finding(

@@ -25,9 +25,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _leftovers(story: Story, moments: list[Moment]) -> Iterator[tuple[Moment, Moment, Moment]]:
-    """An update, the backward that added to what it had used, and the next update by the same line or optimizer.
+    """Yield an update, the backward that added to the gradient it had used, and the next update by the same line or optimizer.
 
-    The backward must be one of those that the first update had used, in its next round. Two losses in turn with one optimizer may be meant.
+    The backward must come from the same line as one whose gradient the first update used: two losses that alternate with one optimizer may
+    be intended.
     """
     used: list[Moment] = []  # an update of one round may be several calls: a step, then a projection
     added: Moment | None = None
@@ -109,7 +110,7 @@ def _fixes(story: Story, added: Moment, second: Moment) -> tuple[Fix, ...]:
 
 
 def _sees(program: Program, backward: ast.stmt, update: ast.stmt, optimizer: str | None) -> bool:
-    """Whether the function that calls backward can use the optimizer by the name that it has at the update."""
+    """Whether the optimizer's name at the update is also visible in the function that calls backward."""
     around = program.function(update)
     return bool(optimizer and optimizer.isidentifier()) and (around is None or around in program.ancestors(backward))
 

@@ -66,7 +66,7 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
 
 
 def _on_line(story: Story, event: Event | None) -> str:
-    """The name that the line of a call has for its first operand; empty where it has none."""
+    """The name of a call's first operand in its source line; empty if it has none."""
     names = operand_names(story.trace, event) if event is not None and event.operands else {}
     return names.get(event.operands[0].name or 0, "") if event is not None and names else ""
 

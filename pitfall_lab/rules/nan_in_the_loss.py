@@ -70,7 +70,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_before(story: Story, backward: Event) -> Made | None:
-    """The call of an earlier round that made NaN which its own loss did not take, but its backward did: the update spread it."""
+    """The call of an earlier iteration that made a NaN which was masked out of its loss, but not out of its backward.
+
+    The gradient became NaN, and the update spread it to the weights.
+    """
     earlier = [each for each in story.backwards() if each.step < backward.step and each.operands]
     for event in story.events[: backward.step]:
         why = _why(story, event) if event.kind == "call" and event.results else None
@@ -90,7 +93,7 @@ def _made_before(story: Story, backward: Event) -> Made | None:
 
 
 def _made(story: Story, start: str | None, backward: Event) -> Made | None:
-    """The call on the way to the loss that made NaN of numbers, where the trace has the numbers that show why."""
+    """The call on the way to the loss that returned NaN although its operands had none, if their values in the trace show why."""
     pending, seen = deque([start]), {start}
     found: list[Made] = []
     while pending and len(seen) < UPWARD:
@@ -179,7 +182,7 @@ def _below_zero(story: Story, event: Event) -> T | None:
 
 
 def _of_nothing(story: Story, event: Event) -> T | None:
-    """A mean of no number; a standard deviation of a single one."""
+    """The reason if the call is a mean of no elements, or a standard deviation of one element; else None."""
     shape = story.shape(event.operands[0].label, event.step)
     axis = whole(given(event, "dim", 1))
     if shape is None or (axis is None and given(event, "dim", 1) is not None):

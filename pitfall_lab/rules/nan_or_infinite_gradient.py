@@ -24,7 +24,7 @@ CARED = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a backward turned finite numbers into NaN or infinite ones: ``node`` received ``came`` and returned ``left``."""
+    """Where a backward turned finite gradients into NaN or infinite ones: ``node`` received the gradient ``came`` and returned ``left``."""
 
     story: Story
     backward: Event
@@ -36,7 +36,7 @@ class Origin:
 
     @property
     def steep(self) -> bool:
-        """Whether it is an operation that has an infinite slope, or none, at some inputs."""
+        """Whether the operation has an infinite or undefined derivative at some inputs."""
         return str(self.node.get("name")).startswith(tuple(f"{name}Backward" for name in SINGULAR))
 
     @property
@@ -63,7 +63,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _cared_for(story: Story) -> bool:
-    """Whether the program inspects its gradients, or repairs them, itself."""
+    """Whether the program itself inspects or repairs its gradients."""
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
     return any(event.operands and event.operands[0].label in gradients for event in story.calls(*CARED))
 
@@ -83,7 +83,7 @@ def _ran(story: Story, backward: Event) -> list[tuple[str, Record]]:
 
 
 def _spoiled(story: Story, backward: Event) -> Record | None:
-    """The node that handed a gradient with NaN or infinity in it to a leaf."""
+    """The AccumulateGrad node that received a gradient with NaN or infinity, or None."""
     for _, record in _ran(story, backward):
         if record.get("name") == "AccumulateGrad" and _broken(record.get("gradient")):
             return record
@@ -91,7 +91,7 @@ def _spoiled(story: Story, backward: Event) -> Record | None:
 
 
 def _origin(story: Story, backward: Event) -> Origin | None:
-    """The first operation that was given finite numbers and handed on others, where its inputs were not NaN already."""
+    """The first node that received a finite gradient and returned one that is not, if its operation's operands were not NaN."""
     ran = _ran(story, backward)
     records = dict(ran)
     for label, node in ran:
@@ -168,7 +168,7 @@ def _message(here: T, gradient: T, code: str, shown: str, *, hidden: bool) -> T:
 
 
 def _of_a_product(here: T, gradient: T, code: str, shown: str, later: T) -> tuple[T, T]:
-    """The texts for an operation whose slope is finite wherever its operands are."""
+    """The texts for an operation whose derivative is finite for all finite operands."""
     message = T(
         en=f"{gradient.en} is {shown}: the backward of `{code}` on {here.en} makes it of a finite gradient.",
         zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 的反向传播从有限的梯度得到它。",
@@ -225,7 +225,7 @@ def _fixes(origin: Origin) -> tuple[Fix, ...]:
 
 
 def _risky(node: ast.AST | None) -> ast.expr | None:
-    """The input that has to be kept away from the bad place: what is below the line, or under the root."""
+    """The operand that must not get near the singularity: the divisor, or the argument of the root or logarithm."""
     if isinstance(node, ast.BinOp):
         return node.right if isinstance(node.op, ast.Div) else node.left if isinstance(node.op, ast.Pow) else None
     if not isinstance(node, ast.Call):

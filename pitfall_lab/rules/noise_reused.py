@@ -31,7 +31,10 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """What ``draw`` drew, or what was made of it, was multiplied with something trained in each of ``uses``; ``keep`` is a mask's scale."""
+    """``draw`` drew random numbers, from which a factor was made that each of ``uses`` multiplied with a trained tensor.
+
+    ``keep``: for a dropout mask, the number by which it was divided.
+    """
 
     draw: Event
     label: str
@@ -80,7 +83,7 @@ def _moves_something(story: Story, label: str) -> bool:
 
 
 def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | None] | None:
-    """What is made of drawn numbers: a coin of a comparison, a mask of dropout when that is divided by what is kept."""
+    """What a call makes of drawn numbers: (kind, scale). A comparison of uniform numbers gives a coin, its division a dropout mask."""
     if kind == "uniform":
         return ("coin", None) if use.name in COMPARED else ("uniform", None) if use.name in AGAIN else None
     if kind == "coin" and use.name in QUOTIENTS and len(use.operands) > 1 and use.operands[1].label is None:

@@ -59,7 +59,7 @@ def _leaves(story: Story, tensor: str, step: int) -> list[str]:
 
 
 def _elsewhere(story: Story, leaf: str, born: int | None) -> int | None:
-    """Where a leaf was made, if that is another line; what a module's parameter was made from is known only by its first use."""
+    """The step at which a leaf was made, if that is another line than ``born``; else None."""
     at = (story.tensor(leaf) or {}).get("born")
     spans = story.span(at), story.span(born)
     return at if spans[0] is not None and spans[1] is not None and spans[0].line != spans[1].line else None

@@ -24,7 +24,7 @@ PAIR = 2
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``join`` was given ``label`` ``count`` times; the lines of ``written`` had changed it in as many rounds, each time as a new entry."""
+    """``join`` was given ``label`` ``count`` times; the steps ``written`` had overwritten it in between, once for each entry."""
 
     join: Event
     label: str

@@ -120,7 +120,7 @@ def _message(story: Story, idle: Idle, taken: list[Event]) -> T:
 
 
 def _taken(story: Story, idle: Idle) -> list[Event]:
-    """The first call that took what a parameter holds out of its graph, if one did before the backward; as a list."""
+    """The first call before the backward that copied or detached a parameter of the optimizer, in a list; empty if there is none."""
     held, names = {*idle.parameters}, ("detach", "data", "__deepcopy__", "state_dict")
     calls = (e for e in story.events[: idle.backward.step] if e.kind == "call" and e.name in names and story.span(e.step) is not None)
     return next(([e] for e in calls if any(o.label in held for o in e.operands)), [])

@@ -1,4 +1,4 @@
-"""PL954: a table of all pairs of one set has each element beside itself, and the best of each row, or a loss, includes that."""
+"""PL954: a table of all pairs of one set pairs each element with itself, and the best pair of each row, or a loss, includes that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEWEST, MOST = 4, 20
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """``used`` takes the best of each row of the table that ``made`` computed of one tensor, or scores a loss with it."""
+    """``made`` computed a table of all pairs of one tensor's rows; ``used`` takes the best entry of each row, or is a loss of the table."""
 
     made: Event
     used: Event
@@ -33,7 +33,7 @@ class Own:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that meets each element itself in a table of its pairs."""
+    """One finding for each line whose best pair of a row is the element with itself, or whose loss counts such pairs."""
     reported = set()
     for used in story.calls(*NEAREST, *FARTHEST, "cross_entropy"):
         place, table = story.span(used.step), used.operands[0].label if used.operands else None
@@ -75,7 +75,7 @@ def _is_of_one(story: Story, event: Event, one: str, other: str) -> bool:
 
 
 def _is_itself(story: Story, used: Event, made: Event) -> bool:
-    """Whether the place of the best in each row is the row's own number: the nearest by distance, the most alike by product."""
+    """Whether the best entry of each row is on the diagonal: by distance, an element is nearest to itself."""
     if used.name not in (NEAREST if made.name == "cdist" else FARTHEST):
         return False
     label = used.results[-1] if used.results else None

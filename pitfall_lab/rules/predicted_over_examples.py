@@ -34,7 +34,7 @@ class Picked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that takes predictions so from a network whose loss has the classes on axis 1."""
+    """One finding for each line that takes the largest score over the examples, or over everything, although the classes are on axis 1."""
     losses = _losses(story)
     told = set()
     for pick in story.calls(*PICKS) if losses else ():
@@ -46,7 +46,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _losses(story: Story) -> dict[object, Event]:
-    """The losses of tables of scores with one class for each row, by the layer that made the scores; none where they go both ways."""
+    """The classification losses with scores of shape (N, C), by the layer that computed the scores.
+
+    Empty if some layer's scores are also used with the classes on the other axis.
+    """
     found: dict[object, Event] = {}
     for loss in story.calls("cross_entropy", "nll_loss"):
         shape = story.shape(loss.operands[0].label, loss.step) if loss.error is None and len(loss.operands) > 1 else None

@@ -75,7 +75,7 @@ def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
 
 
 def _mixed(story: Story, fold: Event) -> Order | None:
-    """How the rows were repeated that a fold into groups of one row's copies puts into the groups of others."""
+    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row."""
     label = fold.operands[0].label if fold.operands else None
     before, after = story.shape(label, fold.step) or (), story.shape(fold.results[0], fold.step) or ()
     if label is None or not before or len(after) < 2 or after[0] * after[1] != before[0] or min(after[:2]) < 2 or after[0] == after[1]:
@@ -142,7 +142,7 @@ def _repeated(story: Story, event: Event) -> Order | None:
 
 
 def _folded(story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]) -> Order | None:
-    """The order that an expanded or stacked axis has when it is put together with the first one."""
+    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call joins that axis with the first."""
     if len(before) < 2 or not after or after[0] != prod(before[:2]):
         return None
     label = event.operands[0].label

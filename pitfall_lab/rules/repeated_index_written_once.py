@@ -20,7 +20,10 @@ NEAR = 6
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``write`` put back what ``read`` had taken at ``count`` positions; there are ``places`` places, or ``twice`` repeats."""
+    """``read`` took the elements at ``count`` positions, and ``write`` put computed values back at the same positions.
+
+    There are only ``places`` different positions, or ``twice`` is one that occurs more than once.
+    """
 
     read: Event
     write: Event
@@ -68,7 +71,7 @@ def _index(story: Story, event: Event) -> list[str]:
 
 
 def _read(story: Story, write: Event) -> Event | None:
-    """The call just before that took the elements of the same tensor by the same positions, if more than those was written back."""
+    """The call just before that read the same elements, by the same index, if the written values were computed from them."""
     given = [o.label for o in write.operands[1:] if o.label is not None]
     for event in reversed(story.events[max(0, write.step - NEAR) : write.step]):
         same = event.kind == "call" and event.name == "__getitem__" and event.operands[0].label == write.operands[0].label
@@ -79,7 +82,7 @@ def _read(story: Story, write: Event) -> Event | None:
 
 
 def _changed(story: Story, read: Event, write: Event) -> set[str | None]:
-    """What was computed between the two from the elements that were taken; not the elements as they were."""
+    """The tensors that calls between ``read`` and ``write`` computed from the elements read; not these elements themselves."""
     reached: set[str | None] = set(read.results)
     grown: set[str | None] = set()
     for event in story.events[read.step + 1 : write.step]:
@@ -112,7 +115,7 @@ def _pair(story: Story, index: list[str], step: int) -> tuple[Index, Index, tupl
 
 
 def _collision(pair: tuple[Index, Index, tuple[int, ...]] | None, otherwise: T) -> T:
-    """Which two elements go to one place, where that is known."""
+    """In words, two elements that are written to one position, if two are known; else ``otherwise``."""
     if pair is None:
         return otherwise
     one, other, place = (f"[{', '.join(map(str, each))}]" for each in pair)
@@ -179,7 +182,10 @@ ADDS = {"scatter": "scatter_add", "scatter_": "scatter_add_", "index_copy": "ind
 
 
 def _lost(story: Story, event: Event) -> T | None:
-    """The proof that of several computed elements at one place only one stays; None if there is none, or a reduction was asked for."""
+    """In words, that several computed elements go to one position and only one of them is kept.
+
+    None if that is not known, or if the call was given a reduction.
+    """
     operands = dict(enumerate(event.operands)) | {o.name: o for o in event.operands if o.name}
     index, source = (operands.get(name, operands.get(place)) for name, place in (("index", 2), ("src", 3)))
     axis = whole(argument(event, "dim", 1))

@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls a layer, in several rounds of a training, whose result nothing takes."""
+    """One finding for each statement that only calls a layer, in several iterations of a training, and whose result is never used."""
     updates = [update.step for update in story.trace.optimizer_steps]
     places: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls() if story.program.tree is not None and updates else ():
@@ -80,7 +80,7 @@ def _statement(story: Story, event: Event) -> ast.Expr | None:
 
 
 def _only_modes(text: str) -> bool:
-    """Whether a block begins with a switch of grad mode: inside others, an error or a time may be what is wanted."""
+    """Whether a ``with`` block only switches a mode such as ``no_grad``; in other blocks an expected error or a timing may be meant."""
     first = text.split("\n", maxsplit=1)[0]
     return any(mode in first for mode in ("no_grad", "enable_grad", "autocast"))
 
@@ -95,9 +95,9 @@ def _is_shown(story: Story, statement: ast.Expr) -> bool:
 
 
 def _matters(story: Story, event: Event) -> bool:
-    """Whether the operand is used afterwards: as an operand, or as a gradient by an update.
+    """Whether the unchanged operand is used later, by a call or, if it is a gradient, by an update.
 
-    Arithmetic with plain numbers may be there for its duration; with a gradient, a parameter or a result of the net it is not.
+    Arithmetic with plain data may be there to be timed; with a gradient, a parameter or a network's result it is not.
     """
     label = event.operands[0].label
     record = story.tensor(label, event.step) or {}

@@ -66,7 +66,10 @@ def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
 
 
 def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] | None:
-    """The different orders in which rows were taken on the way to ``label``; ``None`` if ``plain`` and something was computed there."""
+    """The different orders in which rows were indexed on the way to ``label``.
+
+    None if ``plain`` is True and something was computed from the rows on the way.
+    """
     found: dict[str, Order] = {}
     pending, seen = deque([(label, plain)]), {label}
     while pending and len(seen) < UPWARD:
@@ -124,7 +127,7 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
 
 
 def _left(story: Story, examples: Order, target: str, loss: Event) -> bool:
-    """Whether all examples were sorted by some whole numbers (their lengths), and as many targets were left as they were."""
+    """Whether all examples were sorted by integers (their lengths), and the targets, of the same number, were not."""
     by, rows = examples.made.operands[0].label, story.shape(examples.source, examples.event.step) or ()
     dtype = str((story.tensor(by, examples.made.step) or {}).get("dtype"))
     count = story.shape(target, loss.step) or ()

@@ -16,7 +16,7 @@ from pitfall_lab.trace import T
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """Two steps at which the one object was met: used as a layer, or written as a tensor."""
+    """The first two steps that used the shared object: as a layer, or by writing the tensor."""
 
     steps: tuple[int, int]
     is_layer: bool
@@ -47,7 +47,10 @@ def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
 
 
 def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
-    """The first two uses of a parameter that the call made: in torch's own layers by the place, in the program's classes by the scope."""
+    """The first two uses of a parameter that the call made; None if there are fewer.
+
+    A parameter of torch's own layers is recognised by the place where it was made, one of the program's classes by the scope.
+    """
     steps = {event.step for event in story.within(inner)}
     name = f"{call_name(inner)}.__init__"
     for label, record in story.leaves.items():

@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, events: list[Event], updates: list[int]) -> list[Event] | None:
-    """The draws of one line where each, of several rounds, gave the same numbers again, and updates came between the first of them."""
+    """The draws of one line if all of them gave the same numbers although optimizer steps came between the first ones; else None."""
     if len(events) < ROUNDS or len(events) < len(updates):
         return None
     drawn = [_numbers(story, event) for event in events]

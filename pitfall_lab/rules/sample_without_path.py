@@ -77,7 +77,7 @@ def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
 
 
 def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held: set[str]) -> Sampled | None:
-    """The layer that a draw goes into, if numbers of a network that is trained are its mean, spread or chance; no backward is known yet."""
+    """The finding's data, without a backward, if ``draw`` used numbers of a trained network and its sample is given to a layer."""
     after = [e for e in group if e.step >= draw.step] or [draw]
     if not group and not _is_flat(story, draw):
         return None
@@ -91,7 +91,7 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
 
 
 def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
-    """The same with the backward that goes through the layer, if that one reaches the parameters behind the draw in other ways."""
+    """``found`` with the backward that goes through the layer, if it also reaches the parameters behind the draw by other paths."""
     node = (story.tensor(found.layer.results[0], found.layer.step) or {}).get("grad_fn")
     for backward in (b for b in backwards if b.step > found.layer.step):
         start = backward.operands[0].label
@@ -124,7 +124,7 @@ def _is_a_term_alone(story: Story, flow: Flow, found: Sampled, backward: Event) 
 
 
 def _is_flat(story: Story, draw: Event) -> bool:
-    """Whether the gradient of the call itself is zero, as that of ``torch.normal(mean, std)`` is."""
+    """Whether the derivative of the drawing call is zero, as that of ``torch.normal(mean, std)`` is."""
     node = (story.tensor(draw.results[0], draw.step) or {}).get("grad_fn")
     return str((story.record("nodes", node) or {}).get("name")).startswith(FLAT)
 
@@ -160,7 +160,7 @@ def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> t
 
 
 def _elementwise(story: Story, given: set[str], step: int) -> set[str]:
-    """``given``, what it was computed from without a layer, and what is computed from it without one."""
+    """The tensors that are connected with ``given`` by calls other than layers: operands and results."""
     known, pending = set(given), list(given)
     while pending and len(known) < FURTHER:
         label = pending.pop()

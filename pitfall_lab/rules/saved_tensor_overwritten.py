@@ -42,9 +42,9 @@ def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
 
 
 def _recognised(trace: Trace, event: Event | None, failure: Failure) -> Failure:
-    """The failure, with the facts of the forecast it fulfils where the engines only disagreed about a detail of its text.
+    """The failure, completed by the facts of a forecast that it fulfils, if the engines disagreed only about the end of the message.
 
-    The two texts are compared, not parsed: what the forecast said must begin as what torch said.
+    The two messages are compared, not parsed: torch's must begin with the beginning of the forecast's.
     """
     if failure.kind != "other" or event is None:
         return failure
@@ -207,14 +207,14 @@ def _explanation(case: Case) -> T:
 
 
 def _made(case: Case) -> T:
-    """When a graph was made that is not in the trace."""
+    """Words for when an unrecorded graph was made."""
     if case.story.trace.unseen:
         return T(en="in a part of the program that was not recorded", zh="在程序未被记录的部分")
     return T(en="before this cell", zh="在这个单元格之前")
 
 
 def _earlier(case: Case, node: str) -> T:
-    """Why, where the forward pass ran before the recording: what torch's own graph still tells."""
+    """The explanation if the forward pass ran before the recording: what torch's own graph shows of it."""
     here, _, later = case.lines()
     old, new = case.failure.expected, case.failure.found
     on = T("", "") if case.changed is None else T(en=f" on {here.en}", zh=f"在{here.zh}")

@@ -61,7 +61,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
-    """What shows that the last axis has the classes: the layer's results are compared along it, or axis 1 counts the tokens given."""
+    """The call that shows that the classes are on the last axis and not on axis 1.
+
+    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1.
+    """
     shape, target = (story.shape(o.label, loss.step) or () for o in loss.operands[:2])
     if len(shape) != MATRIX + 1 or len(target) != MATRIX or shape[1] != shape[2]:
         return None  # with other numbers of positions and classes torch refuses, or the axes say themselves what they are
@@ -135,7 +138,7 @@ def _of_loss(story: Story, loss: Event, other: Event) -> Finding:
 
 
 def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tuple[WrongAxis | None, bool]:
-    """The first use along another axis, and whether some use is along the right one."""
+    """The first use of the result along another axis than the softmax's, and whether there is a use along the right one."""
     if shape[axis] == 1:
         maker = origin(story, event.operands[0].label, event.step - 1)
         single = axis == len(shape) - 1 and prod(shape) > 1 and maker is not None and maker.name == "linear"
@@ -151,7 +154,10 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
 
 
 def _counts(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
-    """Whether a use along another axis shows that the softmax is wrong; sums over examples and matrices of a chain do not."""
+    """Whether this use along another axis shows that the softmax's axis is wrong.
+
+    A sum over the examples, or a product of several transition matrices, does not.
+    """
     name, record = use.event.name, story.tensor(use.label, use.event.step) or {}
     there = story.shape(use.label, use.event.step) or ()
     if there[use.axis] < MATRIX:
@@ -221,7 +227,7 @@ def _right(found: WrongAxis) -> int:
 
 
 def _example(story: Story, found: WrongAxis) -> T:
-    """What the numbers of the first example add up to, where all of them are known."""
+    """A sentence with the sum of the first row's elements; empty if they are not all known."""
     record = story.tensor(found.event.results[0], found.event.step) or {}
     cells = [v for _, v in flat((story.record("storages", record.get("storage"), found.event.step) or {}).get("cells"))]
     right = len(found.shape) == MATRIX and found.axis == 0 and found.event.name == "softmax"

@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def made_by(story: Story, label: str) -> list[ast.stmt]:
-    """The statements that were being executed when the memory of a parameter came up, innermost first."""
+    """The statements that made the parameter's memory: the call chain at that moment, innermost first."""
     storage = (story.tensor(label) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
     named = (n for n in story.program.nodes if isinstance(n, ast.stmt) and _is_parameter(n) and _names(story, n, label))
@@ -46,7 +46,10 @@ def made_by(story: Story, label: str) -> list[ast.stmt]:
 
 
 def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr | None]:
-    """What a statement binds and to what: ``net.w`` for ``net.w = …`` and for ``setattr(net, "w", …)``, ``net.`` where that is computed."""
+    """The targets of an assignment and its value: ``net.w`` for ``net.w = …`` and for ``setattr(net, "w", …)``.
+
+    A computed name in ``setattr`` gives ``net.``.
+    """
     if isinstance(statement, ast.Assign):
         return [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))], statement.value
     call = statement.value if isinstance(statement, ast.Expr) else None
@@ -85,7 +88,7 @@ def _given(program: Program, optimizer: ast.Assign) -> set[str]:
 
 
 def _replaces(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> bool:
-    """Does the text of ``statement`` put something new in the place of what ``optimizer`` was made from, where both run equally often?"""
+    """Whether ``statement`` assigns a new value to a name that ``optimizer`` was made from, later in the same block or in a loop there."""
     targets, _ = _bound(program, statement)
     loops = [a for a in program.ancestors(statement) if isinstance(a, Loop)]
     blocks = [program.block(each) for each in (statement, *loops)]  # replaced once, or in every round of a loop behind the optimizer
@@ -126,7 +129,7 @@ def _finding(story: Story, found: Replaced, statement: ast.stmt, optimizer: ast.
 
 
 def _passed_over(story: Story, step: int) -> list[Related]:
-    """The first step of an optimizer after ``step``."""
+    """The first optimizer step after ``step``, as a related line; empty if there is none."""
     text = T(en="this update passes them over", zh="这次更新略过了它们")
     return [Related("step", update.span, update.step, text) for update in story.trace.optimizer_steps if update.step > step][:1]
 

@@ -30,7 +30,7 @@ class Recurrence:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that cuts a state from the step before, where no backward ever goes through those steps."""
+    """One finding for each line that detaches a state in every time step, if no backward ever goes through the earlier time steps."""
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*CUTS):
         if event.error is None and event.results and _node(story, event) is not None:

@@ -19,7 +19,10 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``update`` used the gradient of ``parameter`` from ``own``, which saw a detached result, and from ``other``, that of ``player``."""
+    """``update`` used gradients that two backwards, ``own`` and ``other``, added to ``parameter``.
+
+    The loss of ``own`` detached the other player's result; ``other`` is the backward of the loss of ``player``.
+    """
 
     update: OptimizerStep
     parameter: str
@@ -45,7 +48,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Mixed | None:
-    """Does one of the losses reach this optimizer's parameters only, from a result that it detached, and another one the maker of it?"""
+    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is another player's.
+
+    The player's own loss reaches no other parameters, because it detached a result; the other loss also reaches those behind that result.
+    """
     mine = set(update.holds)
     reached = {b.step: flow.leaves(b.operands[0].label, b.step) for b in added if b.operands}
     others = [set(u.holds) for u in story.trace.optimizer_steps if not mine & set(u.holds)]
@@ -60,7 +66,7 @@ def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: Opt
 
 
 def _detached(flow: Flow, own: Event, mine: set[str], theirs: set[str]) -> Event | None:
-    """The call that cut a result of the other player's parameters alone out of the graph on the way to the loss of ``own``."""
+    """The call before the loss of ``own`` that detached a result computed from the other player's parameters only."""
     start = own.operands[0].label if own.operands else None
     for cut in flow.cuts(start, own.step, along_the_graph=True):
         if cut.kind in ("detach", "no_grad"):

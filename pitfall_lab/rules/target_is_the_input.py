@@ -85,7 +85,7 @@ def _tokens(story: Story, label: str, step: int) -> Iterator[str]:
 
 
 def _has_places(shape: tuple[int, ...] | None, sizes: tuple[int, ...]) -> bool:
-    """Whether a tensor has an entry for each place of the table, so that no number in between summarises a whole sequence."""
+    """Whether a tensor has an entry for each token, so that the prediction does not come from a summary of the whole sequence."""
     if shape is None or len(shape) < TABLE:
         return False
     return shape[0] == sizes[0] * sizes[1] or (len(shape) > TABLE and shape[:TABLE] in (sizes, sizes[::-1]))

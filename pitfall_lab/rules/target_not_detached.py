@@ -25,7 +25,7 @@ DEPTH = 12
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """``loss`` compares ``prediction`` with ``target``; ``made`` added a part of a network's ``estimate`` to given numbers."""
+    """``loss`` compares ``prediction`` with ``target``, which ``made`` computed as given numbers plus a share of an ``estimate``."""
 
     loss: Event
     prediction: str
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """``product`` weighs something trained with ``difference``, of given numbers and an ``estimate`` that ``fit`` trains towards them."""
+    """``product`` multiplies a trained tensor with ``difference``, of given numbers and an ``estimate`` that ``fit`` trains."""
 
     product: Event
     difference: Event
@@ -80,7 +80,7 @@ def _weighed(story: Story) -> Iterator[Weighed]:
 
 
 def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | None:
-    """The loss that trains ``estimate`` towards ``given``: of both, or of their difference, squared."""
+    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference."""
     for use in story.uses(estimate):
         if use.name in LOSSES - {"sub", "__rsub__", "subtract"} and given in [o.label for o in use.operands]:
             return use
@@ -88,7 +88,7 @@ def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | 
 
 
 def _apart(story: Story, one: str, other: str, step: int) -> bool:
-    """Whether ``one`` was computed without ``other``."""
+    """Whether the graph of ``one`` does not contain ``other``."""
     node = (story.tensor(other, step) or {}).get("grad_fn")
     return node is not None and node not in set(story.behind((story.tensor(one, step) or {}).get("grad_fn")))
 
@@ -234,7 +234,7 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
 
 
 def _detached(story: Story, uses: list[tuple[Event, str]], made: Event, *, whole: bool) -> tuple[Fix, ...]:
-    """``detach()`` where the value is made, if nothing else (``whole``) is to learn from it, else where it is used."""
+    """Fixes that append ``.detach()`` where the value is used; with ``whole``, first where it is assigned: nothing else learns from it."""
     program = story.program
     statement = program.statement_at(story.span(made.step))
     places = [statement.value] if whole and isinstance(statement, ast.Assign) and len(statement.targets) == 1 else []

@@ -33,7 +33,7 @@ PIXELS = 255
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """Of ``known`` numbers of ``target`` so many are ``outside`` of ``low`` to ``high``, the range of ``bound``; ``loss`` compares them."""
+    """``outside`` of ``known`` targets of ``loss`` are not between ``low`` and ``high``, as the results of ``bound`` are."""
 
     loss: Event
     bound: Event
@@ -60,7 +60,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_sized(story: Story, event: Event) -> bool:
-    """Whether the size of a difference is taken, and nothing else of it."""
+    """Whether only the size of the difference is used: its absolute value, its square or a norm."""
     uses = story.uses(event.results[0]) if event.results else []
     return bool(uses) and all(use.name in SIZES and ("pow" not in use.name or use.operands[-1].text == "2") for use in uses)
 
@@ -84,7 +84,7 @@ def _beyond(story: Story, loss: Event) -> Beyond | None:
 
 
 def _ranged(loss: Event, bound: Event, target: str, numbers: Compared) -> Beyond:
-    """What is outside, from the counts that were made of all targets."""
+    """The finding's data from counts of all targets, which were made while the program ran."""
     low, high = RANGES[bound.name]
     outside = sum(count for end, count in numbers.beyond if end in (low, high))
     example = numbers.most if numbers.most - high > low - numbers.least else numbers.least
@@ -92,7 +92,7 @@ def _ranged(loss: Event, bound: Event, target: str, numbers: Compared) -> Beyond
 
 
 def _known(story: Story, loss: Event, bound: Event, target: str) -> Beyond:
-    """What is outside, from the values that the trace has."""
+    """The finding's data from the targets' values in the trace."""
     low, high = RANGES[bound.name]
     known = [value for _, value in Elements(story, target, loss.step).known() if isinstance(value, int | float) and math.isfinite(value)]
     outside = [value for value in known if value < low - MARGIN or value > high + MARGIN]

@@ -27,7 +27,7 @@ LIMIT = 3000
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``event`` added ``target`` to ``predicted``, or subtracted it, on a way to the loss of ``backward`` that keeps it a mere addend."""
+    """``event`` computed ``predicted + target`` (or ``-``), with only sums, means and constant factors from there to the loss."""
 
     event: Event
     predicted: str
@@ -36,7 +36,7 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds data to a loss in each round, and that no gradient depends on."""
+    """One finding for each line that adds targets to a loss in several iterations, so that no gradient depends on them."""
     found: dict[object, list[Added]] = {}
     before = 0
     for backward in story.backwards() if len(story.trace.optimizer_steps) >= ROUNDS else ():

@@ -64,7 +64,7 @@ def _parted(story: Story, places: dict[tuple[Span | None, int], list[tuple[Event
 
 
 def _after(uses: list[tuple[Event, str]], old: str, event: Event) -> bool:
-    """Whether ``event`` comes after the last use of ``old`` at this place."""
+    """Whether ``event`` comes after the last of these ``uses`` that used the weight ``old``."""
     return max(e.step for e, label in uses if label == old) < event.step
 
 

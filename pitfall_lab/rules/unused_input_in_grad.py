@@ -116,7 +116,7 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
 
 
 def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, str]:
-    """What the piece is taken from, and how: ``("x", "[:, 0]")`` or ``("x", ".view(-1)")``, from where it is made."""
+    """The tensor that an input was taken from, and the code that took it: ``("x", "[:, 0]")`` or ``("x", ".view(-1)")``."""
     made = item if not isinstance(item, ast.Name) else program.at(born)
     base = made.value if isinstance(made, ast.Subscript) else None
     if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in VIEW_METHODS - BYPASSES:

@@ -25,7 +25,7 @@ MOST = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Of ``known`` numbers with a gradient ``lost`` stayed as they were in the ``moments`` of one line; one of them is in ``weight``."""
+    """``lost`` of ``known`` elements with a gradient did not change in the updates ``moments`` of one line; ``weight`` has one of them."""
 
     moments: list[Moment]
     weight: str
@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
-    """``None`` where the later half of the updates move more: a rate that warms up begins with updates too small for anything."""
+    """The finding's data; None if the later half of the updates changes more (a learning rate that warms up), or too little is known."""
     tallies = [_tally(story, label, moment) for label, moment in used]
     known, lost = sum(len(tally) for tally in tallies), sum(map(sum, tallies))
     late = [stays for tally in tallies[len(tallies) // 2 :] for stays in tally]
@@ -85,7 +85,7 @@ def _numbers(story: Story, label: str, moment: Moment) -> list[tuple[float, floa
 
 
 def _converted(story: Story, weight: str, until: int) -> Event | None:
-    """The call that made the numbers of the weight short: the one whose result became its ``data``, or that made it."""
+    """The call that gave the weight its short dtype: the one whose result was assigned to its ``data``, or the one that made it."""
     made = None
     for event in story.uses(weight):
         if event.step < until and event.op.endswith("data.__set__") and len(event.operands) > 1 and event.operands[1].label != weight:

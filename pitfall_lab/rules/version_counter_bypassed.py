@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _names_it(story: Story, span: Span | None, name: str, saved: Span | None) -> bool:
-    """Whether the statement at ``span`` has this name of the tensor, and not a variable of another function that is called so too."""
+    """Whether the statement at ``span`` uses this name for this tensor, and not for a variable of the same name in another function."""
     functions = [story.program.function(node) if (node := story.program.at(place)) else None for place in (span, saved)]
     is_its_own = "." in name or functions[0] is functions[1] or not _has(story, saved, name)
     return is_its_own and _has(story, span, name)
@@ -72,7 +72,7 @@ def _is_wrong(harm: Harm) -> bool:
 
 
 def _with_writes(story: Story, backward: int, cause: StaleRead) -> StaleRead:
-    """The cause, with the steps that wrote (recorded as calls or not, as by a fused optimizer) or that replaced the tensor's storage."""
+    """``cause`` with the steps that wrote the storage, recorded as calls or not, or that gave the tensor another storage."""
     if cause.changed_at or cause.saved_at is None:
         return cause
     steps = story.writes(cause.storage, cause.saved_at, backward)
@@ -203,7 +203,7 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Return as related lines where a tensor or array on the same memory was made that the version counter does not cover."""
+    """Where a tensor or array was made that shares the memory but not the version counter, as a related line."""
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
     for label, tensor in story.tensors_on(cause.storage):

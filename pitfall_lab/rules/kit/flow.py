@@ -48,7 +48,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``term``, added at step ``at`` to the loss that ``backward`` started from, gives no gradient because of the ``cuts``."""
+    """``term``, added at step ``at`` to the loss of ``backward``, gets no gradient because of the ``cuts``."""
 
     backward: Event
     term: str
@@ -58,7 +58,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """The ``parameters`` of the optimizer step ``update`` were not reached by ``backward``, the last one before it, because of ``cut``."""
+    """``backward``, the last one before the optimizer step ``update``, did not reach its ``parameters`` because of ``cut``."""
 
     update: OptimizerStep
     backward: Event
@@ -273,7 +273,10 @@ class Flow:
         return near[-50:] or self._equal(event)
 
     def _equal(self, event: Event) -> list[Event]:
-        """The conversion whose number ``event`` was given: in all rounds the number is the same multiple of it."""
+        """The conversion to a Python number (``item()``) that gave ``event`` its argument.
+
+        It is recognised by values: in all rounds the argument is the same multiple of the converted number.
+        """
         story = self.story
         steps = story.steps_at[event.span, event.op]
         given = {step: number for step in steps[: MOST + 1] if (number := _number(story.events[step])) is not None}

@@ -244,7 +244,7 @@ def operand(program: Program, node: ast.expr) -> str:
 
 
 def operand_text(text: str) -> str:
-    """The same for an expression that is known by its text only; a text that is no expression is returned as it is."""
+    """Like :func:`operand`, for an expression given as text; a text that cannot be parsed is returned as it is."""
     try:
         return _bound(text, ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError):

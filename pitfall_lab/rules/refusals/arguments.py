@@ -17,7 +17,7 @@ TENSORS = ("Tensor", "Parameter", "ndarray")
 
 @dataclass(frozen=True)
 class Refused:
-    """One failure of a story. ``step`` is where it happened, ``span`` the program's own expression."""
+    """One error of a program. ``step`` is where it happened, ``span`` the program's own expression that raised it."""
 
     story: Story
     failure: Failure
@@ -34,7 +34,7 @@ class Refused:
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
     def _as_written(self, given: Given) -> Given:
-        """A tensor without an expression of its own, which a library made of a keyword's value: as the line writes that value."""
+        """The argument with the expression that the line gives for it, if a library made the tensor from a keyword argument's value."""
         program = self.story.program
         node = program.at(self.span) if program.tree is not None else None
         if node is None or given.text or given.kind not in TENSORS or not given.name:
@@ -98,7 +98,7 @@ class Refused:
         return Word(given, self.name(given).say(language), language)
 
     def name(self, given: Given) -> T:
-        """What to call an argument: as the line writes it, else by the expression that made it, else by its parameter."""
+        """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name."""
         if given.text:
             return _code(given.text)
         if given.label is not None:

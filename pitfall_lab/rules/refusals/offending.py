@@ -24,7 +24,7 @@ NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e-?\d+)?)\b")
 
 
 def offending(refused: Refused, selectors: str, match: re.Match[str] | None) -> Given | None:
-    """The argument that the first of the ``selectors`` finds that finds one; without selectors, and at last, what the words tell."""
+    """The argument found by the first of the ``selectors`` that finds one; if there are none, the one that torch's message is about."""
     for selector in filter(None, selectors.split("|")):
         found = _selected(refused, selector, match)
         if found is not None:
@@ -91,7 +91,7 @@ def _on_other_device(refused: Refused) -> Given | None:
 
 
 def _of_other_rank(refused: Refused) -> Given | None:
-    """The tensor whose number of dimensions is not that of most."""
+    """The tensor whose number of dimensions differs from that of most others."""
     usual = Counter(len(g.shape or ()) for g in refused.tensors).most_common(1)
     return next((g for g in reversed(refused.tensors) if usual and len(g.shape or ()) != usual[0][0]), None)
 
@@ -107,7 +107,7 @@ def _clash(refused: Refused) -> tuple[Given, Given] | None:
 
 
 def _overload(refused: Refused) -> Given | None:
-    """The first argument that does not fit the form of the function that the call fits best."""
+    """The first argument that does not fit, of the overload in torch's message that the call fits best."""
     forms = [[part.strip().split(" ") for part in form.split(",")] for form in re.findall(r"\* \((.*)\)", refused.message)]
     misfits = [_misfits(refused, [part for part in form if len(part) > 1]) for form in forms]
     best = min(misfits, key=len, default=[])
@@ -115,7 +115,7 @@ def _overload(refused: Refused) -> Given | None:
 
 
 def _misfits(refused: Refused, form: list[list[str]]) -> list[Given]:
-    """The arguments that one form of a function does not take: ``form`` has a kind and a name for each parameter."""
+    """The arguments that do not fit this overload: ``form`` has a type and a name for each parameter."""
     found = []
     for place, given in enumerate(refused.given):
         named = next((kind for kind, name, *_ in form if name == given.name), None)
@@ -164,7 +164,7 @@ def _named(refused: Refused, message: str) -> Given | None:
 
 
 def _half_named(refused: Refused, text: str) -> Given | None:
-    """The argument of which a part of the name is spoken: ``divisor`` for ``divisor_override``."""
+    """The argument for which the message contains a part of its name: ``divisor`` for ``divisor_override``."""
     for given in refused.given:
         parts = [part for part in given.name.lower().split("_") if len(part) > 3 and part not in ("size", "input", "weight")]
         if len(parts) > 1 and any(re.search(rf"\b{re.escape(part)}\b", text) for part in parts) and given.kind != "NoneType":
@@ -173,7 +173,7 @@ def _half_named(refused: Refused, text: str) -> Given | None:
 
 
 def _alike(refused: Refused, message: str) -> Given | None:
-    """The argument that has the last shape, the type or the value that the words name."""
+    """The only argument whose shape (the last one in the message), dtype or value the message contains."""
     for shape in reversed(SHAPE.findall(message)):
         sizes = tuple(int(n) for n in shape.replace(" ", "").split(",") if n)
         same = [g for g in refused.tensors if g.shape == sizes]

@@ -24,7 +24,7 @@ FURTHER = 300
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """``event`` reduced, contracted or indexed along ``axis`` (from 0) of ``label``; there, the followed axis is axis ``followed``."""
+    """``event`` reduced, contracted or indexed ``label`` along ``axis``; ``followed`` is the number of the followed axis in ``label``."""
 
     event: Event
     label: str

@@ -18,7 +18,7 @@ ORDERED = {"sampler", "batch_sampler", "shuffle"}
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """``event`` put the examples at the offsets ``rows`` of ``storage`` together, in a round of ``began``."""
+    """``event`` stacked the examples at the storage offsets ``rows`` of ``storage``, in the pass over the loader begun by ``began``."""
 
     event: Event
     storage: str

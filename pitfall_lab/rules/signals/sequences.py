@@ -51,7 +51,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What the rows of a tensor were made from: the look-ups of tokens, and the attentions that one row sees others by."""
+    """What the rows of a tensor were computed from: their tokens' look-ups, and attentions by which a row depends on other rows."""
 
     lookups: tuple[Event, ...]
     attentions: tuple[Attention, ...]
@@ -67,7 +67,10 @@ def makers(story: Story, label: str | None, step: int) -> Iterator[Event]:
 
 
 def rows_of(story: Story, label: str | None, step: int) -> Rows:
-    """Follow the rows of a tensor back to the tokens of each, through calls that leave rows apart, and past attentions by their queries."""
+    """Follow the rows of a tensor back to the look-up of their tokens, through calls that do not mix rows.
+
+    At an attention, the queries are followed.
+    """
     pending, seen = [(label, step)], {label}
     lookups, attentions, recurrent = list[Event](), list[Attention](), list[Event]()
     while pending and len(seen) < FURTHER:
@@ -340,7 +343,10 @@ def _number(text: str) -> int | None:
 
 
 def padded(story: Story, label: str | None, step: int, number: int, along: int | None = None) -> list[Index]:
-    """The known places of padding in a table of tokens; none where rows, along one axis, are not known to be filled up with it."""
+    """The known positions of padding in a table of tokens.
+
+    Empty unless it is known that rows, along one axis, are filled up with padding at their ends or beginnings.
+    """
     known = dict(Elements(story, label, step).known())
     shape = story.shape(label, step) or ()
     if len(shape) != 2 or min(shape) < 2:
