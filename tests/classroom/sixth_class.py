@@ -104,7 +104,7 @@ def disturbing() -> Iterator[Case]:
         ("many-calls", "four thousand calls of torch, watched", "    for _ in range(4000):\n        query = query * 1\n"),
         ("many-views", "two thousand views that are kept", "    kept = [query[:1].t() for _ in range(2000)]\n"),
         ("many-writes", "three thousand writes", "    z = torch.zeros(3)\n    for n in range(3000):\n        z[n % 3] = n\n"),
-        ("many-names", "two thousand variables of tensors", "    kept = {f'k{n}': query + n for n in range(2000)}\n"),
+        ("many-variables", "two thousand variables of tensors", "    kept = {f'k{n}': query + n for n in range(2000)}\n"),
         (
             "many-backwards",
             "a thousand backwards",

@@ -109,9 +109,21 @@ def test_misconceptions_of_the_progress_files_are_counted_by_item(folder: Path) 
     assert "no such belief" not in text
 
 
+def copy_with_holes(source: str, target: str) -> None:
+    """Copy a file; one of a terabyte, which is all holes, takes no place on the disk."""
+    size = Path(source).stat().st_size
+    if size < 1 << 30:
+        shutil.copy2(source, target)
+        return
+    with Path(target).open("wb") as file:
+        file.truncate(size)
+    shutil.copystat(source, target)
+
+
 def test_a_resumed_run_grades_only_what_has_changed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     again = tmp_path / "class"
-    shutil.copytree(folder, again, symlinks=True, ignore=shutil.ignore_patterns("report", "pipe.ipynb", "socket.ipynb", progress.NAME))
+    ignored = shutil.ignore_patterns("report", "pipe.ipynb", "socket.ipynb", progress.NAME)
+    shutil.copytree(folder, again, symlinks=True, ignore=ignored, copy_function=copy_with_holes)
     with (again / "grades.state.jsonl").open("ab") as file:
         file.write(b'{"student": "torn')  # a crash in the middle of a line
     (again / "submissions" / "loop.ipynb").unlink()
