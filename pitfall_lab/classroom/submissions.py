@@ -408,7 +408,7 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
         name = encoding.upper()
         notes.append(
             T(
-                en=f"the notebook is encoded in {name}, not in UTF-8; it was read all the same",
+                en=f"the notebook is encoded in {name}, not in UTF-8; it was read anyway",
                 zh=f"笔记本的编码是 {name} 而不是 UTF-8；仍已读取",
             )
         )

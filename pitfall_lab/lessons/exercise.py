@@ -470,7 +470,7 @@ def not_shared(a: str, b: str, **run: Any) -> Check:
 def unchanged(name: str, **run: Any) -> Check:
     """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage."""
     return true(
-        f"unchanged({name!r})", T(en=f"{name} (or the memory that it stands on) was changed", zh=f"{name}(或其所在的内存)被改动了"), **run
+        f"unchanged({name!r})", T(en=f"{name} (or the memory that it is on) was changed", zh=f"{name}(或其所在的内存)被改动了"), **run
     )
 
 

@@ -121,7 +121,7 @@ and backward was run: either it raised or it did not; and that for each tensor a
 
 **How to read it.** *call* is over small operands: `a`, `b` (2, 3) and `c` (3,), `w` (3, 2), `s` (3, 3) require a gradient, `h` is a result (`a * 1`), `p` does not
 require a gradient, `n` holds integers, `i` an index, `m` a mask; `img`, `seq`, `k1` … are larger. *result*: `new memory`; `a view of a` shares memory and version counter,
-so that writing it writes `a`; `a itself` is the same object. *saves*: "a tensor of its own" is a copy, a mask, a statistic, a number: nobody can overwrite it.
+so that writing it writes `a`; `a itself` is the same object. *saves*: "a tensor of its own" is a copy, a mask, a statistic, a number: the program cannot overwrite it.
 *a later write that breaks backward* lists what must not be written between this call and backward; what is not listed may be written. "refuses any write" means
 that the next use raises another error: several views were returned at once. "backward raises by itself" means that it raises with nothing overwritten.
 
@@ -141,7 +141,7 @@ and each row below came out the same on both engines.
 _MIRRORED = """## Mirrored
 
 These have no entry: the recorder takes torch's result and its nodes over and marks them *observed*. What they save is read from torch, so that
-writes to it are noticed all the same. {count} functions and methods; for {rows} of them a call on small operands is known.
+writes to it are still noticed. {count} functions and methods; for {rows} of them a call on small operands is known.
 """
 _TABLE = "| operation | call | result | node: saves | a later write that breaks backward |\n|---|---|---|---|---|"
 

@@ -189,9 +189,9 @@ def _finding(story: Story, found: MixUp) -> Finding:
 
 def _why_looked_up(code: str, shapes: list[Shape], full: T) -> T:
     return T(
-        en=f"`{code}` takes one number for each row: its index stands beside the rows elsewhere in the program. Shape {shapes[1]} lines up "
-        f"with the last axis of {full.en}, which is as long by chance, so each number meets a column. As a column of shape "
-        f"{_column(shapes)} it meets its row.",
+        en=f"`{code}` takes one number for each row: elsewhere in the program its index is combined with the rows. "
+        f"Shape {shapes[1]} lines up with the last axis of {full.en}, which is as long by chance, so each number meets a column. "
+        f"As a column of shape {_column(shapes)} it meets its row.",
         zh=f"`{code}` 为每一行取一个数：它的索引在程序别处与各行并列。形状 {shapes[1]} 对齐到 {full.zh} 的最后一维，"
         f"后者碰巧一样长，于是每个数遇到的是一列。写成形状为 {_column(shapes)} 的列，它才会遇到自己的那一行。",
     )

@@ -141,7 +141,7 @@ RULE = Rule(
     what=T(
         en="A program makes a map of labels smaller or larger like a photograph, by averages of neighbouring numbers. Between two "
         "classes there "
-        'are then numbers of other classes, which nobody marked. Use `mode="nearest"` for labels.',
+        'are then numbers of other classes, which the labels do not contain. Use `mode="nearest"` for labels.',
         zh='程序像缩放照片那样缩放标签图：对相邻的数取平均。于是两个类别之间出现了没有标注过的其他类别。标签请用 `mode="nearest"`。',
     ),
     why=T(

@@ -77,7 +77,7 @@ def _finding(story: Story, found: Compared) -> Finding:
             zh=f"{here.zh}把 {name.zh} 与 NaN 比较：无论元素是什么，结果都是 {answer.zh}。{missed.zh}",
         ),
         T(
-            en="NaN stands for no number at all, so it equals nothing, not even another NaN. `==` finds none of them, and `!=` lets all of "
+            en="NaN is not a number, so it equals nothing, not even another NaN. `==` finds none of them, and `!=` lets all of "
             "them pass. `torch.isnan` looks at the elements themselves.",
             zh="NaN 表示“不是数”，所以它不等于任何东西，连另一个 NaN 也不等于。`==` 一个也找不到，`!=` 则全部放行。"
             "`torch.isnan` 检查的是元素本身。",

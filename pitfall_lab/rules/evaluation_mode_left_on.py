@@ -99,7 +99,7 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
         place or span, each.event.step,
         T(en=where.en + since.en if place else capital(since.en), zh=where.zh + since.zh),
         T(
-            en=f"{effect.en} {capital(back.en)} trains through it all the same. `eval()` stays until `train()` is called.",
+            en=f"{effect.en} {capital(back.en)} still trains through it. `eval()` stays until `train()` is called.",
             zh=f"{effect.zh}{back.zh}照样穿过它训练。`eval()` 一直有效，直到调用 `train()`。",
         ),
         related=related,

@@ -71,7 +71,7 @@ def _finding(story: Story, label: str, frozen: Moment, used: Moment) -> Finding:
             story.related("changed", frozen.step, T(en="it is frozen here, with a gradient left over", zh="在这里被冻结，但梯度还留着")),
             *([story.related("backward", backward, T(
                 en="later gradients are computed without it", zh="之后的梯度不再包含它"))] if backward is not None else []),
-            story.related("step", used.step, T(en="the optimizer moves it all the same", zh="优化器照样移动它")),
+            story.related("step", used.step, T(en="the optimizer still moves it", zh="优化器照样移动它")),
         ],
         fixes=_fixes(story, frozen),
         facts=[Fact("tensor", label, story.by(used.step)), Fact("before", old), Fact("after", new), Fact("gradient", left)],

@@ -224,7 +224,7 @@ RULE = Rule(
     ),
     why=T(
         en="Every result of a computation with parameters holds a *graph*: the steps that led to it, and the tensors that those steps "
-        "need for going back. It is freed when nobody holds the result any more, which in a training loop is the next round, when "
+        "need for going back. It is freed when nothing holds the result any more, which in a training loop is the next round, when "
         "`loss` gets its next value. A sum over rounds holds the graphs of all rounds. `backward()` frees the tensors inside a graph "
         "but not its steps; where no backward runs, in an evaluation without `torch.no_grad()`, everything stays. `item()` gives a "
         "Python number, `detach()` the same value without a graph.",

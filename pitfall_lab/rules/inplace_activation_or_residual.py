@@ -163,7 +163,7 @@ print(block.layer.bias.grad)
             "x.sum().backward()",
             "x.sum().backward(retain_graph=True)",
             T(
-                en="This keeps the record of the computation for a second backward. The numbers are overwritten all the same.",
+                en="This keeps the record of the computation for a second backward. The numbers are still overwritten.",
                 zh="这只为第二次反向传播保留计算的记录。数值照样已经被覆盖。",
             ),
         ),

@@ -172,7 +172,7 @@ def _finding(story: Story, found: Twin) -> Finding:
         ),
         T(
             en="The two layers have equal shapes, so torch cannot notice which of them was meant. The layer that is used twice gets the "
-            "gradients of both places added up; the other one keeps the random numbers it began with, and an optimizer passes over it. "
+            "gradients of both places added up; the other layer keeps the random numbers it began with, and an optimizer passes over it. "
             "The network has fewer weights than it seems to have.",
             zh="两个层的形状相同，所以 torch 无法察觉本来想用哪一个。被用了两次的层得到两处梯度之和；另一个层保持着最初的随机数，优化"
             "器会略过它。"

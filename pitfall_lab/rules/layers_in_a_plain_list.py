@@ -176,7 +176,7 @@ RULE = Rule(
     why=T(
         en="Assigning a layer to an attribute of an `nn.Module` registers it: `parameters()`, `state_dict()`, `train()`, `eval()`, "
         "`to()` and `zero_grad()` walk over what is registered. A list, a tuple or a dictionary is not a module, so nothing in it is "
-        "registered. `backward()` follows the computation and fills the `.grad` of these layers all the same; only the optimizer "
+        "registered. `backward()` follows the computation and fills the `.grad` of these layers as usual; only the optimizer "
         "never sees them, and nothing clears those gradients. `nn.ModuleList` and `nn.ModuleDict` hold layers in the same way and "
         "register them; `nn.ParameterList` does this for single parameters. Only a model whose layers are all hidden fails loudly: "
         "the optimizer refuses an empty list of parameters.",

@@ -86,12 +86,12 @@ def _view_finding(story: Story, step: int, failure: Failure, view: Record) -> Fi
         T(
             en=f"{capital(name.en)} shares its memory with {whole.en}. When {there.en} wrote a computed value into that memory, "
             f"{whole.en} became the result of a computation, and so did {name.en}. Torch works out the history of a view only when it is "
-            "asked for (by an operation, by `.grad_fn`, by printing), and a write in place checks whether its target is a leaf before "
-            "anything has asked. So the error names a leaf, though there is none here. Take the view again after the first write, "
+            "needed (by an operation, by `.grad_fn`, by printing), and a write in place checks whether its target is a leaf before "
+            "that. So the error names a leaf, though there is none here. Take the view again after the first write, "
             "and torch knows where it comes from.",
             zh=f"{name.zh} 与 {whole.zh} 共用一块内存。{there.zh}把一个算出来的值写进这块内存后，{whole.zh} 就成了计算的结果，"
-            f"{name.zh} 也一样。视图的历史要等到有人问起（一次运算、`.grad_fn`、打印）torch 才去推算，"
-            "而就地写入在任何人问起之前就检查目标是不是叶子。所以报错里说的是叶子，其实这里没有叶子。"
+            f"{name.zh} 也一样。视图的历史要等到需要时（一次运算、`.grad_fn`、打印）torch 才去推算，"
+            "而就地写入在此之前就检查目标是不是叶子。所以报错里说的是叶子，其实这里没有叶子。"
             "在第一次写入之后重新取一次视图，torch 就知道它从哪里来了。",
         ),
         related=[

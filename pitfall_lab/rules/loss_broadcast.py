@@ -280,8 +280,7 @@ def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, cou
     )
     if weighed:
         harm = T(
-            en="It is reduced to one number all the same, but most of what goes into it pairs the number of one example with that of "
-            "another.",
+            en="It is still reduced to one number, but most of what goes into it pairs the number of one example with that of another.",
             zh="它照样被归约成一个数，但其中大部分是把一个样本的数与另一个样本的数配在一起。",
         )
     elif counted:

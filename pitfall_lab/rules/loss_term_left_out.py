@@ -183,7 +183,7 @@ for _ in range(3):
             "    loss.backward()",
             "    penalty.detach_()\n    loss.backward()",
             T(
-                en="Without its graph the term costs no memory, and trains nothing all the same.",
+                en="Without its graph the term costs no memory, and still trains nothing.",
                 zh="去掉计算图后这一项不占内存，但仍然什么也不训练。",
             ),
         ),

@@ -185,7 +185,7 @@ RULE = Rule(
         "rewrites its record (the *graph*): the tensor is now the result of the change, and every view of it is taken again from there. "
         "For a view made by a call with one result it knows how. A call with many results is one node of the graph with many outputs, "
         "and rewriting one output would leave the others pointing at an outdated node; so such a change is an error, also when it "
-        "could do no harm. `h[0]` or `h[:, 0:2]` is a call with one result. If nobody needs the changed whole, a new tensor is simpler.",
+        "could do no harm. `h[0]` or `h[:, 0:2]` is a call with one result. If the changed whole is not needed, a new tensor is simpler.",
         zh="这些块是*视图*：它们看的是原张量的内存，自己没有内存。修改一个算出来的张量的视图时，torch 会改写它的记录（*计算图*）：原张量"
         "成了这次修改的结果，它的每个视图都从那里重新取得。如果视图来自只有一个结果的调用，torch 知道怎么改写。有多个结果的调用在计算"
         "图中是一个有多个输出的节点，改写其中一个输出，其他输出就指向过时的节点；所以即使没有害处，也会报错。`h[0]` 或 `h[:, 0:2]` 是"

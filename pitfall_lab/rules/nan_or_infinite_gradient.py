@@ -142,7 +142,7 @@ def _finding(origin: Origin, reached: Record) -> Finding:
         used = origin.consumer.get("born")
         related.append(story.related("used", used, T(en="the element's result is thrown away here", zh="该元素的结果在这里被丢弃")))
     related.append(story.related("backward", origin.backward.step, T(
-        en=f"its gradient is computed all the same: {gradient.en} is {shown}", zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
+        en=f"its gradient is still computed: {gradient.en} is {shown}", zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
     )))  # fmt: skip
     message, explanation = _message(here, gradient, code, shown, hidden=hidden), _explanation(code, later, hidden=hidden)
     if not origin.steep:

@@ -114,7 +114,7 @@ for step in range(3):
             "w -= 0.05 * slope",
             "w -= 0.05 * slope.detach()",
             T(
-                en="`detach()` cuts the record off after it has been made. The time and the memory are spent all the same.",
+                en="`detach()` cuts the record off after it has been made. The time and the memory are still spent.",
                 zh="`detach()` 是在记录已经做好之后才把它切断。时间和内存照样花掉了。",
             ),
         ),

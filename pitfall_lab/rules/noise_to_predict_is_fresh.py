@@ -129,7 +129,7 @@ def _finding(story: Story, found: Fresh) -> Finding:
         ),
         related=[
             story.related("made", found.mixed.step, T(en="this noise went into the data", zh="进入数据的是这份噪声")),
-            story.related("used", found.loss.step, T(en="the other one is to be predicted here", zh="这里要预测的却是另一份")),
+            story.related("used", found.loss.step, T(en="the other noise is to be predicted here", zh="这里要预测的却是另一份")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("target", found.target, story.by(step))],

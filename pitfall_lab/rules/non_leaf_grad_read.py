@@ -54,7 +54,7 @@ def _finding(story: Story, event: Event, label: str | None, backward: int) -> Fi
         T(
             en=f"The backward pass did compute the gradient of {name.en} and passed it on to what {name.en} was computed "
             "from. Keeping it for every result would cost as much memory as the whole forward pass, so it is thrown away unless "
-            "`retain_grad()` asked for it before.",
+            "`retain_grad()` was called before.",
             zh=f"反向传播途中确实算出了 {name.zh} 的梯度，并把它传给了 {name.zh} 的来源。为每个中间结果都保留梯度，"
             "会占用与整个前向计算一样多的内存，所以除非事先用 `retain_grad()` 要求，否则会被丢掉。",
         ),

@@ -119,7 +119,7 @@ def _finding(story: Story, kept: Kept) -> Finding:
         related=[
             story.related("alias", step, T(en="one memory gets a second owner", zh="一块内存有了第二个主人")),
             story.related("changed", kept.changed, T(en="it is written here", zh="在这里被写入")),
-            story.related("used", kept.used, T(en="the other one is relied on here", zh="在这里用到了另一个")),
+            story.related("used", kept.used, T(en="the other of the two is used here as if it were unchanged", zh="在这里用到了另一个")),
         ],
         fixes=copied_where_made(story, kept),
         facts=[Fact("storage", kept.storage, story.by(step)), Fact("how", kept.how, story.by(kept.used))],
@@ -133,8 +133,9 @@ RULE = Rule(
     severity="warning",
     title=T(en="An array and a tensor on one memory were taken for two", zh="把共用一块内存的数组和张量当成了两份"),
     what=T(
-        en="A program turned an array into a tensor, or a tensor into an array, and then changed one of them. Both look at the same "
-        "numbers, so the other one changes too. Copy where they part: `torch.tensor(array)` or `t.numpy().copy()`.",
+        en="A program turned an array into a tensor, or a tensor into an array, and then changed one of them. Both look at the "
+        "same numbers, so the other of the two changes too. Copy where they are to become separate: "
+        "`torch.tensor(array)` or `t.numpy().copy()`.",
         zh="程序把数组变成张量（或把张量变成数组），然后继续修改其中一个。两者看着同样的数，所以另一个也跟着改变。请在分开的地方复制："
         "`torch.tensor(array)` 或 `t.numpy().copy()`。",
     ),

@@ -84,8 +84,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="One optimizer never steps, another is stepped in its place", zh="一个优化器从未前进，前进的是另一个"),
     what=T(
-        en="A program has two optimizers, one for each part, and calls `step()` of the same one twice. The part of the other one never "
-        "changes. After each backward, step the optimizer of the part that is to learn from it.",
+        en="A program has two optimizers, one for each part, and calls `step()` of the same one twice. The part of the other optimizer "
+        "never changes. After each backward, step the optimizer of the part that is to learn from it.",
         zh="程序有两个优化器，各管一部分，却两次都调用了同一个的 `step()`。另一个所管的部分从未改变。每次反向传播之后，请让该学习的那一"
         "部分的"
         "优化器前进。",

@@ -54,7 +54,7 @@ RULE = Rule(
         en="For backward torch keeps (*saves*) the inputs of an operation as tensors, and compares their *version*, a number that grows "
         "with each write in place. Assigning `.data` writes nothing: it gives the tensor another piece of memory and leaves "
         "the version alone. So the check passes and the gradient is computed from the new numbers. `model.double()` and `model.to(…)` "
-        "exchange the data of parameters in the same way, and are harmless only because nobody calls them between forward and "
+        "exchange the data of parameters in the same way, and are harmless only because they are not called between forward and "
         "backward.",
         zh="为了反向传播，torch 把运算的输入作为张量留下（*保存*），并比较它们的*版本*，即每次就地写入就增大的一个数。给 `.data` 赋值什么"
         "都不写：它让张量看向另一块内存，版本保持原样。于是检查通过，梯度却由新的数算出。`model.double()` 和 `model.to(…)` 也是这样换"

@@ -97,7 +97,7 @@ RULE = Rule(
     why=T(
         en="`nn.Embedding(n, d)` is trained by default, `nn.Embedding.from_pretrained(vectors)` is not: its `freeze` is True. The "
         "parameter is "
-        "among `net.parameters()` all the same, an optimizer accepts it, and skips it in every step since its `.grad` stays None. "
+        "among `net.parameters()` nevertheless, an optimizer accepts it, and skips it in every step since its `.grad` stays None. "
         "The table is "
         "on the memory of the vectors themselves: when it is trained, they change along.",
         zh="`nn.Embedding(n, d)` 默认参与训练，`nn.Embedding.from_pretrained(vectors)` 则不：它的 `freeze` 是 True。这个参数仍在 "

@@ -132,7 +132,7 @@ print(x)
             "flat = x.t().reshape(-1)",
             "flat = x.t().contiguous().view(-1)",
             T(
-                en="Now `view` is content, but `contiguous()` has made the copy: the write is lost all the same.",
+                en="Now `view` is content, but `contiguous()` has made the copy: the write is still lost.",
                 zh="现在 `view` 满意了，但副本是 `contiguous()` 做的：写入同样丢失。",
             ),
         ),

@@ -370,7 +370,7 @@ print(x.grad)
             "loss.backward()",
             "loss.backward(retain_graph=True)",
             T(
-                en="This keeps the graph for a second backward. The saved numbers are overwritten all the same.",
+                en="This keeps the graph for a second backward. The saved numbers are still overwritten.",
                 zh="这只是为第二次反向传播保留计算图。保存的数照样已经被覆盖。",
             ),
         ),

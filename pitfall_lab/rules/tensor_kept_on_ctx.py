@@ -244,7 +244,7 @@ print(w.grad)
             "ctx.x = x",
             "ctx.x = x.detach()",
             T(
-                en="`detach()` is the same memory: what is written into `h` is read by backward all the same.",
+                en="`detach()` is the same memory: what is written into `h` is still read by backward.",
                 zh="`detach()` 得到的是同一块内存：写进 `h` 的东西照样会被反向传播读到。",
             ),
         ),

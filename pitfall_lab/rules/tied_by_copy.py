@@ -117,7 +117,7 @@ def _finding(story: Story, found: Copied) -> Finding:
         ),
         related=[
             story.related("used", one.step, T(en="one layer uses its weight here", zh="一个层在这里使用它的权重")),
-            story.related("used", other.step, T(en="the other one its own copy", zh="另一个层使用自己的副本")),
+            story.related("used", other.step, T(en="the other layer uses its own copy", zh="另一个层使用自己的副本")),
             story.related("step", update.step, T(en="this step changes the two differently", zh="这一步对两者的改变不同")),
         ],
         fixes=_fixes(story, event),

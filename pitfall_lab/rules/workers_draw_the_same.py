@@ -94,7 +94,7 @@ RULE = Rule(
         "`torch.initial_seed()` 创建生成器。",
     ),
     advice=T(
-        en="draw with torch's own generator on {line}, or seed the other one in each worker (`worker_init_fn`).",
+        en="draw with torch's own generator on {line}, or seed the generator of the dataset in each worker (`worker_init_fn`).",
         zh="{line}的数据请用 torch 自己的生成器抽取，或在每个工作进程里为另一个生成器设置种子（`worker_init_fn`）。",
     ),
     bad="""import numpy as np

@@ -254,7 +254,7 @@ for i, x in enumerate(torch.tensor([1.0, 5.0, 1.0, 5.0])):
             "loss.backward()",
             "loss.backward(retain_graph=True)",
             T(
-                en="This keeps the record of the computation, not the gradients; they are cleared all the same.",
+                en="This keeps the record of the computation, not the gradients; they are still cleared.",
                 zh="这保留的是计算的记录，而不是梯度；梯度照样被清零。",
             ),
         ),
