@@ -63,7 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def looked_up(word: str) -> list[tuple[str, Study]]:
-    """The studies of an operation's name or of an expression, each with its title; raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The studies of an operation or expression, each with its title; raises :class:`~pitfall_lab.cli.Refusal`.
+
+    A study is the result of the experiments on what one call saves.
+    """
     from pitfall_lab.verify.experiments import catalogue
     from pitfall_lab.verify.experiments.saved_tensors import Failed, study
 
@@ -97,7 +100,7 @@ def titled(operation: Operation) -> str:
 
 
 def text(title: str, study: Study, language: Language = "en") -> str:
-    """Return the report on one study as text."""
+    """Return the results of the experiments on one expression as text."""
     from pitfall_lab.check.terminal import columns
     from pitfall_lab.verify.experiments.saved_tensors import demonstration
 
@@ -139,7 +142,7 @@ def text(title: str, study: Study, language: Language = "en") -> str:
 
 
 def document(found: list[tuple[str, Study]]) -> dict[str, Any]:
-    """Return the report as plain data."""
+    """Return the results of the experiments on one expression as plain data."""
     from pitfall_lab.verify.experiments.catalogue import VERSION
 
     return {"torch": VERSION, "operations": [_as_data(title, study) for title, study in found]}

@@ -40,7 +40,7 @@ class Stopped(Exception):
 
 
 class Bench:
-    """The process, and the files of what programs take along into it."""
+    """The process in which changed programs run, and the files with the values that these programs take from earlier cells."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -84,7 +84,7 @@ class Bench:
         return self._shop
 
     def keep(self, values: bytes) -> str:
-        """Put what a program takes along where the process can read it."""
+        """Write the values that a program takes from earlier cells to a file that the process can read."""
         if not values:
             return ""
         if self._folder is None:
@@ -112,7 +112,7 @@ class Bench:
             folder.cleanup()
 
     def forget(self) -> None:
-        """In a process that this one has forked: the process and the files are not its own, and it ends and deletes none of them."""
+        """In a forked process: forget the process and the files, which belong to the parent, without ending or deleting them."""
         shop = self._shop
         for folder in (self._folder, shop.folder if shop is not None else None):
             if folder is not None:
@@ -122,7 +122,7 @@ class Bench:
 
 @cache
 def bench() -> Bench:
-    """The one of this process; its own process ends with this one."""
+    """The bench of this process; its worker process ends when this one does."""
     made = Bench()
     atexit.register(made.close)
     if hasattr(os, "register_at_fork"):
@@ -170,7 +170,7 @@ class Lab:
 
 
 class Turn:
-    """Some runs that are stopped together; between them, others have theirs."""
+    """Some runs that are stopped together; between two of them, other Explorers may have theirs."""
 
     spoiled = False
     """No recording here looks closely for numbers that are not finite."""

@@ -147,14 +147,17 @@ class Pass:
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Keep one of several gradients that add up to the first gradient of ``node``, where it is known and short enough to be shown."""
+        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there and this one is known and short."""
         if node is None or index or gradient is None or self.as_meant or (self.waiting[id(node)] < MANY and id(node) not in self.parts):
             return
         known = gradient.array is not None and gradient.array.size <= CELL_LIMIT
         self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
 
     def added(self, node: Node) -> tuple[tuple[Node, np.ndarray], ...]:
-        """The gradients that were added up to the one that ``node`` received; none where there was one only, or where one is not known."""
+        """The gradients that were added up in ``node``, each with the node that sent it.
+
+        Empty if there was only one, or if one of them is not known.
+        """
         parts = self.parts.pop(id(node), [])
         known = tuple((sender, array) for sender, array in parts if array is not None)
         return known if MANY <= len(parts) == len(known) else ()
@@ -185,7 +188,7 @@ class Pass:
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
-        """Whether the node's outgoing gradients are computed by user code (or, for a leaf, post-accumulate-grad hooks run)."""
+        """Whether the node's outgoing gradients are computed by user code, or, for a leaf, whether it has post-accumulate-grad hooks."""
         if node.leaf is not None:
             return any(index == AFTER for index, _ in node.leaf.hooks or ())
         if self.engine.graph.has_packed and any(saved.packed for saved in node.saved):
@@ -268,7 +271,10 @@ class Pass:
             node.release()
 
     def must_run(self, node: Node) -> bool:
-        """Whether the node runs: one whose incoming gradient is only returned by ``autograd.grad`` does not, nor is it freed."""
+        """Whether the node runs.
+
+        With ``autograd.grad``, a node does not run (and is not freed) if only its incoming gradient is returned.
+        """
         if self.targets is None or id(node) not in self.targets:
             return False
         if not self.captures:
@@ -457,7 +463,7 @@ class Pass:
 
 
 def made_by(step: Step, outgoing: list[Gradient | None]) -> None:
-    """Record in each outgoing gradient the formula it was computed by; one passed through unchanged keeps its origin."""
+    """Record in each outgoing gradient which formula computed it. One that was passed through unchanged keeps its own record."""
     for index, gradient in enumerate(outgoing):
         if gradient is not None and gradient.origin is None and all(gradient is not given for given in step.given):
             gradient.origin = Part(step, index)
@@ -481,7 +487,7 @@ def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:
-    """Whether an observed gradient equals this one (same tensor or close values); torch's values then replace ours."""
+    """Whether an observed gradient is this one: the same tensor, or close values. Then it gets torch's values."""
     if seen is None or gradient.array is None or seen.array is None or gradient.array.shape != seen.array.shape:
         return False
     if seen.tensor is not gradient.tensor and seen.tensor is not None:
@@ -494,7 +500,7 @@ def is_still(gradient: Gradient, seen: Seen | None) -> bool:
 
 
 def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
-    """The Gradient for an observed one: one of the incoming gradients, a tensor of the program, or a new one."""
+    """The Gradient for an observed one: an incoming gradient if it is still the same, else a new one (perhaps a tensor of the program)."""
     if seen is None:
         return None
     same = None if seen.given is None else incoming[seen.given]
@@ -509,7 +515,7 @@ def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient
 
 
 def _joins(roots: list[Node]) -> dict[Node, int]:
-    """The roots, and the nodes with several incoming edges, with the number of edges; every other reachable node has one."""
+    """For each root, and each reachable node with several incoming edges, the number of these edges. All other nodes have one."""
     count = dict.fromkeys(roots, 0)
     seen, stack = set(roots), list(roots)
     while stack:
@@ -553,9 +559,9 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[Harm]:
-    """For each tensor filled so far: torch's gradient and the one with unchanged saved values, where they differ.
+    """The wrong gradients: those of torch and those computed from unchanged saved values, for each filled tensor where they differ.
 
-    What was meant for a gradient that an earlier backward had harmed counts from what was meant then.
+    If an earlier backward left a wrong gradient, the intended one is added to what was intended then.
     """
     harms = []
     for key, (leaf, gradient) in real.filled.items():

@@ -176,13 +176,13 @@ class Engine:
         return self.applied(result)
 
     def _as_here(self, error: ShadowError) -> ShadowError:
-        """The error, with the exception type that the modelled release raises."""
+        """The error with the exception type that the modelled release of torch uses for it."""
         if any(self.does(change) and texts.match(error.message) for change, texts in UNFIT_TYPES.items()):
             error.type_name = "NotImplementedError"
         return error
 
     def _refuse_unordered(self, error: ShadowError, args: Sequence[Any]) -> None:
-        """Decline an error where torch may raise another one first: for saving an inference tensor, or a forbidden write to a view."""
+        """Decline a call for which torch may raise another error first: for saving an inference tensor, or for a forbidden write."""
         if error.kind not in FORBIDDEN and self.grad_enabled and any(isinstance(x, ShadowTensor) and is_forbidden(x) for x in args):
             raise Unmodelled("which of two errors torch raises first: for an argument, or for a view modified in a forbidden way") from None
         unordered = self.met_inference and error.kind in {"shape", "dtype", "other"} and not self.inference
@@ -297,7 +297,7 @@ class Engine:
         return tuple(sorted(((n, s) for n, s in live if n is not None), key=lambda pair: pair[0].sequence))
 
     def fill(self, storage: Storage, values: np.ndarray) -> None:
-        """Supply values that the engine could not know; this is no write: no version changes, and no saved value is preserved."""
+        """Set values that the engine could not compute. This is no write: no version increases, and no saved values are copied before."""
         storage.data = np.array(values).reshape(-1)
 
     # -- tensors and nodes that torch made

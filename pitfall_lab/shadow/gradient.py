@@ -94,7 +94,7 @@ def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
 
 
 def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]) -> list[Gradient | None]:
-    """Outgoing gradients without values; where the node returns its incoming gradient or a view of it, they share its memory."""
+    """The outgoing gradients of a node without values; one that is the incoming gradient or a view of it shares its memory."""
     made = [None if meta is None else Gradient(None, meta[0]) for meta in metas]
     given = incoming[0]
     if given is None or given.outline is None or node.vjp is None or node.saved or node.mirrored or node.multiple or not node.outputs:
@@ -227,7 +227,7 @@ def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The gradient's memory as a storage and its offset in it; parts of one gradient (of a cat, say) share the storage."""
+    """The memory of a gradient as a storage, and its offset there. Gradients that are parts of one array (``cat``) share the storage."""
     held, array = gradient.held, gradient.array
     if array is None and gradient.outline is not None and held.storage is not None:
         return held.storage, _distance(gradient.outline, memory(gradient.outline))
@@ -387,6 +387,6 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
-    """Whether rounding after each step of a formula, instead of once at its end, changes the results little."""
+    """Whether it makes little difference if a formula rounds after every step or only once, at its end."""
     size = np.abs(once[np.isfinite(once)]).max(initial=0)
     return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))

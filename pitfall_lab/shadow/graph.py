@@ -403,7 +403,7 @@ class Graph:
 
     @staticmethod
     def taken_back(counter: Counter) -> None:
-        """After a version was set back: saved tensors of that version are valid again (``_unsafe_preserve_version_counter``)."""
+        """After a version was set back: saved tensors with that version pass the check again (``_unsafe_preserve_version_counter``)."""
         for saved in [known for reference in counter.saved or () if (known := reference()) is not None]:
             saved.stale &= saved.version != counter.version
 

@@ -1,4 +1,7 @@
-"""How a gradient was computed: by which formula, or as a sum of which two. Used by :mod:`pitfall_lab.shadow.rounding`."""
+"""Where a gradient came from: the formula that computed it, or the two gradients whose sum it is.
+
+Used by :mod:`pitfall_lab.shadow.rounding`.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Part(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Origin of a gradient: the sum of two."""
+    """Origin of a gradient that is the sum of two gradients."""
 
     one: Gradient
     other: Gradient

@@ -107,7 +107,10 @@ class Made:
 
 
 class Window:
-    """A tensor that the recipe makes. ``on``: the operand whose storage it shares; ``counts_with``: whose counter; None: a new one."""
+    """A tensor that the recipe makes.
+
+    ``on`` is the operand whose storage it uses, ``counts_with`` the one whose counter; None: new ones.
+    """
 
     __slots__ = (
         "base", "counter", "counts_with", "creation", "device", "dtype", "flag", "node", "offset", "on", "output_nr", "shape", "size",
@@ -143,7 +146,7 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether :meth:`tensor` can make it: it shares no storage and no counter."""
+        """Whether :meth:`tensor` can make it: it has a storage and a counter of its own, an offset of 0 and version 0."""
         alone = self.on is None and self.counts_with is None and self.base is None
         return alone and not (self.flag or self.offset or self.version)
 
@@ -191,7 +194,7 @@ def _new(called: str, like: Node | Storage | Counter | ShadowTensor, /, **given:
 
 
 class Parts:
-    """The operands of a call and what it made: nodes, tensors (bases before their views), storages."""
+    """The operands of a call and what the call made: nodes, tensors (bases before their views), storages and counters."""
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
         self.operands, self.nodes = operands, nodes
@@ -350,7 +353,7 @@ class Steps(NamedTuple):
     constants: dict[str, Any]
 
     def name(self, thing: str, *, but_for_tensors: bool = False) -> bool:
-        """Whether the code uses a name; ``but_for_tensors``: without the lines that make tensors."""
+        """Whether the code contains the name; ``but_for_tensors``: apart from the lines that make tensors."""
         lines = self.nodes + self.keeps + ([] if but_for_tensors else self.tensors)
         return any(re.search(rf"\b{thing}\b", line) for line in lines)
 

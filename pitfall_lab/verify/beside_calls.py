@@ -53,7 +53,7 @@ class _Schedule:
 
 
 class _Plain:
-    """The tensors in plain attributes of a module, each with its name."""
+    """The tensors that a module has in plain attributes, with the attributes' names: neither parameters nor buffers."""
 
     def __init__(self, module: Any) -> None:
         found = list(stray_attributes.plain_tensors(module))[:MOST]
@@ -137,13 +137,13 @@ class BesideCalls:
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
 
     def before(self, call: Call, step: int) -> None:
-        """A call is about to be made: does it lose numbers that it computes with?"""
+        """Called before a call: record numbers that the call will lose (integer overflow)."""
         if lost_numbers.concerns(call) and self._wants(call.name, call.span):
             with unseen():
                 self._lost(call, step, lost_numbers.out_of_range(call))
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """A call has returned: did it lose numbers that it converted, or compare with numbers outside of 0 to 1?"""
+        """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1."""
         if not self.looks(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1
@@ -157,7 +157,7 @@ class BesideCalls:
             self._compared.append(Compared(step, *found))
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the numbers of the next call of this function at this place are looked at after it has returned."""
+        """Whether the numbers of the next call of this function at this place will be read after the call."""
         return name in LOOKED_AT and self._looks[span, name] < LOOKS and len(self._compared) < MOST and self._wants(name, span)
 
     def _wants(self, name: str, span: Span | None) -> bool:

@@ -24,7 +24,7 @@ SEARCHES = 4
 
 
 class Meeting:
-    """Makes sure that a tensor's shadow has the state that the tensor has in torch now."""
+    """Gives the shadow of a tensor the state that the tensor has in torch now, before a call uses it."""
 
     def __init__(self, world: World, describe: Description, *, memory: Memory, pairing: Pairing, adoption: Adoption) -> None:
         self._engine, self._records, self._namespace = world.engine, world.records, world.namespace

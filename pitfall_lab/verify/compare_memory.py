@@ -103,7 +103,7 @@ class Memory:
 
     @property
     def is_silent(self) -> bool:
-        """Whether no write without a new version waits to be described in the next event."""
+        """Whether there is no uncounted write that waits to be described in the next event."""
         return not self._silently
 
     def _operand_scale(self) -> float:

@@ -64,7 +64,7 @@ class _Birth:
 
 @dataclass(slots=True)
 class _Seen:
-    """The first node of a backward that made such a gradient of finite ones."""
+    """The first node of a backward that received finite gradients and returned NaN or infinity."""
 
     node: str | None
     kind: int
@@ -75,7 +75,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Running:
-    """A backward that runs: its hooks, and what they saw."""
+    """The state of a backward that is running: its hooks, and what they have seen."""
 
     posts: Posts
     seen: _Seen | None = None
@@ -83,7 +83,7 @@ class _Running:
 
 @dataclass(slots=True)
 class NoWatch:
-    """In the place of a :class:`FiniteWatch` where none is wanted: does nothing."""
+    """Has the methods of :class:`FiniteWatch` and does nothing, for recordings that do not look for NaN."""
 
     world: World
 
@@ -174,7 +174,10 @@ class FiniteWatch(NoWatch):
     def _given(
         self, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, at: tuple[int, ...]
     ) -> tuple[tuple[str | None, Any], ...]:
-        """The operands' elements that the element ``at`` of the result was made of, if each of its elements is made of one of each."""
+        """The elements of the operands from which the element ``at`` of the result was computed.
+
+        Empty unless each element of the result is computed from one element of each operand.
+        """
         shape, given = tuple(real.shape), []
         for operand, _ in operands:
             if operand is real or not fits(tuple(operand.shape), shape) or operand.is_complex():
@@ -262,7 +265,7 @@ class FiniteWatch(NoWatch):
 
 
 def state_of(real: Any) -> int:
-    """Whether a tensor has a NaN, or an infinity, or neither; tensors that cannot be read count as finite."""
+    """Whether a tensor has a NaN, an infinity, or neither. Tensors that cannot be read count as finite."""
     try:
         if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
             return FINITE
@@ -300,7 +303,7 @@ def _writes(name: str) -> bool:
 
 
 def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int) -> str:
-    """What kind of case it is, where the call's name and its operands show it; else empty."""
+    """The kind of case that the call's name and operands show (a softmax of nothing but -inf, say); else empty."""
     short = _short(call.name)
     plainly = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, float)]
     if not operands:

@@ -439,7 +439,7 @@ class Lockstep:
     # ------------------------------------------------------------------ shared by the methods above
 
     def _resume(self, call: Call, *, failed: bool, by_engine: bool = False) -> tuple[int, list[Effect]]:
-        """Return the step of a call that has just ended and the effects that were found before it ran."""
+        """The step that was reserved for a call that has just ended, and the effects that were found before it ran."""
         if call.name in BACKWARD:
             self._parents.pop()
             if self.lane is not None:
@@ -453,7 +453,10 @@ class Lockstep:
         return call.memory["step"], effects
 
     def _expected(self, call: Call, error: BaseException, message: str) -> ShadowError | None:
-        """The error that the shadow predicted, or the one it predicts for a backward that user code was running in."""
+        """The error that the shadow predicted for the call.
+
+        While torch runs user code inside a backward (a hook, say), the error that the shadow predicts for that backward.
+        """
         predicted: ShadowError | None = call.memory.get("predicted")
         listening: Listening | None = call.memory.get("listening")
         if predicted is not None:
@@ -468,7 +471,7 @@ class Lockstep:
         return None
 
     def _gradient_in_hand(self, step: int, real: Any) -> list[Effect]:
-        """Inside a hook, an unknown tensor may be the gradient that the shadow's suspended backward holds: bind the two."""
+        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's suspended backward, if it is that."""
         if not self._inside or self._records.find(real) is not None:
             return []
         shadow = self._inside[-1].recognise(real)
@@ -494,7 +497,7 @@ class Lockstep:
         return self._forecasts.forecast(step, itertools.chain(modelled, call.memory.get("stale", ())))
 
     def _ran(self, call: Call) -> Applied:
-        """What a failing backward did before it failed: the nodes that it ran."""
+        """What a failing backward did until then, with the nodes that it ran."""
         applied: Applied | None = call.memory.get("applied")
         return self._engine.applied() if applied is None else applied
 
@@ -512,7 +515,7 @@ class Lockstep:
         )  # fmt: skip
 
     def _tell_nodes(self, step: int, span: Span | None, ran: Applied, predicted: ShadowError | None, failure: Failure) -> None:
-        """Write the events of the nodes that a failing backward ran; the node that raised gets its own event."""
+        """Write an event for each node that a failing backward ran. The node that raised gets an event of its own."""
         if predicted is not None and ran.nodes_run and ran.nodes_run[-1] is predicted.node:
             ran = ran._replace(ran=ran.ran[:-1], passed=ran.passed[:-1])
         self._outcomes.nodes_ran(step, span, ran)

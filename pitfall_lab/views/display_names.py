@@ -119,7 +119,7 @@ def _line(facts: Facts, step: int) -> str:
 
 
 def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:
-    """The oldest label with a name in the program, else the oldest whose name is one, else the oldest."""
+    """The display name of the oldest label that the program has a name for; else of the oldest with a plain name; else of the oldest."""
     named = (label for label in labels if facts.tensor(label).get("name"))
     plain = (label for label in labels if PLAIN.fullmatch(tensors.get(label, "")))
     label = next(named, None) or next(plain, labels[0] if labels else None)

@@ -130,7 +130,7 @@ def column_stack(e: Engine, tensors: Any) -> ShadowTensor:
 
 
 def _corners(sizes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """Where each block of these sizes begins, and where the last one ends."""
+    """The (row, column) at which each diagonal block begins, and the end of the last one."""
     return list(itertools.accumulate(sizes, lambda at, size: (at[0] + size[0], at[1] + size[1]), initial=(0, 0)))
 
 

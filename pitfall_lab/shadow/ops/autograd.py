@@ -304,7 +304,7 @@ def retain_grad(e: Engine, self: Any) -> None:
 
 
 def _nowhere() -> None:
-    """Return None: stands for the weak reference to a node where an edge has no node."""
+    """Return None, as the weak reference to a node would that no longer exists; for edges that lead to no node."""
 
 
 @op(".register_hook", kind="other")

@@ -184,7 +184,7 @@ def preserved(tensor: ShadowTensor | Lying) -> Shape:
 
 
 class Lying(NamedTuple):
-    """The shape and strides (in elements) of an array, without the array."""
+    """The shape and strides (in elements) of an array that need not exist."""
 
     shape: Shape
     stride: Shape
@@ -505,7 +505,7 @@ def own(node: Node, *results: ShadowTensor) -> None:
 
 
 def _paired(e: Engine, operands: Sequence[Operand]) -> list[Operand]:
-    """Policy ``equal_counts_pair_up``: reshape every operand with the same numel to the first tensor's shape instead of broadcasting."""
+    """The operands under the belief ``equal_counts_pair_up``: those with as many elements as the first are reshaped to its shape."""
     from pitfall_lab.shadow.ops.views import reshape
 
     first = next(x for x in operands if isinstance(x, ShadowTensor))
@@ -720,7 +720,7 @@ def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None) -> ShadowTensor:
-    """A view of the tensor: storage, version counter and base are shared."""
+    """A view of the tensor: it shares the storage, the version counter and the base. It has no grad_fn yet."""
     counter = tensor.counter
     if e.policy.views_have_own_version:
         counter = Counter(tensor.version)
@@ -750,7 +750,7 @@ def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape
 
 
 def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """The tensor in new memory: for beliefs that take an alias for a copy."""
+    """A copy in new memory, for beliefs that an operation copies which in torch returns a view."""
     fresh = new(e, tensor.shape, tensor.dtype, tensor.window())
     fresh.node, fresh.output_nr, fresh.flag = tensor.node, tensor.output_nr, tensor.flag
     return fresh

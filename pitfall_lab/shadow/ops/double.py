@@ -207,7 +207,7 @@ THRESHOLD = Rule(
 
 
 def _atomic(rule: Rule) -> Callable[..., tuple[Any, ...]]:
-    """A formula that is one torch operation on the gradient and the saved result."""
+    """The formula of a node whose backward is a single torch operation on the gradient and the saved result."""
     return lambda node, g, s, metas: (_pointwise(rule, g, s.result),)
 
 
@@ -222,7 +222,7 @@ def _row_by_row(rule: Rule, g: Term, result: Term) -> Term:
 
 
 def _window(node: Node, g: Term, _: Any, _metas: Any) -> tuple[Any, ...]:
-    """The gradient of a view put into zeros; its own gradient is a view again."""
+    """The formula of a view's node: the gradient in zeros of the base's shape. The gradient of that is the same view again."""
     shape, place = node.vjp.args  # type: ignore[union-attr]
     again = Rule(
         f"{node.name.removesuffix('0')}Backward0", lambda x: put_back(shape, place, x, None)[0], (), lambda back, s: (place(back),)

@@ -64,7 +64,10 @@ def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feat
 
 def _register(name: str, samples: tuple[str, ...] = (), dims: tuple[int, ...] = (), default: float = 0.5, *, feature: bool = False, alpha: bool = False,
               low: bool = True) -> None:  # fmt: skip
-    """``F.name``, and torch's own ``name`` and ``name_`` below it. ``dims``: with other dimensions F.name does more than drop."""
+    """Register ``F.name``, and torch's ``name`` and ``name_`` that it calls.
+
+    Inputs with another number of dimensions than ``dims`` are declined: for these ``F.name`` does more than call the other function.
+    """
 
     def run(e: Engine, input: Any, p: float = default, training: bool = True, inplace: bool = False) -> ShadowTensor:
         tensor_only(input)

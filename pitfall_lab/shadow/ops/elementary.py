@@ -360,7 +360,7 @@ for _sign, _name in (("l", "left"), ("r", "right")):
 
 
 def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
-    """The rule of ``fmax`` and ``fmin``: of a NaN and a number the number is taken, and gets the gradient."""
+    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the result and gets the gradient."""
 
     def alone(g: Any, s: Any) -> tuple[Any, Any]:
         first = better(s.self, s.other) | np.isnan(s.other)
@@ -465,7 +465,10 @@ def _with_number(
 
 
 def records_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether no integer divisor is, or may be, zero: in place, torch raises after it has written the elements before."""
+    """Whether all integer divisors are known not to be zero.
+
+    For a zero divisor torch raises in the middle of an in-place write, after some elements have been written.
+    """
     other = pair[1]
     if isinstance(other, NUMBERS):
         return other != 0

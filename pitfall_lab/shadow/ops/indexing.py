@@ -109,12 +109,12 @@ def _slice_bounds(item: slice, size: int) -> tuple[int, int, int]:
 
 
 def _reaches_the_end(item: slice, size: int) -> bool:
-    """Whether a slice ends where the dimension does: torch looks at the number as it was written."""
+    """Whether the slice's written stop reaches the end of the dimension; torch decides by that number, before it is clamped."""
     return item.stop is None or int(item.stop) >= size
 
 
 def _written_at(index: Any, count: int) -> list[int]:
-    """For each of the ``count`` expanded items, its place in the index as it was written: torch's messages count that."""
+    """For each of the ``count`` expanded items, its position in the index as the program wrote it: error messages count these."""
     written = list(index) if isinstance(index, tuple) else [index]
     dots = next((k for k, item in enumerate(written) if item is Ellipsis), len(written))
     extra = count - len(written)
@@ -409,7 +409,7 @@ def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tup
 
 
 def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> bool:
-    """Assign a Python number through one index tensor, by ``masked_fill_`` or ``index_fill_``; False where there are several."""
+    """Assign a Python number through a single index tensor, by ``masked_fill_`` or ``index_fill_``. Return False if there are several."""
     from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
     from pitfall_lab.shadow.ops.scatter import index_fill_
 

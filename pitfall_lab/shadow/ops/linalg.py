@@ -105,7 +105,7 @@ def _matrices(*tensors: Any) -> None:
 
 
 def _sum_rule(node: str, names: tuple[str, str], product: Callable[..., Any], back: Callable[..., Any], beta: float, alpha: float) -> Rule:
-    """``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` are the gradients of the factors."""
+    """The rule of ``beta * self + alpha * product(one, two)``; ``back(g, one, two)`` returns the gradients of ``one`` and ``two``."""
 
     def forward(x: np.ndarray, one: np.ndarray, two: np.ndarray) -> np.ndarray:
         return (0 if beta == 0 else x * x.dtype.type(beta)) + product(one, two) * x.dtype.type(alpha)
@@ -202,7 +202,7 @@ def inv(e: Engine, A: Any) -> ShadowTensor:
 
 
 def _factored(e: Engine, result: ShadowTensor, A: ShadowTensor) -> None:
-    """The factors that torch saves for backward, represented here by a private copy of the operand."""
+    """Keep the saved tensors ``LU`` and ``pivots``. Their values are not modelled: a private copy of the operand takes their place."""
     if result.node is not None:
         found = arrays(e, (A,))
         for name in ("LU", "pivots"):

@@ -57,7 +57,10 @@ def _check(reduction: str, *legacy: Any) -> None:
 def _lost(
     e: Engine, rule: Rule, operands: Sequence[Any], reduction: str, dtype: DType, *, like: ShadowTensor | None = None
 ) -> ShadowTensor:
-    """The result of a loss: 0-dim, or with ``reduction="none"`` one element each, strided as by TensorIterator or ``empty_like(like)``."""
+    """Run a loss's rule: a 0-dim result, or with ``reduction="none"`` one of the input's shape.
+
+    Its strides are those of TensorIterator, or of ``empty_like(like)``.
+    """
     x, y = operands[:2]
     stride = (layout(x.shape, [x, y], cast=dtype) if like is None else preserved(like)) if reduction == "none" else None
     return pure(e, rule, operands, x.shape if reduction == "none" else (), dtype, dtype, stride)
@@ -441,7 +444,7 @@ def _smoothed(
 
 
 def _bce_keeps(*names: str) -> tuple[Keep, ...]:
-    """Saved operands in torch's order, which is that of the alphabet."""
+    """The saved operands in alphabetical order, in which torch unpacks them."""
     return tuple(sorted((Keep(name, k) for k, name in enumerate(names)), key=lambda keep: keep.name))
 
 
@@ -491,7 +494,7 @@ def _softened(x: Any) -> Any:
 
 
 def _logit_losses(x: np.ndarray, y: np.ndarray, weight: Any, positive: Any, kept: Any) -> Any:
-    """The losses one by one; torch works step by step, and every step is ``kept`` in the type of the input."""
+    """``binary_cross_entropy_with_logits`` of each element, rounded to the dtype ``kept`` after every step, as in torch."""
 
     def rounded(step: Any) -> Any:
         return step.astype(kept).astype(x.dtype)

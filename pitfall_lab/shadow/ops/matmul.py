@@ -35,7 +35,7 @@ def _column_major(t: ShadowTensor) -> bool:
 
 
 def _left(g: Any, mat2: Any, column_major: bool) -> Any:
-    """The gradient of the first factor, with its strides (so that the gradient of a Linear's weight is contiguous)."""
+    """The gradient of the first factor of ``mm``, with torch's strides: column-major if the first factor is."""
     return (mat2 @ g.T).T if column_major else g @ mat2.T
 
 
@@ -314,7 +314,7 @@ def linear(e: Engine, input: Any, weight: Any, bias: Any = None) -> ShadowTensor
 
 
 def _linear_folded(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor) -> ShadowTensor:
-    """Any number of dimensions but two: seen as rows, and seen back."""
+    """``F.linear`` for an input that is not 2-D: the input is viewed as a matrix, and the result in the shape of the input."""
     flat = views.view_(e, input, -1, input.shape[-1])
     result = addmm(e, bias, flat, views.t(e, weight))
     shape = (*input.shape[:-1], result.shape[1])
@@ -330,7 +330,7 @@ def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTen
 
 
 def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepdim: bool = False) -> ShadowTensor:
-    """The norm over one dimension or all, by the node that C++ code makes."""
+    """The p-norm over one dimension or all, with the node that torch records when C++ code computes it."""
     axes = tuple(range(input.ndim)) if dim is None else (dim % input.ndim,)
 
     def forward(x: Any) -> Any:

@@ -88,7 +88,7 @@ def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def _fits(self: ShadowTensor, src: ShadowTensor) -> None:
-    """The source must broadcast to the target's shape."""
+    """Raise torch's error unless ``src`` broadcasts to the shape of ``self``."""
     extra = len(src.shape) - self.ndim
     if extra > 0:
         raise runtime(
@@ -130,7 +130,7 @@ _random_fill("cauchy_", "CauchyBackward0", None, lambda r, shape, median=0.0, si
 
 
 def _init(name: str, value: Any = None) -> None:
-    """``nn.init``: an in-place fill under no_grad; the random ones leave unknown numbers."""
+    """Register ``nn.init.<name>``: an in-place fill under no_grad. The values of a random fill are unknown."""
 
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
         tensor_only(tensor)

@@ -40,7 +40,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, is_contiguous
 
 
 def _spread(x: np.ndarray, axes: tuple[int, ...], eps: float) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and 1 / sqrt(variance + eps), with the reduced dimensions kept."""
+    """The mean and ``1 / sqrt(variance + eps)`` over ``axes``, which are kept with size 1."""
     wide = x.astype(np.float64)
     middle = average(wide, axes, keepdims=True)
     return middle, 1 / np.sqrt(average((wide - middle) ** 2, axes, keepdims=True) + eps)
@@ -153,7 +153,7 @@ def _several_values(shape: Sequence[int]) -> None:
 
 
 def _follow(e: Engine, input: ShadowTensor, running: list[ShadowTensor], axes: tuple[int, ...], momentum: float) -> None:
-    """Move the running statistics. torch's kernel writes them directly: no counter moves."""
+    """Update the running statistics. No version is increased, because torch's kernel writes their memory directly."""
     found = arrays(e, (input, *running))
     statistics: tuple[Any, Any] = (np.mean, np.var)
     for target, statistic in zip(running, statistics, strict=True):

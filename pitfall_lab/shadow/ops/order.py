@@ -23,7 +23,7 @@ from pitfall_lab.shadow.storage import ShadowTensor
 
 
 def _numbers(e: Engine, *tensors: ShadowTensor) -> list[np.ndarray]:
-    """The operands' numbers; declines where the result's very shape depends on unknown ones."""
+    """The values of the operands; declines the call if they are unknown, since the shape of the result depends on them."""
     tensor_only(*tensors)
     found = arrays(e, tensors)
     if found is None:

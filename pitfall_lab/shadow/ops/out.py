@@ -84,7 +84,7 @@ def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
 
 
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
-    """Decline ``out=`` of another shape, or overlapping an operand: the result depends on the kernel."""
+    """Decline an ``out=`` tensor of another shape than the result, or one that overlaps an operand: the outcome depends on the kernel."""
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= that the result already shares memory with, or that is an inference tensor")
     taken = target.storage.size or target.offset or target.storage.shared or any(x is target for x in operands)

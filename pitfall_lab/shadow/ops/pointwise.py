@@ -52,7 +52,7 @@ SELF, RESULT = (Keep("self", 0),), (Keep("result", "result"),)
 
 
 def no_out(out: object) -> None:
-    """``out=`` is not modelled."""
+    """Decline the call if ``out`` is given: it is not modelled for this operation."""
     if out is not None:
         raise Unmodelled("out= is not modelled")
 
@@ -227,7 +227,10 @@ def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None 
 
 
 def _division(rounding_mode: str | None) -> Rule:
-    """To name a mode, also None, is another function of torch's than to name none (here: "")."""
+    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given.
+
+    Torch records ``DivBackward2`` if the argument is given, even as None.
+    """
     if rounding_mode:
         raise Unmodelled("rounding_mode")
     return DIV if rounding_mode is not None else replace(DIV, node="DivBackward2")
@@ -265,7 +268,7 @@ def _pow_rule(exponent: float) -> Rule:
 
 
 def _numbered(base: Any, exponent: float) -> Any:
-    """A power by a plain number."""
+    """``base ** exponent`` for an exponent that is a Python number."""
     if not isinstance(base, np.ndarray):  # a Term (create_graph)
         return np.power(base, exponent)
     root = ROOTS.get(exponent) if base.dtype.kind == "f" else None

@@ -58,7 +58,7 @@ def adaptive(size: Shape, output: Shape) -> Spans:
 
 
 def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
-    """The place of each window in the output, and what it sees of the input (with any leading dimensions)."""
+    """For each window: the index of its result in the output, and the slices of the input that it covers (after any leading dimensions)."""
     for place in itertools.product(*(range(len(row)) for row in spans)):
         yield (..., *place), (..., *(slice(*row[k]) for row, k in zip(spans, place, strict=True)))
 
@@ -169,7 +169,7 @@ def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowT
 
 
 def _as_two(rank: int, given: Any, fill: int) -> Any:
-    """The option of a one-dimensional pooling for both dimensions of its picture."""
+    """An option of one-dimensional pooling (kernel size, stride, ...) as that of the two-dimensional pooling by which it is computed."""
     return (fill, *per_dimension(given, 1)) if rank == 1 else given
 
 
@@ -301,7 +301,7 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
 
 
 def _areas(size: Shape, kernel: Shape, stride: Shape, padding: Shape, spans: Spans, include_pad: bool, override: int | None) -> np.ndarray:
-    """By what each window's sum is divided: its elements, with or without those of the border."""
+    """The divisor of each window: the number of its elements, with or without those of the padding, or ``override``."""
     total = np.ones(tuple(len(row) for row in spans))
     if override is not None:
         return total * override
@@ -369,7 +369,7 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
 
 
 def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
-    """Average each channel to one number; torch computes that with ``mean``."""
+    """``adaptive_avg_pool`` to size 1: the mean of each channel, which torch computes with ``mean``."""
     mean = reduce.mean(e, input, tuple(range(-rank, 0)), keepdim=True)
     if not any_channels_last(input):
         return mean

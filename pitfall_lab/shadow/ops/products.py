@@ -211,7 +211,7 @@ def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
 
 
 def _aligned(e: Engine, x: ShadowTensor, part: str, letters: str) -> ShadowTensor:
-    """One dimension for every letter, in their order; letters that the operand lacks have size 1."""
+    """The operand with one dimension per letter, in the order of ``letters``; a letter that it lacks becomes a dimension of size 1."""
     order = [part.find(letter) for letter in letters]
     for k, place in enumerate(order):
         if place < 0:
@@ -221,7 +221,7 @@ def _aligned(e: Engine, x: ShadowTensor, part: str, letters: str) -> ShadowTenso
 
 
 def _pair(e: Engine, x: ShadowTensor, y: ShadowTensor, summed: Sequence[int], kept: int) -> ShadowTensor:
-    """Sum what one of them has alone, multiply, and sum what both have."""
+    """One step of ``einsum``: sum the dimensions that only one operand has, multiply, and sum the dimensions that both have."""
     if any(a != b and 1 not in (a, b) for a, b in zip(x.shape, y.shape, strict=True)):
         raise Unmodelled("einsum with operands of incompatible shapes or dtypes")
     both = [d for d in summed if x.shape[d] != 1 and y.shape[d] != 1]

@@ -172,7 +172,7 @@ def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 class Pair(tuple[ShadowTensor, ShadowTensor]):
-    """``values`` and ``indices``, as torch.return_types have them; subclasses have other ``fields``."""
+    """A pair of tensors with names, ``values`` and ``indices``, as in ``torch.return_types``; subclasses have other ``fields``."""
 
     __slots__ = ()
     fields: ClassVar[tuple[str, str]] = ("values", "indices")
@@ -263,14 +263,14 @@ def _not_empty(input: ShadowTensor, name: str) -> None:
 
 
 def _has_room(input: ShadowTensor, name: str, dims: Sequence[int]) -> None:
-    """Refuse to look for something in a dimension without elements; torch names the dimension as it was given."""
+    """Raise torch's error for a search (max, argmin, ...) along a dimension of size 0."""
     for dim in dims:
         if input.ndim and input.shape[dim] == 0:
             raise ShadowError("IndexError", f"{name}(): Expected reduction dim {dim} to have non-zero size.", "shape")
 
 
 def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
-    """``(values, indices)`` along one dimension; the gradient goes to the places found."""
+    """``(values, indices)`` of a search such as ``max`` along one dimension; the gradient goes to the elements found."""
     _has_room(input, name.partition("Backward")[0].lower(), (at,))
     shape, before = reduced_shape(input.shape, (at,), keepdim), input.shape
     node = None

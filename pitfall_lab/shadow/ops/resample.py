@@ -39,7 +39,7 @@ def _separable(e: Engine, node: str, input: ShadowTensor, matrices: Sequence[np.
 
 
 def _finite(x: np.ndarray) -> np.ndarray:
-    """What has no part in a sum must not spoil it, as zero times infinity would."""
+    """Return ``x``; decline NaN and infinity: torch leaves out elements whose weight is zero, and 0 times infinity is NaN."""
     if not np.isfinite(x).all():
         raise Unmodelled("inf or NaN in a weighted sum")
     return x
@@ -49,7 +49,7 @@ def _finite(x: np.ndarray) -> np.ndarray:
 
 
 def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
-    """Where each element of the padded row comes from, as an (out, in) matrix of zeros and ones."""
+    """For padding one dimension: a matrix (out, in) of zeros and ones that says which input element each output element is a copy of."""
     where = np.arange(-before, size + after)
     if mode == "reflect":
         where = np.abs(where)
@@ -132,7 +132,7 @@ def pad(e: Engine, input: Any, pad: Any, mode: str = "constant", value: Any = No
 
 
 def _circular(e: Engine, input: ShadowTensor, pairs: Sequence[tuple[int, int]]) -> ShadowTensor:
-    """The middle is copied in, then each border from the other side."""
+    """``F.pad(mode="circular")``: copies the input into the middle, then each border from the opposite side."""
     rank = len(pairs)
     first = input.ndim - rank
     sizes = [n + a + b for n, (a, b) in zip(input.shape[first:], pairs, strict=True)]
@@ -170,7 +170,7 @@ def _nearest(size: int, out: int, factor: float | None, *, exact: bool = False) 
 
 
 def _sources(size: int, out: int, factor: float | None, align_corners: bool) -> np.ndarray:
-    """The place in the input that each output looks at."""
+    """For each output element the position in the input, not rounded, at which it is interpolated."""
     if align_corners:
         return np.arange(out) * ((size - 1) / (out - 1) if out > 1 else 0.0)
     return (np.arange(out) + 0.5) * _step(size, out, factor) - 0.5
@@ -196,7 +196,7 @@ def _cubic(size: int, out: int, factor: float | None, align_corners: bool) -> np
 
 
 def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Shape, Sequence[float | None]]:
-    """The output's size, and the factor for each dimension (None where the size was given)."""
+    """The size of the output and the scale factor of each dimension; a factor is None if the size was given."""
     inner = input.shape[2:]
     if input.ndim != rank + 2 or 0 in input.shape or not input.dtype.is_floating_point:
         raise Unmodelled("upsampling of an input that is empty, not floating point, or of another number of dimensions")

@@ -52,7 +52,7 @@ def _index_of(index: Any) -> None:
 
 
 def _seen_through(picked: np.ndarray) -> Written:
-    """What was picked out of a gradient: torch hands on a view of it (``expand_as``)."""
+    """Elements picked out of a gradient, as the gradient that is passed on: torch passes on a view of it (``expand_as``)."""
     return Written(picked, 0, seen_through=True)
 
 
@@ -262,7 +262,7 @@ def _scatter_rule(at: int, value: Any, accumulate: bool, inplace: bool) -> Rule:
 
 
 def _check_index_fits(self: ShadowTensor, at: int, index: ShadowTensor, src: Any) -> None:
-    """Decline an index larger than the tensor or the source: torch's error comes before its check for overlap."""
+    """Decline an index that is larger than the tensor or the source in a dimension where torch does not allow that."""
     source = src.shape if isinstance(src, ShadowTensor) else index.shape
     sizes = zip(index.shape, self.shape, source, strict=True)
     if index.numel and any(n > k or (d != at and n > m) for d, (n, m, k) in enumerate(sizes)):

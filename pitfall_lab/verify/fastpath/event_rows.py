@@ -302,7 +302,7 @@ def _changed(path: str, before: json_values.Look | None, after: json_values.Look
 
 
 class _Open:
-    """A placeholder in a value: ``what`` is a slot, the index of a role (for a version), or None for the step."""
+    """A placeholder in a value for a label (``what`` is its slot), for a version (the index of a role), or for the step (None)."""
 
     __slots__ = ("what",)
 
@@ -318,7 +318,7 @@ class _Beginning(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """A placeholder for the contents of a storage: their index in the row's list."""
+    """A placeholder for the contents of a storage; ``place`` is their index in the row's list of contents."""
 
     place: int
 

@@ -21,7 +21,7 @@ SET_GRAD: Any = torch.Tensor.grad.__set__  # type: ignore[union-attr]
 
 
 class Expected(NamedTuple):
-    """The expected properties of one result. Label numbers (``t``, ``storage``, ``counter``) count from those that existed before."""
+    """The expected properties of one result. The label numbers ``t``, ``storage`` and ``counter`` are relative to those before the call."""
 
     window: Window
     form: Form | None
@@ -150,7 +150,7 @@ def _look_on(_: Any, __: list[ShadowTensor]) -> tuple[tuple[()], tuple[()], tupl
 
 
 class Shared:
-    """What the recordings of one process share, as it depends on keys of calls only: the forms of tensors, and plans.
+    """What the recordings of one process share because it depends only on the keys of calls: the forms of tensors, and plans.
 
     Recordings with different value limits share nothing.
     """
@@ -210,7 +210,7 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
 
 
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
-    """Where a new tensor that only the graph holds is saved: the index of the node, and that of the saved tensor in it."""
+    """Where a new tensor is saved that only the graph holds: the index of the node, and the index of the saved tensor in that node."""
     for place, node in enumerate(nodes):
         for number, saved in enumerate(node.saved):
             if saved.counter is x.counter and not saved.own:

@@ -127,7 +127,7 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
 
 
 def _owners(facts: Facts, step: int | None) -> dict[str, str]:
-    """Which tensor got each name last: in a loop a name moves on, and the tensor that had it before is kept by something else."""
+    """Which tensor had each name last. In a loop a name moves to the next tensor; something else then keeps the earlier tensor alive."""
     bound: dict[str, tuple[int, str]] = {}
     for label, history in facts.tensors.items():
         name = facts.tensor(label, step).get("name")

@@ -110,7 +110,10 @@ def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
 
 
 def _dullness(facts: Facts, storage: Store) -> tuple[Any, ...]:
-    """The sort key of a storage: first those with a colour of their own, then shared, written and named ones, then by birth."""
+    """The sort key of a storage.
+
+    First come those with a colour, then those that several tensors share, those written, those named; then by birth.
+    """
     named = any(facts.tensor(b["tensor"]).get("name") for b in storage["brushes"])
     return (storage["id"] not in facts.palette, len(storage["brushes"]) < 2, not storage["writes"], not named, storage["born"])
 

@@ -172,7 +172,7 @@ def _track(facts: Facts, counter: str, pins: list[Pin]) -> Track:
 
 
 def _minds(facts: Facts, counter: str, tensors: list[str], pins: list[Pin], step: int) -> bool:
-    """Whether a living tensor, or a node that saved one, relies on a counter that an uncounted write at ``step`` did not increase."""
+    """Whether an uncounted write at ``step`` concerns this counter: a living tensor with it, or a node that saved one, uses the memory."""
     if any(pin["step"] < step and (pin["freed"] is None or pin["freed"] > step) for pin in pins):
         return True
     return any((record := facts.tensor(t, step)).get("alive") and record.get("counter") == counter for t in tensors)

@@ -27,7 +27,7 @@ def rows(facts: Facts) -> list[dict[str, Any]]:
 
 
 def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str:
-    """The rows; a second border says that the memory has another counter besides."""
+    """Draw a row per version counter; a second border marks memory that tensors with another counter use too."""
     zh, canvas, y, width = language == "zh", Canvas(), 12.0, 320.0
     for row in table:
         colour = hue(row["storage"], facts.palette)

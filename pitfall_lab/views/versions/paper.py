@@ -15,7 +15,7 @@ LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
 
 
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
-    """Tracks that bump, that something saved, or that were written behind their backs; says what it left out."""
+    """The tracks of counters that increased, had a tensor saved, or missed an uncounted write; says how many are left out."""
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
     steps, shown = set(scene["columns"]), sorted({s for t in tracks for s in _marks(t)})
@@ -98,6 +98,6 @@ def _pin(sheet: Axes, pin: Pin, place: dict[int, float], axis: float) -> None:
 
 
 def _x(place: dict[int, float], step: int) -> float:
-    """The step's column, or the last one before it."""
+    """The x coordinate of the step's column; of the last column before it, if the step has none."""
     earlier = [s for s in place if s <= step]
     return place[max(earlier)] if earlier else LEFT

@@ -36,7 +36,7 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
 
 
 def chosen(scene: VersionsScene) -> list[Track]:
-    """The tracks that have something to tell: a write, or something saved."""
+    """The version tracks to draw: those of counters with a write or a saved tensor, or with an uncounted write."""
     return [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
 
 
@@ -84,7 +84,7 @@ def _pin(canvas: Canvas, pin: Pin, place: dict[int, float], axis: float) -> None
 
 
 def _x(place: dict[int, float], step: int) -> float:
-    """The step's column, or the last one before it."""
+    """The x coordinate of the step's column; of the last column before it, if the step has none."""
     if step in place:
         return place[step]
     earlier = [s for s in place if s < step]
