@@ -307,7 +307,7 @@ def _shows_widgets(text: str) -> bool:
 
 
 def _is_ours(call: ast.expr) -> bool:
-    """``pitfall_lab.question(...)``, ``pitfall_lab.claims(...).run()``."""
+    """Whether the expression is a call of this package such as ``pitfall_lab.question(...)`` or ``pitfall_lab.claims(...).run()``."""
     if not isinstance(call, ast.Call):
         return False
     inner: ast.expr = call

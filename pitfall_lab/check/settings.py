@@ -49,7 +49,7 @@ class Settings:
         return any(self._matches(path, pattern) for pattern in self.exclude)
 
     def _matches(self, path: Path, pattern: str) -> bool:
-        """Match ``path`` as linters do: ``tests/*`` from the root, ``old.py`` or ``scratch`` anywhere below it."""
+        """Whether a pattern matches ``path``, as in linters: ``tests/*`` from the root, ``old.py`` or ``scratch`` anywhere below it."""
         path = Path(os.path.realpath(path))
         inside = path.relative_to(self.root) if self.root is not None and path.is_relative_to(self.root) else path
         pattern = pattern.removeprefix("./").rstrip("/")

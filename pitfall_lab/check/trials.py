@@ -196,7 +196,10 @@ class Trial:
         return replace(kept, explanation=text)
 
     def with_meant(self, finding: Finding) -> Finding:
-        """Add torch's gradient and the correct one, computed by a repaired program, where a wrong gradient raised no error."""
+        """Return the finding with torch's gradient and the correct one as facts, if a wrong gradient raised no error.
+
+        The correct one was computed by the repaired program.
+        """
         tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
         before = self._witness(meant=False) if first is not None else None

@@ -123,7 +123,7 @@ def _dot() -> Finding:
 
 
 def _extensions() -> Iterator[Finding]:
-    """Whether JupyterLab will load our extension and the one that draws widgets."""
+    """Yield findings on whether JupyterLab will load our extension and the one that draws widgets."""
     try:
         from jupyter_core.paths import jupyter_path
         from jupyterlab_server.config import get_page_config
@@ -152,7 +152,7 @@ def _disabled(setting: dict[str, bool] | list[str]) -> set[str]:
 
 
 def _fence() -> Finding:
-    """Whether `pitfall-lab grade` can keep submissions from the teacher's files."""
+    """The finding on whether ``pitfall-lab grade`` can keep submissions from the teacher's files."""
     from pitfall_lab.classroom.fence import missing
 
     if lacks := missing():
@@ -162,7 +162,7 @@ def _fence() -> Finding:
 
 
 def _kernel() -> Finding:
-    """Whether notebooks run in this Python: with another one the kernel cannot import pitfall_lab."""
+    """The finding on whether notebooks run in this Python: with another one the kernel cannot import pitfall_lab."""
     try:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     except ImportError:

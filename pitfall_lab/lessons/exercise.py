@@ -338,7 +338,10 @@ def _compared(expression: str) -> list[tuple[str, str]]:
 
 
 def _as_said(left: Any, right: Any) -> bool:
-    """Whether two sides of a comparison that was true are also equal as plain data; for arrays and values that are not sent, True."""
+    """Whether the sides of a comparison that was true are also equal as plain data: a learner's class may define ``__eq__``.
+
+    True for arrays and for values that cannot be sent.
+    """
     if isinstance(left, np.ndarray) or isinstance(right, (np.ndarray, Opaque, Problem)):
         return True
     try:

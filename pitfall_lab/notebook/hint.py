@@ -195,9 +195,9 @@ class Hint:
 
 
 def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | None:
-    """Return what to say under the traceback of ``cell``'s error: torch's, or a name that an earlier cell makes; else ``None``.
+    """Return the text below the traceback of ``cell``'s error, if torch raised it or an earlier cell defines the missing name; else None.
 
-    ``cause`` is what was known of it before it happened.
+    ``cause``: the panel's explanation, if it had warned of this error before.
     """
     if cause is not None:
         why = T(*(f"pitfall_lab: {cause.sentence.say(each)}" for each in LANGUAGES))

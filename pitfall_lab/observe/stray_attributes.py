@@ -113,7 +113,7 @@ def _means(name: str, meant: str) -> bool:
 
 
 def _inside(module: torch.nn.Module, known: set[int]) -> Iterator[torch.nn.Module]:
-    """The module and those in it that are not ``known`` yet; a module with tables of its own (a scripted one) has none to read."""
+    """Yield the module and its submodules that are not ``known`` yet. A scripted module, whose tables are not dicts, is left out."""
     work = [module]
     while work:
         each = work.pop()

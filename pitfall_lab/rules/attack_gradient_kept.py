@@ -109,7 +109,7 @@ def _finding(story: Story, found: Kept) -> Finding:
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
-    """Name the input in ``backward``: ``loss.backward(inputs=[x])``."""
+    """Fixes that name the input in ``backward``: ``loss.backward(inputs=[x])``."""
     program, name = story.program, story.name(found.given)
     call = program.at(story.span(found.first.step))
     if name is None or not isinstance(call, ast.Call) or any(word.arg in (None, "inputs") for word in call.keywords):

@@ -97,7 +97,7 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
 
 
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """``first.backward(); second.backward()`` as one backward of the sum: gradients add up either way."""
+    """Fixes that replace ``first.backward(); second.backward()`` by one backward of the sum: gradients add up either way."""
     program = reuse.story.program
     roots = [_plain_backward(statement) for statement in (first, second)]
     block = program.block(first)

@@ -53,7 +53,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """Functions that gave other numbers when they ran again, and arguments that were written."""
+    """One finding for each checkpointed function whose second run gave other numbers, or whose argument was written in between."""
     if not checkpoints(story):
         return
     reported = {outer.step for harm in story.trace.harms if (outer := story.outer_call(harm.step)) is not None}
@@ -172,7 +172,7 @@ def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix
 
 
 def _written_arguments(story: Story, backward: Event) -> Iterator[Finding]:
-    """An argument of a checkpointed function that was written between the function's first run and a backward that torch refused."""
+    """Findings about arguments of a checkpointed function that were written before a backward which torch therefore refused."""
     for call in checkpoints(story):
         function = story.program.segment(call.args[0]) if call.args else ""
         place = story.program.place(call)

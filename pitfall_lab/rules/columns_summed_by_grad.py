@@ -107,7 +107,7 @@ def _finding(story: Story, found: Summed) -> Finding:
 
 
 def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
-    """Differentiate one column after the other and join the results, in the place of the call."""
+    """Fixes that replace the call by one that differentiates column after column and joins the results."""
     program, torch = story.program, torch_name(story.program)
     call = program.at(story.span(found.grad.step))
     if not isinstance(call, ast.Call) or torch is None or len(call.args) < 2 or any(word.arg is None for word in call.keywords):

@@ -120,7 +120,7 @@ def _finding(story: Story, found: Leaked) -> Finding:
 
 
 def _fixes(story: Story, found: Leaked) -> tuple[Fix, ...]:
-    """Detach the argument of the call that judges it, where that is a call with one argument."""
+    """Fixes that detach the generator's result where it is the only argument of the discriminator's call."""
     program = story.program
     call = program.at(story.span(found.judged.step))
     if not isinstance(call, ast.Call) or len(call.args) != 1 or isinstance(call.args[0], ast.Starred):

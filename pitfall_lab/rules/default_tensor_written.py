@@ -94,7 +94,7 @@ def _finding(story: Story, found: Default) -> Finding:
 
 
 def _fixes(story: Story, found: Default) -> tuple[Fix, ...]:
-    """``None`` as the default, and the tensor made in each call without the argument."""
+    """Fixes that make ``None`` the default, and create the tensor in each call that gives no argument."""
     program, body = story.program, found.function.body
     first = body[1] if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1 else body[0]
     code = program.segment(found.value)

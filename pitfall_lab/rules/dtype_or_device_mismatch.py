@@ -104,7 +104,7 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
 
 
 def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ...]:
-    """Send what is on the wrong device to the other one, in the call itself."""
+    """Fixes that move the operand on the wrong device to the other operand's device, in the call itself."""
     program, name = story.program, _said(story, event, label).en.strip("`")
     node = program.at(story.span(event.step)) if program.tree else None
     nodes = ast.walk(node) if node is not None else ()

@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Numbers 0 and 1 that choose a column for each row are no mask."""
+    """This rule's finding in place of the one about a mask of integers, if these 0s and 1s choose a column for each row; else None."""
     event = story.event(general.step)
     found = _pairs(story, event) if event is not None else None
     return _finding(story, found) if found is not None else None

@@ -110,7 +110,7 @@ def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
 
 
 def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
-    """Switch to evaluation mode what the program froze by a loop over ``….parameters()``."""
+    """Fixes that switch to evaluation mode the module whose ``parameters()`` the program froze in a loop."""
     program = story.program
     if program.tree is None:
         return ()

@@ -77,7 +77,7 @@ def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Find
 
 
 def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Results that stay alive in a list after the last backward that needed them."""
+    """The finding for results that stay alive in a list after the last backward that needed them."""
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
     for each, function in _origins(program, call, value):

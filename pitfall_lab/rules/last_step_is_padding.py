@@ -187,7 +187,7 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
 
 
 def _by_length(story: Story, found: Last, node: ast.Subscript, torch: str) -> tuple[Fix, ...]:
-    """Take the step at the length that the function is given, or that its tokens show."""
+    """Fixes that take each sequence's step at its length, which the function is given or the padding of its tokens shows."""
     program, lengths = story.program, list[str]()
     function = program.function(node)
     if found.lookup is not None and (tokens := name_of_tokens(story, found.lookup, found.take)) is not None:

@@ -73,7 +73,7 @@ def _finding(story: Story, event: Event, made: Event) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Hand them over as ``logits`` where the line makes a distribution."""
+    """Fixes that pass the logarithms as ``logits=`` if the line makes a distribution."""
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) not in DISTRIBUTIONS or torch is None:

@@ -201,7 +201,7 @@ OTHER_MAKER = {"softmax": "log_softmax", "Softmax": "LogSoftmax", "sigmoid": "lo
 
 
 def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """The loss that works on these numbers, called or built by its name in the text."""
+    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers."""
     program, names = story.program, OTHER_LOSS.get((found.event.name, found.got), {})
     for node in program.nodes:
         if isinstance(node, ast.Call) and (new := names.get(call_name(node))) is not None and not node.keywords:
@@ -210,7 +210,7 @@ def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 
 def _normalised(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Scores made logarithms of probabilities where they are given to the loss."""
+    """Fixes that turn the scores into log-probabilities in the call of the loss."""
     given = (
         written_as(story, found.event, found.event.operands[0].label) if found.event.name == "ctc_loss" and found.got == "logits" else None
     )

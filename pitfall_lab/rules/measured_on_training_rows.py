@@ -184,7 +184,7 @@ def _finding(story: Story, found: Seen) -> Finding:
 
 
 def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
-    """Let one part begin where the other one ends."""
+    """Fixes that let one part of the rows begin where the other part ends."""
     program, one, other = story.program, found.learned, found.measured
     node = program.at(story.span(other.event.step))
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice) or one.first > other.first:
@@ -195,7 +195,7 @@ def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
 
 
 def _other_loader(story: Story, place: ast.stmt | None) -> tuple[Fix, ...]:
-    """Measure with the loader that nothing reads."""
+    """Fixes that evaluate with the loader that the program does not use yet."""
     program = story.program
     made = [n for n in program.nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) == "DataLoader"]
     names = {program.segment(n.targets[0]) for n in made}

@@ -146,7 +146,7 @@ def _finding(story: Story, found: Raw, place: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, place: ast.Call, last: Event) -> tuple[Fix, ...]:
-    """Prepare the argument by the same expression as in training."""
+    """Fixes that prepare the argument by the same expression as in training."""
     program, node = story.program, story.program.at(last.span)
     if not isinstance(node, ast.BinOp) or not isinstance(node.left, ast.BinOp) or not is_name(place.args[0]):
         return ()

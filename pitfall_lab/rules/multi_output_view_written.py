@@ -102,7 +102,7 @@ def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
 
 
 def _one_by_one(story: Story, maker: Event | None) -> tuple[Edit, ...]:
-    """The same parts, each by an index of its own: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a split."""
+    """The edits that take the parts by an index each: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a split."""
     program = story.program
     node = program.at(story.span(maker.step)) if maker is not None else None
     if maker is None or node is None:

@@ -305,7 +305,7 @@ def _word(found: Unfinite) -> T:
 
 
 def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
-    """For masked scores: give a row without any the share of 0, by putting a finite number there and clearing it afterwards."""
+    """Fixes for rows of masked scores without any score: put a finite number there before the softmax, and set the shares to 0 after it."""
     program = story.program
     node = program.at(story.span(made.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or made.event.name != "softmax":
@@ -329,7 +329,7 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
 
 
 def _with_itself(story: Story, made: Made) -> Iterator[Fix]:
-    """For a triangular mask that leaves out the diagonal: let each position see itself."""
+    """Fixes for a triangular mask that leaves out the diagonal too: let each position attend to itself."""
     masked = _masked(story, made.event)
     event = _triangle(story, [o.label for o in masked.operands if o.label is not None]) if masked is not None else None
     node = story.program.at(story.span(event.step)) if event is not None else None

@@ -79,7 +79,7 @@ def _finding(story: Story, statement: ast.Assign, event: Event) -> Finding:
 
 
 def _fixes(story: Story, target: ast.expr) -> tuple[Fix, ...]:
-    """Give the layer the name of one that the program's own classes make, or that well-known networks have."""
+    """Fixes that give the layer the name of the old one, as the program's own classes or well-known networks call it."""
     program = story.program
     if not isinstance(target, ast.Attribute):
         return ()

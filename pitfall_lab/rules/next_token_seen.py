@@ -178,7 +178,7 @@ def _title(text: str) -> T:
 
 
 def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Fixes that replace a mask with the opposite meaning by the right triangular one, in the call that is given it."""
+    """Yield title and edits of fixes that replace a mask with the opposite meaning by the right triangular one."""
     program, size = story.program, [leak.length, leak.length]
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if abs(event.step - leak.attention.event.step) > 12 or (event.name != "scaled_dot_product_attention" and len(event.operands) < 2):

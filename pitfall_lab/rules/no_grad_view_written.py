@@ -91,7 +91,7 @@ def _fixes(story: Story, step: int, made: int | None, *, is_leaf: bool) -> tuple
 
 
 def guarded(program: Program, statement: ast.stmt, torch: str) -> tuple[Edit, ...]:
-    """``with torch.no_grad():`` around a statement that has its lines for itself."""
+    """The edits that put ``with torch.no_grad():`` around a statement, if no other statement is on its lines."""
     place, indent = program.place(statement), program.indent(statement)
     inner = "".join("    " + line if line.strip() else line for line in program.lines[place.line - 1 : place.end_line])
     return (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n" + (inner if inner.endswith("\n") else inner + "\n")),)

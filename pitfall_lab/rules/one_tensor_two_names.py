@@ -27,7 +27,7 @@ class TwoNames:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement with several targets whose one new tensor was written by two of its names."""
+    """One finding for each statement ``a = b = tensor`` whose tensor was written under two of its names."""
     for node in story.program.nodes:
         if isinstance(node, ast.Assign) and len(node.targets) > 1 and isinstance(node.value, ast.Call) and all(map(is_name, node.targets)):
             found = _written(story, node)

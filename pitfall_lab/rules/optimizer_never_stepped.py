@@ -21,7 +21,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """Instead of "gradients pile up" where they do so because of the step that should have been another optimizer's."""
+    """This rule's finding in place of "gradients pile up", if they do because another optimizer was stepped instead of this one."""
     steps = {related.span for related in general.related if related.role == "step"}
     return next((_finding(story, found) for found in never_stepped(story) if found.instead.span in steps), None)
 

@@ -146,12 +146,12 @@ def _owner(story: Story, label: str) -> str:
 
 
 def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
-    """Copy with the graph; or hand the gradients over, where both networks have a name at the step."""
+    """Fixes that copy with the graph; or that hand the gradients over, if both networks have a name at the step."""
     return unique(story.program.text, [*_copied_with_graph(story, _taken(story, idle)), *_handed_over(story, idle)])
 
 
 def _copied_with_graph(story: Story, taken: list[Event]) -> Iterator[Fix]:
-    """``w.clone()`` in the place of ``w.detach().clone().requires_grad_()``."""
+    """The fix that writes ``w.clone()`` for ``w.detach().clone().requires_grad_()``."""
     program = story.program
     node = program.at(story.span(taken[0].step)) if taken and taken[0].name == "detach" else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

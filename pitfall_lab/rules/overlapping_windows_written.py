@@ -1,4 +1,4 @@
-"""PL405: windows that overlap were written, or read while the other one was written. They share elements."""
+"""PL405: windows that overlap were written, or one was read while another was written. They share elements."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _refused(story: Story, event: Event, failure: Failure) -> Finding:
 
 
 def _read_copy(story: Story, event: Event, born: int | None) -> tuple[Fix, ...]:
-    """Read from a copy: ``a[1:] += a[:-1].clone()``."""
+    """Fixes that read from a copy: ``a[1:] += a[:-1].clone()``."""
     program = story.program
     node, statement = (program.at(story.span(born)), program.statement_at(story.span(event.step))) if program.tree else (None, None)
     candidates = []

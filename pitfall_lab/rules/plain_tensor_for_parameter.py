@@ -96,7 +96,7 @@ def _finding(story: Story, label: str, added: list[Event]) -> Finding:
 
 
 def _fixes(story: Story, made: Event | None) -> tuple[Fix, ...]:
-    """An attribute of a module becomes a parameter; where the optimizer is made after any other tensor, that is added to its list."""
+    """Fixes that make a module's attribute an ``nn.Parameter``, or add another tensor to the list of an optimizer made later."""
     program, torch = story.program, torch_name(story.program)
     statement = next(iter(call_chain(story, made)), None)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or torch is None:
@@ -117,7 +117,7 @@ def _fixes(story: Story, made: Event | None) -> tuple[Fix, ...]:
 
 
 def _without_switch(value: ast.expr) -> ast.Call | None:
-    """The call without ``requires_grad=True``, which a parameter has by itself."""
+    """The call without its argument ``requires_grad``; None if it has none. An ``nn.Parameter`` requires grad by itself."""
     if not isinstance(value, ast.Call) or not any(k.arg == "requires_grad" for k in value.keywords):
         return None
     return ast.Call(value.func, value.args, [k for k in value.keywords if k.arg != "requires_grad"])

@@ -135,7 +135,7 @@ def _title(text: str) -> T:
 
 
 def _candidates(story: Story, found: Swapped, node: ast.AST | None) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Cut the table to the other length, and exchange its first two axes."""
+    """Yield title and edits of candidate fixes: cut the table to the length of the other axis, and exchange the cut's first two axes."""
     program = story.program
     if not isinstance(node, ast.Subscript):
         return

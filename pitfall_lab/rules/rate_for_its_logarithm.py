@@ -57,7 +57,7 @@ def _form(story: Story, loss: Event) -> Form | None:
 
 
 def _is_half(story: Story, maker: Event) -> bool:
-    """The exponential of half a number: the deviation that belongs to a logarithm of a variance."""
+    """Whether the parameter is ``exp(x / 2)``: the deviation, if ``x`` is the logarithm of a variance."""
     before = origin(story, maker.operands[0].label, maker.step) if maker.name == "exp" and maker.operands else None
     texts = {operand.text for operand in before.operands if operand.label is None} if before is not None else set()
     return before is not None and any((before.name, text) in HALF for text in texts)

@@ -160,7 +160,7 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
 
 
 def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
-    """Take the target of the loss by the indices, where these have a name that the line of the loss knows too."""
+    """Fixes that index the target in the call of the loss, if the index has a name that is visible there."""
     program = story.program
     first = program.at(story.span(examples.event.step)) if program.tree is not None else None
     given = written_as(story, loss, target)
@@ -211,7 +211,7 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Findi
 
 
 def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
-    """Take the labels by the indices of the examples, which get a name if they have none."""
+    """Fixes that index the labels as the examples are; the index gets a name if it has none."""
     program = story.program
     if program.tree is None:
         return ()

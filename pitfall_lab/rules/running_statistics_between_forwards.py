@@ -50,7 +50,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _own_statistics(story: Story, event: Event) -> list[Fix]:
-    """``norm.running_mean, norm.running_var = …clone(), …clone()`` before the pass in train mode: what was kept stays as it is."""
+    """Fixes that give the layer copies of its statistics before the pass in train mode, so that the saved ones stay as they are.
+
+    ``norm.running_mean, norm.running_var = …clone(), …clone()``
+    """
     layer, chain = _layer(story, event), list(call_chain(story, event))
     if not layer or not chain:
         return []

@@ -105,7 +105,7 @@ def _statistics(story: Story, label: str | None, step: int, data: str | None) ->
 
 
 def _over_rows(event: Event) -> bool:
-    """Over the first axis, or all of them?"""
+    """Whether a statistic is computed over the first axis, or over all axes."""
     axes = next((o.text for o in event.operands[1:] if o.name in ("dim", "axis", "") and o.label is None), "")
     return axes.strip("()[], ") in ("", "0", "None") or axes.strip("([ ").startswith("0,")
 
@@ -171,7 +171,7 @@ def _numbers(story: Story, statistic: Event) -> str:
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
-    """The statistics of the training data get names, and both lines use them."""
+    """Fixes that name the statistics of the training data and use them on both lines."""
     program = story.program
     first, second = (program.statement_at(story.span(each.event.step)) for each in (found.learned, found.measured))
     pairs = [

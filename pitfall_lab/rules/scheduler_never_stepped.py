@@ -59,7 +59,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, updat
 
 
 def _fixes(story: Story, scheduler: Scheduler, update: OptimizerStep) -> tuple[Fix, ...]:
-    """``step()`` at the end of the outermost loop around the optimizer's step that can see the scheduler."""
+    """Fixes that add ``step()`` at the end of the outermost loop around the optimizer's step where the scheduler is visible."""
     program, made = story.program, made_as(story, scheduler.span)
     if made is None:
         return ()

@@ -238,7 +238,7 @@ def _example(story: Story, found: WrongAxis) -> T:
 
 
 def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
-    """The other axis, where the call or the layer says it."""
+    """Fixes that write the other axis where the call or the layer states its axis."""
     program = story.program
     node = program.at(story.span(found.event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []

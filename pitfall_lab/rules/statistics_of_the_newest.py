@@ -75,7 +75,7 @@ def _finding(story: Story, event: Event, share: float) -> Finding:
 
 
 def _fixes(story: Story, share: float) -> tuple[Fix, ...]:
-    """The other share in all layers that have this number, written as a number or as what it was."""
+    """Fixes that write 1 less the momentum in all layers that have this one."""
     program = story.program
     places: list[tuple[ast.expr, str]] = []
     for call in [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in LAYERS] if program.tree is not None else []:

@@ -135,7 +135,7 @@ def _finding(story: Story, found: Noisy) -> Finding:
 
 
 def _fixes(story: Story, statement: ast.stmt | None) -> tuple[Fix, ...]:
-    """``teacher.eval()`` before the loop; before the call where the network is an attribute of another one."""
+    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute of another one."""
     program, fixes = story.program, list[Fix]()
     if statement is None:
         return ()

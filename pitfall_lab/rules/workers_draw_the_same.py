@@ -53,7 +53,7 @@ def _finding(story: Story, each: DataPass) -> Finding:
 
 
 def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
-    """NumPy's global generator, which torch seeds in each worker, in place of the dataset's own, for draws that both have."""
+    """Fixes that draw with NumPy's global generator, which torch seeds in each worker, and not with the dataset's own."""
     program = story.program
     draws = [
         n for n in program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("normal", "uniform")

@@ -80,7 +80,7 @@ def cell(axes: Axes, place: tuple[float, float], size: tuple[float, float], text
 
 
 def pill(axes: Axes, place: tuple[float, float], size: tuple[float, float], text: object = "", **how: Any) -> None:
-    """A rounded box with text in it, for an index of a tensor under a cell or for a version counter."""
+    """A rounded box with text in it, such as the label of a version counter."""
     x, y, (wide, tall) = *place, size
     style = f"round,pad=0,rounding_size={tall / 2.5}"
     axes.add_patch(FancyBboxPatch((x, y), wide, tall, boxstyle=style, **{"facecolor": "white", "edgecolor": INK, "linewidth": 0.8, **how}))

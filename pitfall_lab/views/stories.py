@@ -155,7 +155,7 @@ def _roots(facts: Facts, beats: list[Beat]) -> list[str]:
 
 
 def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
-    """The edits of a finding: as rows to be read, and as edits of the program's first source to be applied."""
+    """The fixes of a finding as data: their edits as rows to be read, and as edits of the program's first source to be applied."""
     lines = _lines(trace)
     return [
         {

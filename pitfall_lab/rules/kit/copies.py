@@ -128,7 +128,7 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 
 
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
-    """``x[mask] = 0`` for ``x[mask].zero_()``, ``x[rows] += 1`` for ``x[rows].add_(1)``: writing through the subscript reaches ``x``."""
+    """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``."""
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
     if (
@@ -155,7 +155,7 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """Assign the changed copy back after the last write: ``x[mask] = rows``."""
+    """Fixes that assign the changed copy back after the last write: ``x[mask] = rows``."""
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):
         return None

@@ -205,7 +205,7 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """Copy where the alias is made: ``w.detach()`` → ``w.detach().clone()``, ``h.numpy()`` → ``h.numpy().copy()``."""
+    """Fixes that copy where the alias is made: ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for ``h.numpy()``."""
     program = story.program
     node = program.at(story.span(kept.made.step))
     if not isinstance(node, ast.expr):

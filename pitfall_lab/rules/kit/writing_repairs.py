@@ -44,7 +44,10 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
 
 
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """``h += x`` → ``h = h + x``, ``h.mul_(10)`` → ``h = h * 10``, ``f(h.relu_())`` → ``f(h.relu())``."""
+    """Fixes that make a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
+
+    The old one stays unchanged.
+    """
     if isinstance(statement, ast.AugAssign):
         return _augmented(program, statement)
     call = _written_call(node, statement)
@@ -65,7 +68,10 @@ def _chain(call: ast.Call) -> Iterator[ast.AST]:
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """``def hook(m, i, output): output.mul_(0.5)`` → ``return output.mul(0.5)``: the value that a hook returns replaces the output."""
+    """Fixes for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``.
+
+    The returned value replaces the output.
+    """
     function, call = program.function(statement), _written_call(node, statement)
     written = written_root(statement)
     if function is None or function.body[-1] is not statement or any(isinstance(n, ast.Return) for n in ast.walk(function)):
@@ -94,7 +100,7 @@ def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
 
 
 def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
-    """A call statement whose result is discarded: the out-of-place result must be assigned to the name."""
+    """The fix for a statement that is only an in-place call: the out-of-place call, assigned to the name."""
     target = receiver(call)
     if target is None:
         return None

@@ -21,7 +21,7 @@ KEYWORD = "!"
 
 
 def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]) -> tuple[Fix, ...]:
-    """The argument in each of the ``forms``, at the line that was refused; none where the line does not show the argument."""
+    """Fixes that write the argument in each of the ``forms``, on the refused line; none if that line does not contain the argument."""
     program = refused.story.program
     if GRADIENTS in forms:
         return unique(program.text, [_as_many_gradients(program, match[1], int(match[2]))]) if program.tree is not None else ()
@@ -51,7 +51,7 @@ def _maker(refused: Refused) -> ast.AST | None:
 
 
 def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | None:
-    """``nn.MultiheadAttention(8, 2)`` with ``batch_first=True``; nothing where the call gives that keyword."""
+    """Fixes that add a keyword, such as ``batch_first=True`` to ``nn.MultiheadAttention(8, 2)``; none if the call has it already."""
     text = "batch_first=True" if form == BATCH_FIRST else form.removeprefix(KEYWORD)
     if not isinstance(node, ast.Call) or any(k.arg in (None, text.partition("=")[0]) for k in node.keywords):
         return None
@@ -63,7 +63,7 @@ def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | No
 
 
 def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
-    """``return gradient`` in the ``backward`` of the class ``name`` as ``return gradient, None``."""
+    """The fix that returns ``gradient, None`` where ``backward`` of the class ``name`` returns one gradient too few."""
     owner = next((n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == name), None)
     method = next((n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef) and n.name == "backward"), None) if owner else None
     returns = [n.value for n in ast.walk(method) if isinstance(n, ast.Return) and n.value is not None] if method else []

@@ -355,7 +355,7 @@ class FastLane:
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
-        """Like :meth:`_agrees`, for a write in a recording without values."""
+        """Like :meth:`_agrees`, for a call that writes memory in a recording without values."""
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
         record: Any = operands[0]
         counter = shadow.counter
@@ -432,7 +432,7 @@ class FastLane:
         return plan
 
     def _is_cleared(self, ahead: Ahead) -> bool:
-        """Like :meth:`_agrees`, for ``x.grad = None``."""
+        """Record ``x.grad = None`` as a row if torch and the shadow agree; return whether they do."""
         plan, operands, _, _, place, *_ = ahead
         (record,) = operands
         real: Any = record()

@@ -246,7 +246,7 @@ def _clashes(target: list[int], result: list[int]) -> list[int]:
 
 
 def _crossed(shapes: list[list[int]]) -> bool:
-    """(N,) with (N, 1): every row meets every column, N × N."""
+    """Whether the shapes are (N,) and (N, 1): then every row meets every column, N × N."""
     pairs = [(a, b) for a in shapes for b in shapes]
     return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
 
