@@ -35,7 +35,7 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is compared of two recordings; ``stopped`` is the step at which observation ended before the program."""
+    """The facts of a recording that are compared with those of another one; ``stopped``: the step at which observation ended early."""
 
     ended: str
     error: Error | None

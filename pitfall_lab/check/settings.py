@@ -24,7 +24,7 @@ WHOLE = {"memory": "a number of MiB", "steps": "a number of steps"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How files are checked. Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is the folder that patterns start from."""
+    """The settings for checking files. Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is where path patterns start."""
 
     root: Path | None = None
     select: tuple[str, ...] = ("PL",)

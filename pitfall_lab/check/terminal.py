@@ -47,7 +47,7 @@ def wants_colours(stream: TextIO) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How to print findings: language, colours, and the script (for the cells of a notebook)."""
+    """The style of a report: its language, colours, and the script, by which lines of a notebook are named by cell."""
 
     language: Language = "en"
     paint: Paint = field(default_factory=Paint)

@@ -395,7 +395,7 @@ def _result_text(trace: Trace, job: Job, sampling: Sampling | None, finite: Fini
 
 
 def _facts(trace: Trace) -> str:
-    """What decides whether a repaired program is better, as JSON."""
+    """The facts of a trace by which a repaired program is compared with the original, as JSON."""
     from pitfall_lab.check.improvement import Facts
     from pitfall_lab.rules.kit.story import Story
 

@@ -38,7 +38,7 @@ def tell(
 
 
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:
-    """What could not be read, by the reason."""
+    """A line for each reason why submissions could not be read, with their names."""
     reasons: dict[str, list[str]] = {}
     names = called(entries)
     for entry in entries:
@@ -49,7 +49,10 @@ def _unread(entries: Sequence[Entry]) -> Iterable[str]:
 
 
 def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
-    """Who is late, by which times (copying and downloading change those of files), and where Canvas says something else."""
+    """A line on the late submissions: who, by which times it was decided, and what it costs.
+
+    Copying and downloading change the times of files. A second line if names of Canvas say something else.
+    """
     files = {submission.student: submission.parts or (submission.student,) for submission in found}
     names = called(entries)
     if late := [entry for entry in entries if entry.late]:
@@ -68,7 +71,7 @@ def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str
 
 
 def _source(entry: Entry, names: Sequence[str]) -> str:
-    """From where it is known when a submission came."""
+    """In words, by which time it was decided whether a submission is late."""
     if entry.person.received is not None:
         return f"as {ROSTER} says"
     return "by the files' own times" if attempted(names) is None else "by the times in Blackboard's names"

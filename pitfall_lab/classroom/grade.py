@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _found(where: Path, grades: Path, people: list[roster.Person] | None) -> tuple[list[submissions.Submission], Directory, list[str]]:
-    """What was handed in, one submission for each person; whose each is; and the names of what is no submission."""
+    """The submissions, merged to one for each person; the directory that says whose each is; and the names of all other files."""
     found, skipped = submissions.found(where, grades.stem)
     if not found:
         raise Refusal(f"There is nothing to grade in {where}.")
@@ -139,9 +139,9 @@ def _only(words: Sequence[str], found: Sequence[submissions.Submission], directo
 
 
 def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict[str, Any]) -> dict[str, Any]:
-    """Take over what an earlier run read and wrote besides the table, where this one continues it; return what to remember.
+    """Take over the options of an earlier run that this one continues (roster, formats, pages); return the options to be stored.
 
-    A state file among submissions may be a student's, and is not believed.
+    A state file among the submissions may come from a student, and is not used.
     """
     home = grades.parent
     if home.resolve() == where.resolve():
@@ -284,7 +284,7 @@ def _graded(
 
 
 def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
-    """What is kept of a submission; without outcomes where it could not be read."""
+    """The row of the state file for a submission; without outcomes if it could not be read."""
     read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
     return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides)
 

@@ -58,7 +58,7 @@ def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
 
 
 def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str, tuple[str, Form]]:
-    """Of each page that a system takes, the newest file in the submission that has that system's form."""
+    """For each student's page the newest file of the submission whose name has the form that ``system`` gives to files."""
     newest = {page: _newest(files.get(entry.row.student, (entry.row.student,)), system) for page, entry in entries.items()}
     found = {page: of for page, of in newest.items() if of}
     if system == "canvas":
@@ -69,7 +69,7 @@ def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str,
 
 
 def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
-    """Of a person's files that have a system's form, that of the newest attempt, with its ending where that is known."""
+    """The newest of the files whose names have the form that ``system`` gives to files: the one with the highest number of the attempt."""
     found = [(name, said) for name in names if (said := form(name)) and said.system == system]
     return max(found, key=lambda pair: (pair[1].attempt, Path(pair[0]).suffix.lower() in _KINDS), default=None)
 

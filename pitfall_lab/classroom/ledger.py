@@ -101,9 +101,10 @@ def settled(
     overrides: Sequence[Override] = (),
     directory: Directory | None = None,
 ) -> list[Entry]:
-    """A line for each submission, and for each person without one. Raises :class:`~pitfall_lab.cli.Refusal` for marks of a stranger.
+    """The final entries: one for each submission, and one for each person of the roster without a submission.
 
-    ``directory`` says whose each submission is (default: by their names alone); no two rows are one person's.
+    Raises :class:`~pitfall_lab.cli.Refusal` if the teacher's own marks name someone unknown. ``directory`` says whose each submission is
+    (default: decided by names alone); there must not be two rows for one person.
     """
     rows = list(rows)
     directory = directory or Directory(people or (), (row.student for row in rows))
@@ -122,7 +123,7 @@ def settled(
 
 
 def called(entries: Iterable[Entry]) -> dict[str, str]:
-    """What each student is called, by the submission's name: with the id where several have one name."""
+    """For each submission the name of its student; with the id, if several students have that name."""
     entries = list(entries)
     names = Counter(entry.person.name for entry in entries)
     ids = {entry.row.student: f" ({entry.person.ident or entry.row.student})" * (names[entry.person.name] > 1) for entry in entries}
@@ -130,7 +131,7 @@ def called(entries: Iterable[Entry]) -> dict[str, str]:
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
-    """Submissions by their names, each with its person (None: not in the roster), then who handed in nothing."""
+    """For each submission its person (None if not in the roster); then the people of the roster who handed in nothing."""
     persons = {name: directory.person(name) for name in names}
     there = {person.student for person in persons.values() if person}
     return persons | {person.student: person for person in people or () if person.student not in there}

@@ -66,7 +66,7 @@ def write_preview(folder: Path, assignment: Assignment, language: Language) -> d
 
 
 def task_page(exercise: Exercise, language: Language) -> str:
-    """What a student gets of an exercise: the task as in the notebook, the given cell, and what can be had on the way."""
+    """The preview of what a student gets of an exercise: the task, the given cell, the graded properties, and the hints."""
     hints = "".join(f"<li>{inline(hint.say(language))}</li>" for hint in exercise.hints)
     return (
         f"<h2>{escape(exercise.key)} · {inline(exercise.title.say(language))}</h2>{paragraphs(exercise.task.say(language))}"

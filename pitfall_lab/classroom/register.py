@@ -199,7 +199,10 @@ def _head(assignment: Assignment) -> dict[str, Any]:
 
 
 def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
-    """What an earlier run of the assignment was to write besides the table; nothing where there is none."""
+    """The options of an earlier run of the assignment, as its state file has them: what it wrote besides the table.
+
+    Empty if there is none.
+    """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         first, *lines = _place(grades).read_bytes().split(b"\n")
         if json.loads(first) == _head(assignment):

@@ -536,9 +536,9 @@ class _Memory:
 
 
 def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
-    """What names the functions that have other code or defaults now.
+    """Return a function that lists the names of those functions whose code or defaults were replaced.
 
-    Their pointers are compared: Python reports each look at a function's code to audit hooks, and there are ten thousand functions.
+    It compares pointers in memory: reading a function's code would report each read to audit hooks, and there are ten thousand functions.
     """
     here = [(f"{name}.{key}", value) for name, _, keys, values, _ in spaces for key, value in zip(keys, values, strict=True)]
     functions = [(name, value) for name, value in here if isinstance(value, types.FunctionType)]
@@ -555,7 +555,7 @@ def _changed_functions(spaces: list[Space]) -> Callable[[], list[str]]:
 
 
 def _fields() -> list[int]:
-    """At which words a function has its code and its defaults."""
+    """The offsets, in words of memory, at which a function object has the pointers to its code and its defaults."""
 
     def example(_: int = 1, *, a: int = 2) -> None: ...
 

@@ -71,7 +71,7 @@ class Submission:
     asides: tuple[T, ...] = ()
 
     def names(self, folder: Path) -> tuple[str, ...]:
-        """What is called so in the folder of the submissions: names that a student's own files have inside say nothing."""
+        """The names under which a submission appears in the folder of the submissions. Names of files inside it are not used."""
         return (*(self.parts or (self.student,)), *(path.name for path in self.files if path.parent == folder))
 
 
@@ -315,7 +315,7 @@ def _books(file: _Book) -> list[_Book]:
 
 
 def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
-    """What to say where there are several answers to an exercise: which one counts."""
+    """Notes for exercises with several different answers: which answer counts."""
     notes = []
     places: dict[tuple[int, str, bool], list[str]] = {}
     for key, counts in taken.items():
@@ -333,7 +333,7 @@ def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
 
 
 def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
-    """Say in which file the answers are that count."""
+    """A sentence that says in which file the answers are that count, if several files have answers."""
     one = len(keys) == 1
     said = ("exercise", "is", "the one", "counts", "another was") if one else ("exercises", "are", "those", "count", "others were")
     en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in “{file}” {said[3]}"
@@ -455,7 +455,7 @@ def _first(text: str) -> str:
 
 
 def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
-    """Say of which exercise without an answer a cell may be; None: of none."""
+    """A sentence on a cell that looks like an answer to one of these exercises and was not read; None if it looks like none of them."""
     number = ".".join(re.findall(r"\d+", almost.number))
     key = number if number in keys else nearest(number, keys)
     if key is None:

@@ -101,14 +101,14 @@ def _words(tokens: list[Token]) -> Iterator[str]:
 
 
 def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
-    """Whether an attribute of ``owner`` leads further: a format may have fields that reach into what they show."""
+    """Whether reading this attribute of ``owner`` can reach a name given as text, as ``"{0.__class__}".format(x)`` does."""
     if name == "format":
         return owner[0] != tokenize.STRING or re.search(r"\{[^}]*[.\[]\s*_", owner[1]) is not None
     return (name in _CALLS and name not in ("eval", "compile")) or (name == "wraps" and _arguments(behind) > 1)
 
 
 def _is_worked_out(name: str, behind: list[Token]) -> bool:
-    """Whether a call gets, copies or makes attributes under names that are not written out as ordinary ones."""
+    """Whether a call reads or sets attributes under names that are computed, and so not visible in the text."""
     if name == "getattr":
         return not _is_plain(behind)
     return name in ("type", "wraps") and _arguments(behind) > 1
@@ -140,7 +140,10 @@ def _is_inside(name: str) -> bool:
 
 
 def _imported(tokens: list[Token]) -> Iterator[str]:
-    """What an import names that is not to be expected; ``from a import b`` is ``a.b``."""
+    """The modules and names that an import statement takes from elsewhere than torch, NumPy and the like.
+
+    ``from a import b`` is ``a.b``.
+    """
     line = [word for kind, word in _until(tokens, ";") if kind in (tokenize.NAME, tokenize.OP)]
     start, _, names = (" ".join(line[1:]).partition(" import ")) if line[0] == "from" else ("", "", " ".join(line[1:]))
     start = start.replace(" ", "")

@@ -141,12 +141,12 @@ def folded(text: str) -> str:
 
 
 def _both(text: str) -> set[str]:
-    """The two ways to write it without accents: Müller is ``muller`` and ``mueller``."""
+    """The two ways to write a name without accents: Müller is ``muller`` and ``mueller``."""
     return {folded(text), folded(unicodedata.normalize("NFC", text.casefold()).translate(_SPELLED))} - {""}
 
 
 def _turned(name: str) -> set[str]:
-    """A name without accents, with each of its words first: where the last name begins cannot be seen."""
+    """A name without accents, in each cyclic order of its words, since it is unknown with which word the last name begins."""
     words = re.split(r"[\s,]+", name.strip())[:12]
     return set().union(*(_both(" ".join(words[n:] + words[:n])) for n in range(len(words))))
 
@@ -203,7 +203,10 @@ class Directory:
         return set(idents or names or plain)
 
     def one_person(self, name: str) -> Hashable:
-        """The same for two names that are one person's by their form alone, whoever it is; a name of no form stands for itself."""
+        """A key that is equal for two names if by their form alone (such as Canvas' user number) they are from one person.
+
+        A name without such a form is its own key.
+        """
         said = self._forms.get(name)
         # a name such as week_3_12_ada has Canvas' form, too: all of a class would be one person
         alone = said is None or said.system == _UNCLEAR or (said.system == "canvas" and len(self._canvas) < 2)
@@ -257,7 +260,7 @@ class Directory:
         return (idents & names) or (idents | names) or self._beside(name)
 
     def _beside(self, name: str) -> set[str]:
-        """A whole name of the roster, or an id, beside words that are nobody's name: ``Ada Lovelace - week 3 (final)``."""
+        """The people whose whole name or id is in a file name whose other words are no names: ``Ada Lovelace - week 3 (final)``."""
         words = [word for word in _BETWEEN.split(name) if word]
         if len(words) > MOST_WORDS:
             return set()

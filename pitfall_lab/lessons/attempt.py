@@ -194,7 +194,7 @@ def driven(steps: Steps[A], after: Callable[[], object]) -> A:
 
 
 def _nothing() -> None:
-    """Do nothing: what an observation calls where nobody suspects the cell."""
+    """Do nothing: the check that is called between the steps of an observation if the cell is trusted."""
 
 
 Look = Callable[[bool | None], object]
@@ -414,7 +414,7 @@ class TooMuchOutput(BaseException):  # no Exception: the loop that prints for ev
 
 
 class _Said(io.StringIO):
-    """What a cell prints, as far as it is kept: a program that prints for ever must not fill the memory."""
+    """The text that a cell prints, of which only the beginning is kept: endless output must not fill the memory."""
 
     left = MOST_PRINTED
 
@@ -428,7 +428,7 @@ class _Said(io.StringIO):
 
 
 class _Before:
-    """What a name held before the drive: its object, its memory, its values, those of its whole storage."""
+    """The state of a variable before the drive: its object, its memory, its values, and the values of its whole storage."""
 
     def __init__(self, value: Any) -> None:
         self.where = id(value)
@@ -450,7 +450,7 @@ def _methods() -> frozenset[str]:
 
 
 def _attributes(tensor: Any) -> Mapping[str, Any]:
-    """What was put into a tensor itself."""
+    """The attributes in a tensor's own ``__dict__``, which code has set on this tensor."""
     found: Mapping[str, Any] = object.__getattribute__(tensor, "__dict__") if hasattr(type(tensor), "__dict__") else {}
     return found
 
@@ -465,7 +465,7 @@ def _as_is(value: Any) -> Any:
 
 
 def _modes() -> tuple[int, int, Any]:
-    """How many modes are on, of functions and below autograd, and the default device."""
+    """The number of torch function modes, the number of dispatch modes, and the default device."""
     torch = sys.modules["torch"]
     library, default = torch._C, getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)  # noqa: SLF001 - only this layer asks
     return library._len_torch_function_stack(), library._len_torch_dispatch_stack(), default and default.device  # noqa: SLF001 - as above

@@ -330,7 +330,10 @@ def _is_ours(value: Any) -> bool:
 
 
 def _compared(expression: str) -> list[tuple[str, str]]:
-    """What an expression says to be equal: an object of the learner's may call itself equal to everything, what it is as data may not."""
+    """The pairs of expressions that ``expression`` compares by ``==``, alone or joined by ``and``.
+
+    Their values are compared once more as plain data, because a learner's class may define ``__eq__``.
+    """
     tree = ast.parse(expression, mode="eval").body
     parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
     alone = [part for part in parts if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], ast.Eq)]

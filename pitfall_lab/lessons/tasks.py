@@ -65,7 +65,7 @@ def _emphasised(text: str) -> str:
 
 
 def split(source: str) -> tuple[str, str]:
-    """What is above an exercise's task in a notebook's cell, and the exercise's key: all of it and "" where there is none."""
+    """The text of a notebook's cell above an exercise's task, and the exercise's key; the whole text and "" if there is no task."""
     begin = _BEGIN.search(source)
     return (source[: begin.start()], begin[1]) if begin else (source, "")
 

@@ -188,7 +188,7 @@ def _looked(look: Callable[[Sequence[tuple[str, Any]]], Trace], given: Sequence[
 
 
 def _drawn(look: Callable[[], Trace]) -> Trace:
-    """What a look found; where the look itself fails, an empty trace that says so: a picture must not stop the learner's cell."""
+    """The trace that reading live tensors has given; if reading fails, an empty trace with a note that says so. Nothing is raised."""
     try:
         return look()
     except Exception as error:

@@ -53,7 +53,7 @@ def concerns(call: Call) -> bool:
 
 
 def out_of_range(call: Call) -> Numbers | None:
-    """What a sum, difference or product is about to lose; ``None`` for nothing, and where it is not looked at."""
+    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there are none or it is not checked."""
     if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
         return None
     if not all(type(x) is int or (type(x) in PLAIN and x.device.type == "cpu" and not x.is_floating_point()) for x in call.args):

@@ -27,7 +27,7 @@ class Offer:
         """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """What a cell failed at, where the panel knew it before."""
+        """The reason why a cell failed, if the panel knew of it before; else None."""
         return self.beside.cause(error, text) if self.beside is not None else None
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:

@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
 
 def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, look: Look) -> Cause | None:
-    """What the cell of this text failed at, if that was among what was ``known`` before or is seen in its graphs; else ``None``."""
+    """The reason why the cell with this text failed, if it was ``known`` before or the live graphs show it; else None."""
     if error is None:
         return None
     cell = Cell(0, "", text)

@@ -180,7 +180,7 @@ class Beside:
                 self._after(result, took)
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """What a cell with this text, which is the last that ran, has failed at, if that was known before it."""
+        """The reason why the cell that ran last, with this text, has failed, if it was known before the cell ran; else None."""
         if error is None or self._live is None:
             return None
         if id(error) not in self._causes:

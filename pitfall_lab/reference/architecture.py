@@ -78,7 +78,7 @@ def _imported(room: Path) -> set[str]:
 
 
 def _reduced(name: str, meets: dict[str, set[str]]) -> set[str]:
-    """What ``name`` imports, without what one of those imports in turn."""
+    """The rooms that ``name`` imports, without those that are reached through another one of them."""
     return {to for to in meets[name] if not any(to in _reach(other, meets) for other in meets[name] - {to})}
 
 

@@ -133,7 +133,7 @@ def page_name(code: str, language: Language = "en") -> str:
 
 
 def _family(rule: Rule, language: Language) -> list[str]:
-    """What the rule is a special case of, and its own special cases."""
+    """Lines that name the more general rules of a rule and its special cases."""
     families = ((_SPECIAL, [r for r in RULES if r.code in rule.refines]), (_GENERAL, [r for r in RULES if rule.code in r.refines]))
     links = [(text, ", ".join(f"[{r.code}]({page_name(r.code, language)}) {r.name}" for r in rules)) for text, rules in families]
     return [text.say(language).format(rules=found) for text, found in links if found]

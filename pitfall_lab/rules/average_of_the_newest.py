@@ -184,7 +184,7 @@ def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
 
 
 def _like_a_number(text: str, node: ast.expr, names: set[str]) -> int:
-    """How much an expression looks like a number: as one that is written, as 1 less something, as a name that no tensor has."""
+    """A rank of how surely an expression is a number: a literal, ``1 - x``, or a name that is no tensor's."""
     if isinstance(node, ast.Constant):
         return 3
     if _from_one(node):

@@ -135,7 +135,7 @@ def _data_fixes(story: Story, shared: Event | None) -> tuple[Fix, ...]:
 
 
 def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
-    """Where one of the two names of ``a.load_state_dict(b.state_dict())`` was made from the other: ``a = b``."""
+    """The assignment ``a = b`` by which the two names in ``a.load_state_dict(b.state_dict())`` became one module."""
     names = {program.segment(n) for n in ast.walk(statement) if is_name(n)} if statement is not None else set()
     calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)] if statement is not None else []
     names |= {program.segment(r) for call in calls if (r := receiver(call)) is not None and is_name(r)}

@@ -74,7 +74,7 @@ def _of_lambda(story: Story, registrations: dict[str, ast.Call], event: Event) -
 
 
 def _counts(runs: list[Event], backwards: list[int]) -> tuple[int, ...]:
-    """How often the line ran up to the end of each backward since the one before, from the first round in which it did."""
+    """How often the hook's line ran in each round, from the first round with a run. A round ends with a backward."""
     # a hook on a gradient runs inside the backward, one on a module before it
     rounds = Counter(bisect_left(backwards, event.parent if event.parent in backwards else event.step) for event in runs)
     complete = [rounds[number] for number in range(min(rounds), len(backwards))]

@@ -62,7 +62,7 @@ def _limit(event: Event) -> float | None:
 
 
 def _layer(story: Story, label: str | None, step: int) -> object:
-    """What computed the numbers: the parameters of that call, or its line where it has none; ``None`` if it is not known."""
+    """The layer that computed the numbers, identified by its parameters, or by its line if it has none; None if it is not known."""
     made = origin(story, label, step)
     if made is None:
         return None

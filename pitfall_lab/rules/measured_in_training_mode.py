@@ -128,7 +128,7 @@ def _called_by(story: Story, each: Pass) -> Span | None:
 
 
 def _moved(story: Story, each: Pass) -> T:
-    """What the pass did to the running average, where the trace shows it."""
+    """A sentence on how the call changed the running average; empty if the trace does not have its values."""
     storage = (story.tensor(each.event.operands[1].label) or {}).get("storage")
     held = [(story.record("storages", storage, step) or {}).get("cells") for step in (each.event.step - 1, each.event.step)]
     if held[0] is None or held[1] is None or storage not in each.event.writes:

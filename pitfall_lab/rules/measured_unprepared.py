@@ -62,7 +62,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _fed(story: Story, event: Event) -> Fed | None:
-    """What the first layer of a network was given, back to where it came from."""
+    """The data given to the first layer of a network, with the calls that prepared them and the tables that they came from."""
     given = event.operands[0].label if event.operands and event.error is None and event.results else None
     if given is None or len(event.operands) < 2 or event.operands[1].label not in story.leaves:
         return None

@@ -112,7 +112,7 @@ def _made(story: Story, start: str | None, backward: Event) -> Made | None:
 
 
 def _why(story: Story, event: Event) -> T | None:
-    """What about the operands of a call has no answer; ``None`` when that is not shown, or some operand is NaN itself."""
+    """The reason why this call returns NaN for its operands (0 / 0, say); None if it is not known, or if an operand is NaN."""
     before = event.step - 1
     labels = [operand.label for operand in event.operands if operand.label is not None]
     if not labels or any("nan" in story.held(label, before).values() for label in labels):

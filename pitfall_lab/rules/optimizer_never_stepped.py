@@ -72,7 +72,7 @@ def _fixes(story: Story, found: NeverStepped) -> tuple[Fix, ...]:
 
 
 def _name(parent: ast.AST | None, made: ast.AST) -> ast.expr | None:
-    """What an assignment calls ``made``, also where it gives several names at once."""
+    """The first target of the assignment whose value is ``made``; None if ``parent`` is no such assignment."""
     if isinstance(parent, ast.Assign) and parent.value is made:
         return parent.targets[0]
     return None

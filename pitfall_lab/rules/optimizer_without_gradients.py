@@ -63,7 +63,7 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
 
 
 def _copies(story: Story) -> Iterator[str]:
-    """What ``torch.tensor(result, requires_grad=True)`` made of results that have a graph."""
+    """Yield the results of calls ``torch.tensor(result, requires_grad=True)`` whose argument has a graph."""
     for event in story.calls("tensor"):
         source = event.operands[0].label if event.operands and event.results else None
         if source is not None and (story.tensor(source, event.step) or {}).get("requires_grad"):
@@ -102,7 +102,7 @@ def _finding(story: Story, idle: Idle) -> Finding:
 
 
 def _message(story: Story, idle: Idle, taken: list[Event]) -> T:
-    """What changes nothing, after the line that made the copy, where it is known."""
+    """The finding's message: the optimizer's step changes nothing; with the line that copied the parameters, if it is known."""
     here, count, optimizer = at_line(story, idle.updates[0].span), len(idle.parameters), idle.updates[0].optimizer
     if not taken:
         return T(

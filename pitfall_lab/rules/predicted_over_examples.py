@@ -60,7 +60,7 @@ def _losses(story: Story) -> dict[object, Event]:
 
 
 def _layer(story: Story, label: str | None, step: int) -> object:
-    """What made the scores: the parameters of that layer."""
+    """The layer that computed the scores, identified by its parameters."""
     made = origin(story, label, step)
     while made is not None and made.name in SQUASHING and made.operands:
         made = origin(story, made.operands[0].label, made.step)

@@ -65,7 +65,7 @@ def _begin_alike(one: str, other: str, length: int = 70) -> bool:
 
 
 def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast | None:
-    """What the shadow engine had said about this very failure before it happened."""
+    """The shadow engine's forecast of this failure, if it made one."""
     for forecast in trace.forecasts:
         same = forecast.failure.node == failure.node and forecast.failure.counter == failure.counter
         if same and (forecast.came_true is not None or (failure.node is not None and (backward is None or forecast.step < backward))):
@@ -117,7 +117,7 @@ def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecas
 
 
 def _written_name(case: Case) -> T | None:
-    """What the changing line calls the tensor: ``self.state`` in ``self.state += 1``, which no frame knows by a plain name."""
+    """The tensor's name in the line that changed it: ``self.state`` in ``self.state += 1``."""
     statement = case.story.program.statement_at(case.story.span(case.changed))
     name = written_root(statement) if statement is not None else None
     text = case.story.program.segment(name) if name is not None else ""
@@ -256,7 +256,7 @@ def _related(case: Case) -> tuple[Related, ...]:
 
 
 def _alias(case: Case) -> list[Related]:
-    """Where the view was made through which the memory was written, when that is a line of its own."""
+    """The line that made the view through which the memory was written, if it is a line of its own."""
     story, event = case.story, case.story.event(case.changed)
     label = event.operands[0].label if event is not None and event.operands else None
     born = (story.tensor(label, case.changed) or {}).get("born")
@@ -275,9 +275,9 @@ def _alias(case: Case) -> list[Related]:
 
 
 def _calls_to(story: Story, saved_at: int | None, backward: int | None) -> list[Related]:
-    """The calls through which the saving line was reached: ``score = discriminator(fake)`` around ``return self.last(h)``.
+    """The calls that led to the line that saved the tensor: ``score = discriminator(fake)`` around ``return self.last(h)``.
 
-    Calls that led to the backward as well (``main()``) tell nothing.
+    Calls that also led to the backward (``main()``) are left out: they do not tell the two apart.
     """
     chain = list(call_chain(story, story.line_event(saved_at)))[1:4]
     common = list(call_chain(story, story.line_event(backward)))[1:]

@@ -97,7 +97,7 @@ def _listed(program: Program, call: ast.Call) -> ast.Name | None:
 
 
 def _deepcopy(program: Program) -> list[str]:
-    """What the program calls ``copy.deepcopy``, where it imports it."""
+    """The name under which the program imports ``copy.deepcopy``, in a list; empty if it does not import it."""
     found = []
     for node in program.nodes:
         if isinstance(node, ast.Import):

@@ -76,7 +76,7 @@ def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
 
 
 def _units(story: Story, layer: Event) -> list[float]:
-    """What the units of a layer gave for the first example, as far as it is known."""
+    """The results of a layer's units for the first example, as far as they are known."""
     known = Elements(story, layer.results[0], layer.step).known()
     return [value for index, value in known if not any(index[:-1])]
 

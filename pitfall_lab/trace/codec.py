@@ -77,7 +77,7 @@ Reader = Callable[[Any, str], Any]
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """What reads values of this type; made once, as a trace has thousands of each."""
+    """A function that reads values of this type; created once per type, because a trace has thousands of values."""
     if kind is Any:
         return _anything
     if kind is Effect:

@@ -68,7 +68,10 @@ class SavedState(TypedDict):
 
 
 class SentGradient(TypedDict):
-    """What a node sent to another one."""
+    """What a node sent to another one.
+
+    It is the gradient that arrived there, one of several that are added up.
+    """
 
     node: str
     cells: Cells

@@ -258,7 +258,7 @@ class Lockstep:
                 self._writer.amend(step, harms=harms)
 
     def _done_ahead(self, call: Call, step: int) -> Applied | None:
-        """What the shadow did for this call, or None where it must not be compared with what torch did."""
+        """The shadow's record of this call; None if it must not be compared: another thread ran meanwhile, or an error was predicted."""
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
         if self.other_threads.happened:

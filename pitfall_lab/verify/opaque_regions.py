@@ -23,7 +23,7 @@ from pitfall_lab.verify.writer import TooLong
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is known of a region. Holds none of its tensors or frames alive."""
+    """The data kept about a region that is running. It holds no reference to tensors or frames."""
 
     name: str
     reason: str

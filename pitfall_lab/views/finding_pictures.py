@@ -314,7 +314,7 @@ class _Board:
         return moment(beat, memory)
 
     def _on_line(self, step: int | None) -> dict[str, tuple[str, str]]:
-        """For each storage of an operand that the line writes as a name, or of a new result: the tensor and what it is called there."""
+        """For each storage whose tensor the line names, or that a new result is on: that tensor and its name in the line."""
         event = self._event(step)
         out: dict[str, tuple[str, str]] = {}
         if event is None or event.kind != "call" or event.span is None:
@@ -473,7 +473,7 @@ class _Board:
         return self._cells(self.facts.tensor(grad, step).get("storage"), step) if grad else None
 
     def path(self, finding: Data, known: Data, beats: list[Beat]) -> PathPicture | None:
-        """From the loss back to the operation where the graph ends, and on to what is never reached."""
+        """The picture of the path from the loss back to the call where the graph ends, and of the parameters that are not reached."""
         cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
         back = self._event(_step(beats, "backward"))
         if cut is None or back is None or not back.operands:

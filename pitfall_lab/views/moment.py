@@ -62,7 +62,7 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
 def _on_paper(
     view: str, scene: StorageScene | BroadcastScene | MemoryScene, facts: Facts, language: Language
 ) -> dict[str, Callable[[Path], None]]:
-    """The same picture for print; matplotlib is imported only when one is saved."""
+    """Functions that draw the picture for print, by file ending. matplotlib is imported only when a picture is saved."""
 
     def write(path: Path) -> None:
         import_module(f"pitfall_lab.views.{view}.paper").draw(scene, facts, language).savefig(path, dpi=200)

@@ -239,7 +239,7 @@ def deflated(text: str) -> bytes:
 
 
 def _gathered(trace: Trace) -> Facts | None:
-    """What the scene and the static page both begin with; ``None`` where a trace is not what it should be: each says so in its way."""
+    """The trace indexed by label, from which both the scene and the static page are made; None if the trace is damaged."""
     try:
         from pitfall_lab.views.label_history import gather
 

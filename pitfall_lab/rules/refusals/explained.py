@@ -107,7 +107,7 @@ def _advice(refused: Refused, accepts: T | None) -> T | None:
 
 
 def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, message: T) -> T:
-    """What would have been taken, what was given, and torch's words where the message does not quote them."""
+    """Sentences that say what the call accepts and what it was given, and quote torch's message if the finding does not."""
     en = [f"Torch would accept: {accepts.en}."] if accepts is not None else []
     zh = [f"torch 接受的是：{accepts.zh}。"] if accepts is not None else []
     shown = _shown(refused, wrong)

@@ -73,7 +73,7 @@ def of_finite(rule: Rule) -> Rule:
 
 
 def finite_vjp(vjp: Vjp) -> Vjp:
-    """The same for a vjp only."""
+    """Like :func:`of_finite`, for a vjp only."""
 
     def careful(g: Any, s: Any) -> Sequence[Any]:
         if not all(map(is_finite, (g, *vars(s).values()))):

@@ -279,7 +279,7 @@ def _too_large() -> Shape:
 
 
 def _index_places(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> tuple[int, list[int], Shape]:
-    """How many dimensions of the result come before the indexed ones, the source's strides of those that are kept, the indices' common shape."""
+    """The number of the result's dimensions before the indexed ones, the strides of the kept dimensions, and the indices' common shape."""
     at = [d for d, t in enumerate(rest) if t is not None or _inside_mask(rest, d)]
     before = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
     kept = [self.stride[d] for d in range(self.ndim) if d not in at]

@@ -19,7 +19,7 @@ WIDE, TALL = 0.84, 0.5
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> Figure:
-    """What went wrong first, then what crosses, in the program's order; says how many it left out."""
+    """Draw the broadcasts that failed first, then those of (N,) with (N, 1), in the program's order; says how many are left out."""
     zh = language == "zh"
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
     cases.sort(key=lambda c: c["step"])

@@ -46,7 +46,7 @@ def _points(rows: Any) -> tuple[tuple[str, float, float], ...]:
 
 
 def words(found: list[Run], language: str = "en") -> str:
-    """The same in words: every point of every run."""
+    """The curves in words: the numbers at every point of every run."""
     zh, lines = language == "zh", []
     for run in found:
         lines += [run.name] if run.name else []

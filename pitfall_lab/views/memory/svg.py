@@ -104,7 +104,7 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
 
 
 def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, int, int], language: str) -> float:
-    """Who held the peak: storages by size, with what kept each alive."""
+    """Lines on the storages that were alive at the peak, largest first, each with what kept it alive."""
     zh, (y, listed, step) = language == "zh", below
     alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))
