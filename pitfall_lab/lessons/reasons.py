@@ -110,9 +110,9 @@ def _offered(fact: Fact, subject: set[str]) -> int:
 
 
 def _agreed(program: str) -> dict[int, State]:
-    """Return what holds behind each line on the real torch, as far as the engine holds it too.
+    """Return the facts that hold after each line on the real torch and, as predicted, in the engine.
 
-    What backward would find is of no account behind the last backward.
+    Facts about what backward needs are left out after the last backward.
     """
     modelled, over = dict(facts(program, TORCH)), _over(program)
     return {

@@ -43,7 +43,7 @@ def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None
 
 
 def _ordered(tree: ast.Module) -> list[ast.stmt]:
-    """The statements in the order of the text; loops and ``with`` as assignments."""
+    """The statements in the order of the text; the headers of loops and ``with`` as assignments (``x = xs`` for ``for x in xs``)."""
     return sorted(statements(tree), key=lambda each: getattr(each, "lineno", 0) or getattr(getattr(each, "value", None), "lineno", 0))
 
 

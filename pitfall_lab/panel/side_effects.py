@@ -59,7 +59,7 @@ def _stepped(tree: ast.AST) -> Iterator[str]:
 
 
 def _calls(tree: ast.AST) -> Iterator[str]:
-    """The last names of what is called: ``save`` of ``torch.save(…)``."""
+    """Yield the last part of each called function's name: ``save`` for ``torch.save(…)``."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Attribute):

@@ -193,7 +193,7 @@ class Writer:
         return step
 
     def _recall(self, path: str) -> bool:
-        """Store the value that a row gave to ``path`` as its last value; return whether there is such a row."""
+        """Take the value that a row gave to ``path`` as the value last written there; return whether there is such a row."""
         step = self._row_of(path)
         if step < 0:
             return False

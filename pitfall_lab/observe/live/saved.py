@@ -64,7 +64,7 @@ class Memory:
         self._seen: dict[tuple[Key, str, int | None], Seen] = {}
 
     def compare(self, nodes: Iterable[Any], cells: Cells, budget: Budget) -> tuple[list[Held], list[Moved]]:
-        """The saved tensors of the nodes now, and those of them that have changed."""
+        """All saved tensors of these nodes, and separately those that have changed since they were first seen."""
         held: list[Held] = []
         moved: list[Moved] = []
         sums, met = Sums(), {}

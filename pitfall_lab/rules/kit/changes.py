@@ -57,7 +57,7 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
 
 
 def _placed(offered: Sequence[Change], at: Place) -> Iterator[Change]:
-    """Add the line to each title that does not have it; of changes that read alike even then, only the first is offered."""
+    """Yield the changes with their line in each title. Of several with the same title, only the first one."""
     seen: set[str] = set()
     for change in offered:
         where = at(change.edits[0].line)

@@ -166,7 +166,10 @@ class _Run:
 
 
 def _numbered(calls: list[Event], plain: dict[int, Path], read: dict[int, list[str]]) -> dict[int, Path]:
-    """Tell the calls of a module apart: where a parameter is read again after another module had its turn, a new call began."""
+    """The module path of each event, in which the second and later calls of one module have names of their own.
+
+    A new call begins where a parameter is read again after another module was called.
+    """
     top = _Run("")
     last: Path = ()
     out: dict[int, Path] = {}

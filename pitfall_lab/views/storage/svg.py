@@ -111,7 +111,7 @@ class _Sheet:
 
 
 def _fitting(value: Any) -> str:
-    """A value that does not touch its cell's frame: fewer digits where four are too long, never another power of ten."""
+    """A value as text that fits into its cell: floats get fewer digits if necessary, but their power of ten is always shown."""
     text = cell_text(value)
     for digits in (3, 2, 1) if isinstance(value, float) else ():
         if len(text) > DIGITS:
