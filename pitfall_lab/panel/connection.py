@@ -273,9 +273,11 @@ class Beside:
     def _warnings(self, look: Look) -> list[dict[str, Any]]:
         from pitfall_lab.panel.warnings.changed import changed, each_once
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
+        from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.growing import growing
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
+        from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.used import again, used
@@ -288,6 +290,8 @@ class Beside:
         said += [kept(each, self._ran) for each in look.kept]
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
         said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
+        said += [misread(each, self._ran) for each in look.misread]
+        said += [evaluating(each, self._ran) for each in look.evaluating]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))
         said += [again(each, self._ran) for each in look.again[:1] if self._led is None]

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from pitfall_lab.notebook.magic import HINT
 from pitfall_lab.views.stored import MARK
 from tests.browser.conftest import Lab
-from tests.browser.test_live import FORWARD, JUPYTERLAB_ON_A_KILLED_KERNEL, MARKUP, MODEL, alive, row, text
+from tests.browser.test_live import FORWARD, JUPYTERLAB_ON_A_KILLED_KERNEL, MARKUP, MODEL, alive, row, source, text
 from tests.frontend.accessibility import violations
 from tests.turns import todays
 
@@ -60,6 +60,14 @@ t = torch.ones(2)
 """
 
 
+def run_to_the_end(lab: Lab, first: int) -> None:
+    """Run all cells from this one on, and wait for the last one."""
+    last = f"window.jupyterapp.shell.currentWidget.content.widgets[{CELLS + 1}].model"
+    lab.page.evaluate(f"{last}.clearExecution(); window.jupyterapp.shell.currentWidget.content.activeCellIndex = {first}")
+    lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-below')")
+    lab.page.wait_for_function(f"{last}.executionCount !== null && {KERNEL}.status === 'idle'", timeout=300_000)
+
+
 def interrupted_disconnected_and_five_hundred_cells(lab: Lab) -> None:
     cells = [f"t{n} = torch.ones({n + 1})" for n in range(CELLS)]
     lab.open(lab.server.write("many.ipynb", "import torch\nfirst = torch.ones(1)", "first.add_(1)\nwhile True:\n    pass", *cells))
@@ -78,12 +86,7 @@ def interrupted_disconnected_and_five_hundred_cells(lab: Lab) -> None:
     expect(row(lab, "first").locator(".pl-live-moved")).to_have_text("v0\u2009→\u2009v1")
     lab.page.evaluate(f"{KERNEL}.reconnect()")
     alive(lab)
-    lab.page.evaluate("window.jupyterapp.shell.currentWidget.content.activeCellIndex = 2")
-    lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-all-below')")
-    lab.page.wait_for_function(
-        f"window.jupyterapp.shell.currentWidget.content.widgets[{CELLS + 1}].model.executionCount !== null && {KERNEL}.status === 'idle'",
-        timeout=300_000,
-    )
+    run_to_the_end(lab, 2)
     # Sorted by shape the largest is first, although more rows than one page of them were made since.
     expect(lab.page.locator(".pl-live-table [data-row]").first).to_have_attribute("data-row", f"t{CELLS - 1}")
     assert lab.page.locator(".pl-live-table [data-row]").count() < 80
@@ -95,6 +98,18 @@ def interrupted_disconnected_and_five_hundred_cells(lab: Lab) -> None:
         lab.page.keyboard.press("ArrowLeft")
     expect(lab.page.locator(".pl-live-past")).to_contain_text("As it was after In [")
     expect(row(lab, f"t{CELLS - 1}")).to_have_count(0)
+    # The kernel is killed in the middle and starts again by itself: what was there is gone, and the other cells are followed as before.
+    middle = CELLS // 2
+    source(lab, middle, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
+    lab.page.evaluate(f"window.jupyterapp.shell.currentWidget.content.activeCellIndex = {middle}")
+    lab.page.evaluate("void window.jupyterapp.commands.execute('notebook:run-cell')")
+    lab.page.get_by_role("dialog").get_by_role("button", name="Ok").click()
+    expect(row(lab, "first")).to_have_count(0)
+    alive(lab)
+    source(lab, middle, "import torch")
+    run_to_the_end(lab, middle)
+    expect(lab.page.locator(".pl-live-table [data-row]").first).to_have_attribute("data-row", f"t{CELLS - 1}")
+    expect(row(lab, "first")).to_have_count(0)
     own = (*JUPYTERLAB_ON_A_KILLED_KERNEL, FAST_CELLS)
     lab.console[:] = [line for line in lab.console if not line.startswith(own)]
 

@@ -167,6 +167,20 @@ def test_hidden_and_switched_off_it_looks_at_nothing(notebook, monkeypatch):
     notebook.run("x = torch.ones(3)")
 
 
+def test_an_error_of_ours_reaches_neither_the_notebook_nor_the_next_look(monkeypatch, capsys):
+    notebook = Notebook()
+    with monkeypatch.context() as patched:
+        patched.setattr(Live, "look", lambda *args: 1 / 0)
+        patched.setattr(Live, "begin", lambda *args: 1 / 0)
+        notebook.run("import torch\nx = torch.ones(3)\nprint(x.sum().item())")
+        [refused] = notebook.page.ask("rows")
+        assert "ZeroDivisionError" in refused["text"]["en"]
+    assert capsys.readouterr() == ("3.0\n", "")
+    notebook.run("x.add_(1)")
+    assert notebook.rows()["x"]["version"] == [1, 1]  # the version before was not seen
+    notebook.close()
+
+
 def test_while_a_cell_runs_the_last_rows_are_shown(notebook):
     notebook.run("x = torch.ones(3)")
     notebook.shell.user_ns["page"] = notebook.page

@@ -51,6 +51,24 @@ def test_it_is_said_when_the_loss_is_there_and_before_backward(notebook, cells, 
         assert notebook.shell.user_ns[row.split("\x1f")[0]].get_parameter(name).equal(before[name])  # it is true
 
 
+FROZEN = [
+    START[0],
+    ("net", "body, head = nn.Sequential(nn.Linear(4, 8), nn.ReLU()), nn.Linear(8, 3)\nnet = nn.Sequential(body, head)"),
+    ("opt", "body.requires_grad_(False)\nopt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)"),
+    ("f", "def fit_all():\n    opt.zero_grad()\n    fit(net(X), Y).backward()\n    opt.step()"),
+    ("one", "fit_all()"),
+]
+
+
+def test_parameters_that_were_frozen_when_the_optimizer_was_made(notebook):
+    for cell, text in FROZEN:
+        assert notebook.run(text, cell) == []
+    [warning] = notebook.run("body.requires_grad_(True)\nfit_all()", "two")
+    assert (warning["row"], warning["rule"], warning["level"]) == ("body\x1f0\x1fweight", "PL611", "silent")
+    assert warning["sentence"]["en"].startswith("`body.0.weight` and 1 more are no longer frozen")
+    assert notebook.run("opt.add_param_group({'params': body.parameters()})\nfit_all()", "add") == []
+
+
 def test_it_goes_when_the_optimizer_is_made_again(notebook):
     for cell, text in (*START, START[1]):
         notebook.run(text, cell)

@@ -17,6 +17,8 @@ from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
+from pitfall_lab.observe.live.misread_numbers import Misread, misread
+from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
@@ -42,6 +44,8 @@ class Look:
     """What the last cell both reads and binds, and whose graph has been freed: run again, the cell would begin from it."""
     kept: list[KeptReference] = field(default_factory=list)
     leaves: list[LeafLoss] = field(default_factory=list)
+    misread: list[Misread] = field(default_factory=list)
+    evaluating: list[Evaluating] = field(default_factory=list)
     stacked: Stacked | None = None
     rows: list[Row] | None = None
     more: int = 0
@@ -63,6 +67,7 @@ class Live:
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
+        self._modes = Modes()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -113,7 +118,9 @@ class Live:
             self._rooted = [root.thing.path[0] for root in roots]
             held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
             look = Look(broken(roots, moved, Names(found), graphs))
+            look.evaluating = self._modes.compare(found, self._cells.now, finding)
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
+            look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)

@@ -1,9 +1,9 @@
 """Finds parameters that a loss depends on but no optimizer holds: a recreated module, layers added later, layers behind trained ones.
 
 A module that no optimizer holds is not wrong in itself: target networks, averaged weights and frozen parts are like that. So a parameter
-is reported only if a loss depends on it or it has a gradient, and only in one of three cases. The optimizer holds the parameters of an
-earlier object with the same name; or it holds other parameters of the module, and this one was created after the optimizer; or a gradient
-passes through the operation that uses it to parameters that the optimizer holds.
+is reported only if a loss depends on it or it has a gradient, and only in one of four cases. The optimizer holds the parameters of an
+earlier object with the same name; or it holds other parameters of the module, and this one was created after the optimizer, or was frozen
+when the optimizer was there already; or a gradient passes through the operation that uses it to parameters that the optimizer holds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _TURNS = {"TBackward0", "TransposeBackward0", "ViewBackward0", "ExpandBackward0"
 
 
 class LeftOut(NamedTuple):
-    """Parameters that no optimizer holds. ``why`` is ``replaced``, ``later`` or ``behind``; ``made`` and ``taken`` are cells."""
+    """Parameters that no optimizer holds.
+
+    ``why`` is ``replaced``, ``later``, ``unfrozen`` or ``behind``; ``made`` and ``taken`` are the cells where they and the optimizer came.
+    """
 
     why: str
     name: str
@@ -44,6 +47,8 @@ class Owners:
         self._took: dict[tuple[str, int], int] = {}
         self._was: dict[str, frozenset[int]] = {}
         self._former: dict[str, frozenset[int]] = {}
+        #: Parameters that were frozen after a cell, with the ids of the optimizers that were there.
+        self._frozen: dict[int, frozenset[int]] = {}
 
     def compare(self, found: Found, roots: Sequence[Root], now: int, budget: Budget) -> list[LeftOut]:
         """The parameters that are left out now; empty if the search or the time limit cut something off."""
@@ -68,6 +73,9 @@ class Owners:
     def _remember(self, found: Found, trained: Iterable[Thing], now: int) -> None:
         self._came = {id(thing.value): self._came.get(id(thing.value), now) for thing in trained}
         self._took = {(t.text, id(t.value)): self._took.get((t.text, id(t.value)), now) for t in found.optimizers}
+        there = frozenset(id(each.value) for each in found.optimizers)
+        frozen = {id(t.value): there for t in trained if is_own(t.value) and not t.value.requires_grad and t.value.is_floating_point()}
+        self._frozen = {at: each for at, each in self._frozen.items() if at in self._came} | frozen
         owned: dict[str, set[int]] = {}
         for thing in trained:
             owned.setdefault(thing.path[0], set()).add(id(thing.value))
@@ -85,9 +93,19 @@ class Owners:
             return self._left("replaced", thing, former, came)
         if of_module is not None and came > self._took[of_module.text, id(of_module.value)]:
             return self._left("later", thing, of_module, came)
+        unfrozen = self._made_while_frozen(thing, holders)
+        if unfrozen is not None:
+            return self._left("unfrozen", thing, unfrozen, came)
         node = leads.get(id(thing.value))
         before = _held_in_front(node, losses, holders, budget) if node is not None else None
         return self._left("behind", thing, before, came) if before is not None else None
+
+    def _made_while_frozen(self, thing: Thing, holders: dict[int, Thing]) -> Thing | None:
+        """The only optimizer, or the one that holds other parameters of the module, if it was there while the parameter was frozen."""
+        then = self._frozen.get(id(thing.value), frozenset())
+        known = {id(each.value): each for each in holders.values()}
+        own = {id(holders[at].value) for at in self._was[thing.path[0]] if at in holders} or (set(known) if len(known) == 1 else set())
+        return next((known[at] for at in own & then), None)
 
     def _left(self, why: str, thing: Thing, optimizer: Thing, came: int) -> LeftOut:
         took = self._took[optimizer.text, id(optimizer.value)]

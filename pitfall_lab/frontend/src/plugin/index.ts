@@ -102,12 +102,15 @@ function explainAround(place: Node, earlier: number[], tracker: INotebookTracker
   });
 }
 
-/** The button in a notebook's toolbar with its word beside the icon: it is where most people meet it first. */
-function addButton(app: JupyterFrontEnd, toolbars: IToolbarWidgetRegistry | null, say: Say): void {
-  toolbars?.addFactory<NotebookPanel>("Notebook", "pitfall-lab-explain", ({ toolbar }) => {
-    const { noFocusOnClick } = toolbar as { noFocusOnClick?: boolean };
-    return new CommandToolbarButton({ commands: app.commands, id: EXPLAIN, label: say("Explain", "解释"), noFocusOnClick });
-  });
+/** The buttons in a notebook's toolbar with a word beside the icon: it is where most people meet them first. */
+function addButtons(app: JupyterFrontEnd, toolbars: IToolbarWidgetRegistry | null, say: Say): void {
+  const add = (name: string, id: string, label: string): void =>
+    void toolbars?.addFactory<NotebookPanel>("Notebook", name, ({ toolbar }) => {
+      const { noFocusOnClick } = toolbar as { noFocusOnClick?: boolean };
+      return new CommandToolbarButton({ commands: app.commands, id, label, noFocusOnClick });
+    });
+  add("pitfall-lab-explain", EXPLAIN, say("Explain", "解释"));
+  add("pitfall-lab-record", RECORD, say("Record", "记录"));
 }
 
 const plugin: JupyterFrontEndPlugin<void> = {
@@ -148,7 +151,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     answerPictures(tracker);
     showStored(tracker);
     addCommands(app, tracker, panel, say);
-    addButton(app, toolbars, say);
+    addButtons(app, toolbars, say);
     addCard(app, launcher, panel, settings, say);
     rendermime?.addFactory(
       hintFactory((place, earlier) => explainAround(place, earlier, tracker, say), say),

@@ -16,12 +16,16 @@ export function takeNotice(live: Live): void {
   lines.delete(live);
 }
 
-/** Notes wait in the panel: under a cell stands only what is wrong. What has failed has its own line there, below the traceback. */
+/** Of what is worth knowing, this is said under the cell too: who does not look at the panel would work on with numbers that are out of date. */
+const SAID = new Set(["out-of-order", "graph-grows"]);
+
+/** Other notes wait in the panel. What has failed, and what it failed by, has its own line under the cell, below the traceback. */
 export function giveNotice(live: Live, show: (row: string | null) => void, say: Say): void {
   takeNotice(live);
   const { cell, warnings } = live.warned;
-  const wrong = warnings.filter(({ level, failed }) => level !== "note" && !failed);
-  const first = wrong.find(({ level }) => level === "error") ?? wrong[0];
+  const failed = new Set(warnings.flatMap((one) => (one.failed ? [one.row] : [])));
+  const wrong = warnings.filter(({ level, kind, row }) => (level !== "note" || SAID.has(kind)) && !failed.has(row));
+  const first = wrong.find(({ level }) => level === "error") ?? wrong.find(({ level }) => level === "silent") ?? wrong[0];
   const caused = first && cellOf(live.notebook, cell);
   if (!first || !caused?.layout) return;
   const more =
@@ -38,8 +42,10 @@ export function giveNotice(live: Live, show: (row: string | null) => void, say: 
   );
   const elsewhere = first.cells.filter(({ id }) => id !== cell.id).map((one) => cellButton(live.notebook, one, say));
   const line = new Widget({ node: h("div", { class: `pl-live-notice pl-live-${first.level}`, role: "status" }) });
+  const language = languageOf(say);
+  const fix = first.fix ? h("span", { class: "pl-live-fix" }, h("b", {}, say("Fix: ", "修改：")), ...prose(first.fix[language])) : null;
   line.node.append(
-    h("p", {}, ...prose(first.sentence[languageOf(say)])),
+    h("p", {}, ...prose(first.sentence[language]), " ", fix),
     h("div", { class: "pl-live-cells" }, ...elsewhere, panel, more, away),
     ...togetherAhead(live.notebook, first, say),
   );

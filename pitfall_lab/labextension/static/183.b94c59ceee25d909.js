@@ -1,4 +1,4 @@
-"use strict";(self.rspackChunkpitfall_lab=self.rspackChunkpitfall_lab||[]).push([[183],{646(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`.pl-chapters {
+"use strict";(self.rspackChunkpitfall_lab=self.rspackChunkpitfall_lab||[]).push([[183],{646(e,l,r){var o=r(601),i=r.n(o),n=r(314),t=(r.n(n))()(i());t.push([e.id,`.pl-chapters {
   display: flex;
   flex-direction: column;
   min-width: 200px;
@@ -100,7 +100,7 @@
   outline: 2px solid var(--jp-brand-color1);
   outline-offset: 1px;
 }
-`,""]),l.d(r,{},{A:t})},794(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`/* The live panel, the line under a cell, and the folded traceback. Colours are JupyterLab's. */
+`,""]),r.d(l,{},{A:t})},794(e,l,r){var o=r(601),i=r.n(o),n=r(314),t=(r.n(n))()(i());t.push([e.id,`/* The live panel, the line under a cell, and the folded traceback. Colours are JupyterLab's. */
 
 .pl-live {
   container: pl-live / inline-size;
@@ -659,6 +659,17 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
   margin-inline-start: 0.7em;
 }
 
+.pl-live-notice .pl-live-fix {
+  display: block;
+  color: var(--jp-ui-font-color2);
+}
+
+.pl-live-notice.pl-live-note {
+  border-inline-start-color: var(--jp-border-color1);
+}
+
+.pl-live .pl-live-explain,
+.pl-live-notice .pl-live-explain,
 .pl-live-hint .pl-live-explain {
   min-height: 28px;
   padding: 0 12px;
@@ -666,6 +677,8 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
   border-radius: 3px;
 }
 
+.pl-live .pl-live-explain:hover,
+.pl-live-notice .pl-live-explain:hover,
 .pl-live-hint .pl-live-explain:hover {
   background: var(--jp-layout-color2);
 }
@@ -683,6 +696,7 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
   color: var(--jp-ui-font-color2);
 }
 
+[data-command="pitfall-lab:record-always"] .jp-ToolbarButtonComponent-label,
 [data-command="pitfall-lab:explain-cell"] .jp-ToolbarButtonComponent-label {
   margin-inline-start: 4px;
 }
@@ -727,7 +741,7 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
 .pl-fold-line[aria-expanded="true"]::before {
   content: "▾ ";
 }
-`,""]),l.d(r,{},{A:t})},472(e,r,l){var o=l(601),i=l.n(o),n=l(314),t=(l.n(n))()(i());t.push([e.id,`/* Marks in the editor: the sign in the gutter, the underline, and the card above it. */
+`,""]),r.d(l,{},{A:t})},472(e,l,r){var o=r(601),i=r.n(o),n=r(314),t=(r.n(n))()(i());t.push([e.id,`/* Marks in the editor: the sign in the gutter, the underline, and the card above it. */
 
 .pl-signs {
   min-width: 14px;
@@ -827,4 +841,4 @@ body[data-jp-theme-light="true"] :is(.pl-live-picture, .pl-live-large) img {
 .pl-card-answer {
   color: var(--jp-ui-font-color2);
 }
-`,""]),l.d(r,{},{A:t})},314(e){e.exports=function(e){var r=[];return r.toString=function(){return this.map(function(r){var l="",o=void 0!==r[5];return r[4]&&(l+="@supports (".concat(r[4],") {")),r[2]&&(l+="@media ".concat(r[2]," {")),o&&(l+="@layer".concat(r[5].length>0?" ".concat(r[5]):""," {")),l+=e(r),o&&(l+="}"),r[2]&&(l+="}"),r[4]&&(l+="}"),l}).join("")},r.i=function(e,l,o,i,n){"string"==typeof e&&(e=[[null,e,void 0]]);var t={};if(o)for(var a=0;a<this.length;a++){var p=this[a][0];null!=p&&(t[p]=!0)}for(var c=0;c<e.length;c++){var d=[].concat(e[c]);o&&t[d[0]]||(void 0!==n&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=n),l&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=l),i&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=i):d[4]="".concat(i)),r.push(d))}},r}},601(e){e.exports=function(e){return e[1]}},72(e){var r=[];function l(e){for(var l=-1,o=0;o<r.length;o++)if(r[o].identifier===e){l=o;break}return l}function o(e,o){for(var i={},n=[],t=0;t<e.length;t++){var a=e[t],p=o.base?a[0]+o.base:a[0],c=i[p]||0,d="".concat(p," ").concat(c);i[p]=c+1;var s=l(d),v={css:a[1],media:a[2],sourceMap:a[3],supports:a[4],layer:a[5]};if(-1!==s)r[s].references++,r[s].updater(v);else{var u=function(e,r){var l=r.domAPI(r);return l.update(e),function(r){r?(r.css!==e.css||r.media!==e.media||r.sourceMap!==e.sourceMap||r.supports!==e.supports||r.layer!==e.layer)&&l.update(e=r):l.remove()}}(v,o);o.byIndex=t,r.splice(t,0,{identifier:d,updater:u,references:1})}n.push(d)}return n}e.exports=function(e,i){var n=o(e=e||[],i=i||{});return function(e){e=e||[];for(var t=0;t<n.length;t++){var a=l(n[t]);r[a].references--}for(var p=o(e,i),c=0;c<n.length;c++){var d=l(n[c]);0===r[d].references&&(r[d].updater(),r.splice(d,1))}n=p}}},659(e){var r={};e.exports=function(e,l){var o=function(e){if(void 0===r[e]){var l=document.querySelector(e);if(window.HTMLIFrameElement&&l instanceof window.HTMLIFrameElement)try{l=l.contentDocument.head}catch(e){l=null}r[e]=l}return r[e]}(e);if(!o)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");o.appendChild(l)}},540(e){e.exports=function(e){var r=document.createElement("style");return e.setAttributes(r,e.attributes),e.insert(r,e.options),r}},56(e,r,l){e.exports=function(e){var r=l.nc;r&&e.setAttribute("nonce",r)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var r=e.insertStyleElement(e);return{update:function(l){var o,i,n;o="",l.supports&&(o+="@supports (".concat(l.supports,") {")),l.media&&(o+="@media ".concat(l.media," {")),(i=void 0!==l.layer)&&(o+="@layer".concat(l.layer.length>0?" ".concat(l.layer):""," {")),o+=l.css,i&&(o+="}"),l.media&&(o+="}"),l.supports&&(o+="}"),(n=l.sourceMap)&&"u">typeof btoa&&(o+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(o,r,e.options)},remove:function(){var e;null===(e=r).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,r){if(r.styleSheet)r.styleSheet.cssText=e;else{for(;r.firstChild;)r.removeChild(r.firstChild);r.appendChild(document.createTextNode(e))}}},954(e,r,l){var o=l(72),i=l.n(o),n=l(825),t=l.n(n),a=l(659),p=l.n(a),c=l(56),d=l.n(c),s=l(540),v=l.n(s),u=l(113),f=l.n(u),x=l(646),m={};m.styleTagTransform=f(),m.setAttributes=d(),m.insert=p().bind(null,"head"),m.domAPI=t(),m.insertStyleElement=v(),i()(x.A,m),x.A&&x.A.locals&&x.A.locals;var h=l(794),g={};g.styleTagTransform=f(),g.setAttributes=d(),g.insert=p().bind(null,"head"),g.domAPI=t(),g.insertStyleElement=v(),i()(h.A,g),h.A&&h.A.locals&&h.A.locals;var b=l(472),w={};w.styleTagTransform=f(),w.setAttributes=d(),w.insert=p().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=v(),i()(b.A,w),b.A&&b.A.locals&&b.A.locals}}]);
+`,""]),r.d(l,{},{A:t})},314(e){e.exports=function(e){var l=[];return l.toString=function(){return this.map(function(l){var r="",o=void 0!==l[5];return l[4]&&(r+="@supports (".concat(l[4],") {")),l[2]&&(r+="@media ".concat(l[2]," {")),o&&(r+="@layer".concat(l[5].length>0?" ".concat(l[5]):""," {")),r+=e(l),o&&(r+="}"),l[2]&&(r+="}"),l[4]&&(r+="}"),r}).join("")},l.i=function(e,r,o,i,n){"string"==typeof e&&(e=[[null,e,void 0]]);var t={};if(o)for(var a=0;a<this.length;a++){var p=this[a][0];null!=p&&(t[p]=!0)}for(var c=0;c<e.length;c++){var d=[].concat(e[c]);o&&t[d[0]]||(void 0!==n&&(void 0===d[5]||(d[1]="@layer".concat(d[5].length>0?" ".concat(d[5]):""," {").concat(d[1],"}")),d[5]=n),r&&(d[2]&&(d[1]="@media ".concat(d[2]," {").concat(d[1],"}")),d[2]=r),i&&(d[4]?(d[1]="@supports (".concat(d[4],") {").concat(d[1],"}"),d[4]=i):d[4]="".concat(i)),l.push(d))}},l}},601(e){e.exports=function(e){return e[1]}},72(e){var l=[];function r(e){for(var r=-1,o=0;o<l.length;o++)if(l[o].identifier===e){r=o;break}return r}function o(e,o){for(var i={},n=[],t=0;t<e.length;t++){var a=e[t],p=o.base?a[0]+o.base:a[0],c=i[p]||0,d="".concat(p," ").concat(c);i[p]=c+1;var s=r(d),v={css:a[1],media:a[2],sourceMap:a[3],supports:a[4],layer:a[5]};if(-1!==s)l[s].references++,l[s].updater(v);else{var u=function(e,l){var r=l.domAPI(l);return r.update(e),function(l){l?(l.css!==e.css||l.media!==e.media||l.sourceMap!==e.sourceMap||l.supports!==e.supports||l.layer!==e.layer)&&r.update(e=l):r.remove()}}(v,o);o.byIndex=t,l.splice(t,0,{identifier:d,updater:u,references:1})}n.push(d)}return n}e.exports=function(e,i){var n=o(e=e||[],i=i||{});return function(e){e=e||[];for(var t=0;t<n.length;t++){var a=r(n[t]);l[a].references--}for(var p=o(e,i),c=0;c<n.length;c++){var d=r(n[c]);0===l[d].references&&(l[d].updater(),l.splice(d,1))}n=p}}},659(e){var l={};e.exports=function(e,r){var o=function(e){if(void 0===l[e]){var r=document.querySelector(e);if(window.HTMLIFrameElement&&r instanceof window.HTMLIFrameElement)try{r=r.contentDocument.head}catch(e){r=null}l[e]=r}return l[e]}(e);if(!o)throw Error("Couldn't find a style target. This probably means that the value for the 'insert' parameter is invalid.");o.appendChild(r)}},540(e){e.exports=function(e){var l=document.createElement("style");return e.setAttributes(l,e.attributes),e.insert(l,e.options),l}},56(e,l,r){e.exports=function(e){var l=r.nc;l&&e.setAttribute("nonce",l)}},825(e){e.exports=function(e){if("u"<typeof document)return{update:function(){},remove:function(){}};var l=e.insertStyleElement(e);return{update:function(r){var o,i,n;o="",r.supports&&(o+="@supports (".concat(r.supports,") {")),r.media&&(o+="@media ".concat(r.media," {")),(i=void 0!==r.layer)&&(o+="@layer".concat(r.layer.length>0?" ".concat(r.layer):""," {")),o+=r.css,i&&(o+="}"),r.media&&(o+="}"),r.supports&&(o+="}"),(n=r.sourceMap)&&"u">typeof btoa&&(o+="\n/*# sourceMappingURL=data:application/json;base64,".concat(btoa(unescape(encodeURIComponent(JSON.stringify(n))))," */")),e.styleTagTransform(o,l,e.options)},remove:function(){var e;null===(e=l).parentNode||e.parentNode.removeChild(e)}}}},113(e){e.exports=function(e,l){if(l.styleSheet)l.styleSheet.cssText=e;else{for(;l.firstChild;)l.removeChild(l.firstChild);l.appendChild(document.createTextNode(e))}}},954(e,l,r){var o=r(72),i=r.n(o),n=r(825),t=r.n(n),a=r(659),p=r.n(a),c=r(56),d=r.n(c),s=r(540),v=r.n(s),u=r(113),f=r.n(u),x=r(646),m={};m.styleTagTransform=f(),m.setAttributes=d(),m.insert=p().bind(null,"head"),m.domAPI=t(),m.insertStyleElement=v(),i()(x.A,m),x.A&&x.A.locals&&x.A.locals;var h=r(794),g={};g.styleTagTransform=f(),g.setAttributes=d(),g.insert=p().bind(null,"head"),g.domAPI=t(),g.insertStyleElement=v(),i()(h.A,g),h.A&&h.A.locals&&h.A.locals;var b=r(472),w={};w.styleTagTransform=f(),w.setAttributes=d(),w.insert=p().bind(null,"head"),w.domAPI=t(),w.insertStyleElement=v(),i()(b.A,w),b.A&&b.A.locals&&b.A.locals}}]);

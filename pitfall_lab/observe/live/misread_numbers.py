@@ -1,0 +1,99 @@
+"""Finds, in the graphs of losses, numbers of another kind or shape than the loss works on.
+
+A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been given probabilities.
+Both are told by the graph alone: by the names of its nodes, and by the shapes that they keep of their results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pitfall_lab.observe import tensor_facts
+from pitfall_lab.observe.live.broken import Root
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Path
+
+NEAR = 16
+"""How many nodes from the loss are looked at: what a loss does with its numbers is near its end."""
+_COMPARES = {"SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0"}
+_KEEPS = {"ViewBackward0", "UnsafeViewBackward0", "SqueezeBackward0", "SqueezeBackward1", "TransposeBackward0", "PermuteBackward0"}
+_PLACED = {"UnsqueezeBackward0", "TBackward0", "TransposeBackward0", "PermuteBackward0", tensor_facts.ACCUMULATE}
+"""Whoever gave an operand its place by one of these, or compares parameters, wants every pair."""
+_SCORES = {"AddmmBackward0", "ConvolutionBackward0"}
+_TAKES = {
+    ("LogSoftmaxBackward0", "SoftmaxBackward0"): "softmax-twice",
+    ("BinaryCrossEntropyWithLogitsBackward0", "SigmoidBackward0"): "sigmoid-twice",
+    **{(nll, "SoftmaxBackward0"): "no-logarithm" for nll in ("NllLossBackward0", "NllLoss2DBackward0")},
+    **{(nll, scores): "no-logarithm" for nll in ("NllLossBackward0", "NllLoss2DBackward0") for scores in _SCORES},
+}  # fmt: skip
+TABLE = 2
+_Shape = tuple[int, ...]
+
+
+class Misread(NamedTuple):
+    """What a loss does with numbers that it was not made for. ``why`` is ``every-pair``, or one of those in the table above.
+
+    For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result.
+    """
+
+    name: str
+    path: Path
+    why: str
+    node: str
+    given: _Shape
+    made: _Shape
+
+
+def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
+    """One for each loss in the namespace, at most."""
+    found = []
+    for root in roots:
+        if root.thing.value.numel() != 1:
+            continue
+        one = next((said for node in _near(root.node, budget) if (said := _of(root, node)) is not None), None)
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def _near(node: Any, budget: Budget) -> list[Any]:
+    near = [node]
+    for each in near:  # the list grows during the iteration
+        if len(near) >= NEAR or not budget.goes_on():
+            break
+        near += [following for following, _ in each.next_functions if following is not None and following not in near]
+    return near
+
+
+def _of(root: Root, node: Any) -> Misread | None:
+    name, path, made = root.thing.text, root.thing.path, node.name()
+    for following, _ in node.next_functions:
+        behind = _behind(following)
+        why = _TAKES.get((made, behind.name())) if behind is not None else None
+        if why is not None:
+            return Misread(name, path, why, made, (), ())
+        stretched = following is not None and following.name() == "ExpandBackward0" and ("Loss" in made or made in _COMPARES)
+        if stretched and (pair := _pair(following)):
+            return Misread(name, path, "every-pair", made, *pair)
+    pair = _pair(node) if made in _COMPARES else None
+    return Misread(name, path, "every-pair", made, *pair) if pair else None
+
+
+def _pair(node: Any) -> tuple[_Shape, _Shape] | None:
+    """The shapes of the only operand with a graph and of the result, where N numbers, a column or a list, became N × N."""
+    leads = [(following, at) for following, at in node.next_functions if following is not None]
+    if len(leads) != 1 or leads[0][0].name() in _PLACED:
+        return None
+    following, at = leads[0]
+    [(made, _), *_] = tensor_facts.outputs_of(node) or [((), "")]
+    given = next((shape for shape, _ in tensor_facts.outputs_of(following)[at:]), ())
+    is_square = len(made) == TABLE and made[0] == made[1] > 1
+    return (given, made) if is_square and given in ((made[0], 1), made[:1]) else None
+
+
+def _behind(node: Any) -> Any:
+    """The node itself, or that from which operations that only rearrange its numbers lead to it."""
+    while node is not None and node.name() in _KEEPS:
+        node = node.next_functions[0][0]
+    return node

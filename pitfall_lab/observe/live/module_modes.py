@@ -1,0 +1,85 @@
+"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.object_kinds import Kinds, class_name, inside, is_own, tables
+
+_MRO = type.__dict__["__mro__"].__get__
+_MODED = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+_Versions = frozenset[tuple[int, int]]
+
+
+class Evaluating(NamedTuple):
+    """A module in evaluation mode after a cell that changed its parameters.
+
+    ``part`` is the first layer inside that computes something else in this mode, ``type`` its class, ``others`` counts further ones.
+    ``before``: the module was in this mode before the cell too.
+    """
+
+    name: str
+    path: Path
+    part: str
+    type: str
+    others: int
+    cell: int
+    before: bool
+
+
+class Modes:
+    """Remembers which modules were in evaluation mode after the cell before, and their parameters' versions, as plain numbers."""
+
+    def __init__(self) -> None:
+        self._was: dict[int, tuple[bool, _Versions]] = {}
+        self._is: dict[int, tuple[bool, _Versions]] = {}
+        self._cell = 0
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[Evaluating]:
+        """The modules that the last cell left in evaluation mode, with other parameters than before it."""
+        if now != self._cell:
+            self._was, self._is, self._cell = self._is, {}, now
+        made = []
+        for thing in found.modules:
+            evaluating = inside(thing.value, "module").get("training") is False
+            parts = list(_parts(thing, budget))
+            if budget.spent:
+                return []
+            versions = frozenset(each for part in parts for each in _versions(part.value))
+            was, before = self._was.get(id(thing.value), (False, frozenset()))
+            self._is[id(thing.value)] = evaluating, versions
+            moded = [part for part in parts if _computes_differently(part.value)] if evaluating else []
+            if moded and before and {at for at, _ in before} == {at for at, _ in versions} and before != versions:
+                first = moded[0]
+                made.append(Evaluating(thing.text, thing.path, first.text, class_name(first.value), len(moded) - 1, now, was))
+        return made
+
+
+def _parts(thing: Thing, budget: Budget) -> Iterator[Thing]:
+    """A module and all modules inside it, each once."""
+    kinds, work, seen = Kinds(), [thing], {id(thing.value)}
+    for part in work:  # the list grows during the iteration
+        if not budget.goes_on():
+            return
+        yield part
+        for name, value in list(tables(part.value)[2].items()):
+            if type(name) is str and kinds.of(value) == "module" and id(value) not in seen:
+                seen.add(id(value))
+                work.append(Thing((*part.path, name), f"{part.text}.{name}", "module", value))
+
+
+def _versions(module: Any) -> Iterator[tuple[int, int]]:
+    for value in list(tables(module)[0].values()):
+        if is_own(value) and value.requires_grad and not value.is_inference():
+            yield id(value), value._version
+
+
+def _computes_differently(module: Any) -> bool:
+    """Whether this very layer is in evaluation mode and computes something else in it."""
+    table = inside(module, "module")
+    return table.get("training") is False and table.get("p") != 0 and any(each in _MODED for each in _MRO(type(module)))

@@ -1,0 +1,96 @@
+"""Warns that a model is trained in evaluation mode, because no cell switches it back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.warnings.message import Said, called, cell, warning
+from pitfall_lab.trace import T
+
+if TYPE_CHECKING:
+    from pitfall_lab.observe.live.module_modes import Evaluating
+
+_BACK = re.compile(r"\.train\(|\.training\s*=|import \*")
+_TRAINS, _EVALUATES = ".backward(", ".eval("
+
+
+def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
+    """The warning; ``None`` if some cell's text may switch the model back, or the cell that changed it does not train it.
+
+    A model that was not in this mode before the cell must have been switched in a loop that goes on to train.
+    """
+    runs, last = list(ran.since(0)), ran.get(found.cell)
+    if last is None or any(_BACK.search(run.text) for run in runs):
+        return None
+    trains, evaluates = _reaching(_TRAINS, runs), _reaching(_EVALUATES, runs)
+    if not _does(last.tree, _TRAINS, trains) or not (found.before or _in_one_loop(last, runs, trains, evaluates)):
+        return None
+    switched = next((run for run in reversed(runs) if _EVALUATES in run.text), None)
+    now, where = called(found.cell), called(switched.count) if switched is not None else ""
+    en = f"`{found.part}` ({found.type})" + (f" and {found.others} more" if found.others else "")
+    zh = f"`{found.part}`（{found.type}）" + (f" 等 {found.others + 1} 层" if found.others else "")
+    how = (
+        T(f"was in evaluation mode while {now} trained it", f"在 {now} 训练它时处于评估模式")
+        if found.before
+        else T(f"went into evaluation mode while {now} trained it, and stayed in it", f"在 {now} 训练它的途中进入评估模式，之后没有离开")
+    )
+    by = T(f" `.eval()` is called in {where}, `.train()` nowhere.", f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。")
+    said = Said(
+        T(
+            f"`{found.name}` {how.en}: {en} did not do what it does in training.{by.en}",
+            f"`{found.name}` {how.zh}：{zh}没有像训练时那样工作。{by.zh}",
+        ),
+        T(
+            "`eval()` stays in force until `train()` is called. In evaluation mode dropout drops nothing, and batch normalization uses its "
+            "stored statistics and no longer updates them.",
+            "`eval()` 一直有效，直到调用 `train()`。在评估模式下，dropout 不丢弃任何数，批归一化使用已存的统计量而且不再更新它们。",
+        ),
+        T(
+            f"Call `{found.name}.train()` at the beginning of each round of training, or at the end of what evaluates.",
+            f"在每一轮训练开始时，或在评估结束时，调用 `{found.name}.train()`。",
+        ),
+        found.path,
+    )
+    cells = cell(ran, switched.count, "changed", line=_line(switched)) if switched is not None else []
+    return warning("evaluation-left-on", "silent", said, cells, "PL903")
+
+
+def _line(run: Cell) -> int | None:
+    lines = [number for number, line in enumerate(run.text.split("\n"), 1) if _EVALUATES in line]
+    return lines[0] if len(lines) == 1 else None
+
+
+def _definitions(runs: list[Cell]) -> dict[str, ast.AST]:
+    """The functions and methods of the notebook by name; the newest wins."""
+    nodes = (node for run in runs for node in ast.walk(run.tree))
+    return {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
+def _reaching(words: str, runs: list[Cell]) -> set[str]:
+    """The names of functions and methods that call this, themselves or through others."""
+    calls = {name: set(_called(node)) for name, node in _definitions(runs).items()}
+    found = {name for name, node in _definitions(runs).items() if words in ast.unparse(node)}
+    while more := {name for name, inner in calls.items() if inner & found} - found:
+        found |= more
+    return found
+
+
+def _called(node: ast.AST) -> Iterator[str]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            yield each.func.id if isinstance(each.func, ast.Name) else each.func.attr if isinstance(each.func, ast.Attribute) else ""
+
+
+def _does(node: ast.AST, words: str, through: set[str]) -> bool:
+    return words in ast.unparse(node) or not through.isdisjoint(_called(node))
+
+
+def _in_one_loop(last: Cell, runs: list[Cell], trains: set[str], evaluates: set[str]) -> bool:
+    """Whether a loop of the cell, or of a function that it calls, does both."""
+    reached = [last.tree, *(node for name, node in _definitions(runs).items() if name in set(_called(last.tree)))]
+    loops = (node for tree in reached for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
+    return any(_does(loop, _TRAINS, trains) and _does(loop, _EVALUATES, evaluates) for loop in loops)
