@@ -128,13 +128,12 @@ LOST = Exercise(
         en=(
             'A colleague says: "`t.squeeze().shape == t.squeeze(-1).shape` for everything that our network returns, (batch, '
             'steps, 1)." Write `counterexamples()`, without arguments: it returns two tensors of such a shape for which it is not '
-            "so. The first has at least two steps, and `squeeze()` takes its batch away; the second has at least two samples, and "
-            "`squeeze()` takes its steps away."
+            "so, for two different reasons: the first with at least two steps, the second with at least two samples."
         ),
         zh=(
             "同事说：“我们的网络返回的 (批次, 步数, 1) 总有 `t.squeeze().shape == t.squeeze(-1).shape`。”编写无参数的 "
-            "`counterexamples()`：返回两个这种形状、却不满足此式的张量。第一个至少两步，`squeeze()` 去掉了它的批次；第二个至少两个"
-            "样本，`squeeze()` 去掉了它的步数。"
+            "`counterexamples()`：返回两个这种形状、却由于不同原因而不满足此式的张量：第一个至少两步，第二个至少两个"
+            "样本。"
         ),
     ),
     given="def counterexamples():\n    return torch.zeros(4, 3, 1), torch.zeros(3, 4, 1)\n",
