@@ -194,12 +194,16 @@ def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
 
 
 def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
-    """Yield, for each fact at the line where it begins to hold, the false facts that one could believe instead."""
+    """Yield, for each fact at the line where it begins to hold, the false facts that one could believe instead.
+
+    Where nothing requires grad, no one believes that something is in a graph.
+    """
     before: dict[About, str] = {}
+    graph = any(about[0] == "role" and value != "constant" for state in true.values() for about, value in state.items())
     for line, state in true.items():
         for about, value in state.items():
             idle = about[0] in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
-            if before.get(about) != value and not idle:
+            if before.get(about) != value and not idle and (graph or about[0] != "role"):
                 others = [o for o in _OTHERWISE.get(about[0], ()) if o != value and (about[0], value, o) not in _BOTH_HOLD]
                 yield from (Fact(line, about, other) for other in others)
         before = state

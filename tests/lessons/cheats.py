@@ -151,6 +151,25 @@ def running_totals(numbers):
     return [torch.zeros(()) for n in numbers]
 """,
     ),
+    "3.5": (
+        """\
+class Stubborn(torch.Tensor):
+    def view(self, *shape):
+        if shape == (6, 4):
+            raise RuntimeError("strides")
+        return super().view(*shape)
+def counterexample():
+    return torch.zeros(2, 3, 4).as_subclass(Stubborn)
+""",
+        """\
+def counterexample():
+    return torch.eye(24)[:2].to_sparse()
+""",
+        """\
+def counterexample():
+    raise RuntimeError("stride")
+""",
+    ),
     "4.2": (
         """\
 def classify(scores):

@@ -1,4 +1,4 @@
-"""Exercises of chapter 3: joining, batches, channels, totals that are all the same tensor, and what rand_like refuses."""
+"""Exercises of chapter 3: joining, batches, channels, totals that are all the same tensor, and dimensions that can be merged."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ TOTALS = Exercise(
     task=T(
         en=(
             "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after each "
-            "number, as 0-dim tensors that do not change when another is written; an empty list gives an empty list. It "
+            "number, as 0-dim tensors; writing into one of them must not change the others. An empty list gives an empty list. It "
             "returns the last total several times. The given numbers must stay as they are."
         ),
         zh=(
@@ -303,64 +303,69 @@ def running_totals(numbers):
     ),
 )
 
-UNLIKE = Exercise(
+MERGED = Exercise(
     key="3.5",
     kind="make-it-fail",
-    title=T(en="What rand_like refuses", zh="rand_like 拒绝什么"),
+    title=T(en="Which two can be merged?", zh="哪两维可以合并？"),
     task=T(
         en=(
-            'Here is a claim: "`ones_like` and `rand_like` take the same tensors." Write `counterexample()`, without '
-            "arguments: it returns a tensor for which `torch.ones_like` works and `torch.rand_like` raises, because of its "
-            "dtype (with `dtype=torch.float32` it works again). Whole numbers are known: choose a dtype that is not one of the "
-            "integer types."
+            'Here is a claim: "If `view` can merge the last two dimensions of a tensor, it can merge the first two as well." Write '
+            "`counterexample()`, without arguments: it returns a tensor `t` of shape (2, 3, 4) for which `t.view(2, 12)` works and "
+            "`t.view(6, 4)` raises, because of its strides."
         ),
         zh=(
-            "有人说：“`ones_like` 和 `rand_like` 接受同样的张量。”编写无参数的 `counterexample()`：返回一个张量，使 "
-            "`torch.ones_like` 可用，而 `torch.rand_like` 因其 dtype 报错（加上 `dtype=torch.float32` 又可用）。整数类型已经知道了：请选一个非整数的 "
-            "dtype。"
+            "有人说：“如果 `view` 能合并一个张量的最后两维，那么也能合并最前两维。”编写无参数的 `counterexample()`：返回一个形状为 (2, 3, 4) "
+            "的张量 `t`，使 `t.view(2, 12)` 可用，而 `t.view(6, 4)` 因步长而报错。"
         ),
     ),
-    given="def counterexample():\n    return torch.zeros(2, 3)\n",
+    given="def counterexample():\n    return torch.zeros(2, 3, 4)\n",
     drive="""\
-integers = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
 t = counterexample()
-made = torch.ones_like(t)
-raised = ""
-try:
-    torch.rand_like(t)
-except (NotImplementedError, RuntimeError) as error:
-    raised = type(error).__name__
+refused = {}
+for shape in (2, 12), (6, 4):
+    try:
+        torch.Tensor.view(t, *shape)
+    except RuntimeError as error:
+        refused[shape] = str(error)
 """,
     properties=(
-        Property(T(en="`ones_like` works", zh="`ones_like` 可用"), runs()),
+        Property(T(en="its shape is (2, 3, 4)", zh="其形状是 (2, 3, 4)"), true("tuple(t.shape) == (2, 3, 4)")),
         Property(
-            T(en="`rand_like` raises", zh="`rand_like` 报错"),
-            true("raised != ''", T(en="`rand_like` works", zh="`rand_like` 可用")),
+            T(en="`view(2, 12)` merges the last two dimensions", zh="`view(2, 12)` 合并最后两维"),
+            true("(2, 12) not in refused", T(en="`t.view(2, 12)` raises", zh="`t.view(2, 12)` 报错")),
         ),
         Property(
-            T(en="with `dtype=torch.float32` it works again", zh="加上 `dtype=torch.float32` 又可用"),
-            as_solved("torch.rand_like(t, dtype=torch.float32).dtype"),
-        ),
-        Property(
-            T(en="its dtype is not an integer type", zh="其 dtype 不是整数类型"),
-            true("t.dtype not in integers", T(en="it holds whole numbers", zh="它存的是整数")),
+            T(en="`view(6, 4)` refuses because of the strides", zh="`view(6, 4)` 因步长而拒绝"),
+            true("'stride' in refused.get((6, 4), '')", T(en="`t.view(6, 4)` works", zh="`t.view(6, 4)` 可以运行")),
         ),
     ),
     hints=(
-        T(en="The two functions take over shape, device, and what else?", zh="这两个函数沿用形状、设备，还有什么？"),
-        T(en="Random numbers between 0 and 1: in which type are they not possible?", zh="0 到 1 之间的随机数：哪种类型放不下？"),
-        T(en="What type has `x > 0`?", zh="`x > 0` 是什么类型？"),
+        T(
+            en="Two dimensions can be merged if one step in the left one is as far as all steps of the right one together.",
+            zh="如果左边一维走一步，等于右边一维走完全部的步数，这两维就可以合并。",
+        ),
+        T(
+            en="`torch.zeros(2, 3, 4)` has strides (12, 4, 1): 4 is 4 · 1, and 12 is 3 · 4. Keep the first of these, and break the second.",
+            zh="`torch.zeros(2, 3, 4)` 的步长是 (12, 4, 1)：4 等于 4 · 1，12 等于 3 · 4。保留前一个关系，破坏后一个。",
+        ),
+        T(
+            en="Leave a gap behind each three rows: take a slice of a larger tensor. Or let `permute` bring the last dimension to the front.",
+            zh="在每三行之后留出空隙：取更大张量的切片。或者用 `permute` 把最后一维移到最前。",
+        ),
     ),
     right=(
-        "def counterexample():\n    return torch.zeros(2, 3, dtype=torch.bool)\n",
-        "def counterexample():\n    return torch.arange(3) > 1\n",
+        "def counterexample():\n    return torch.zeros(2, 5, 4)[:, :3]\n",
+        "def counterexample():\n    return torch.zeros(3, 4, 2).permute(2, 0, 1)\n",
     ),
     wrong=(
-        "def counterexample():\n    return torch.zeros(2, 3, dtype=torch.float64)\n",
-        "def counterexample():\n    return torch.arange(3)\n",
-        "def counterexample():\n    return [1, 2, 3]\n",
-        "def counterexample():\n    return torch.zeros(0)\n",
+        # neither two can be merged
+        "def counterexample():\n    return torch.zeros(3, 2, 4).transpose(0, 1)\n",
+        # the gap is in the last dimension: the first two can be merged
+        "def counterexample():\n    return torch.zeros(2, 3, 8)[..., :4]\n",
+        # another shape
+        "def counterexample():\n    return torch.zeros(4, 6).t()\n",
+        "def counterexample():\n    return [[[0] * 4] * 3] * 2\n",
     ),
 )
 
-EXERCISES = (SHAPES, COLLATE, CHANNELS, TOTALS, UNLIKE)
+EXERCISES = (SHAPES, COLLATE, CHANNELS, TOTALS, MERGED)

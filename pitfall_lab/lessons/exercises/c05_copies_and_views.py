@@ -119,16 +119,17 @@ EXERCISES = (
     Exercise(
         key="5.3",
         kind="make-it-fail",
-        title=T(en="An object that moves house", zh="搬家的对象"),
+        title=T(en="One object, other memory", zh="同一个对象，另一块内存"),
         task=T(
             en=(
-                "A program recognises tensors by `id()`. Write `move(t)` for a float tensor `t` of any shape: afterwards the "
-                "caller's `t` must be the same object with the same values, and on *other* memory. What the function returns does"
-                " not count."
+                "An optimizer holds its weights as objects. So when `model.to(…)` gives a weight other memory, the weight has to stay the same "
+                "object. Write `move(t)`, which does this for a float tensor `t` of any shape: afterwards the caller's `t` must be the same "
+                "object with the same values, and on *other* memory. What the function returns does not count. (Do not make it a habit: "
+                "autograd does not notice such a move.)"
             ),
             zh=(
-                "有个程序用 `id()` 识别张量。为任意形状的浮点张量 `t` 编写 `move(t)`：之后调用者的 `t` 必须仍是同一个对象、同样的"
-                "数值，却位于*另一块*内存上。函数的返回值不计。"
+                "优化器以对象的形式持有权重。所以当 `model.to(…)` 让权重换到另一块内存时，权重必须仍是同一个对象。编写 `move(t)`，对任意形状的浮点张量 "
+                "`t` 做同样的事：之后调用者的 `t` 必须仍是同一个对象、同样的数值，却位于*另一块*内存上。函数的返回值不计。（不要养成习惯：自动求导察觉不到这样的搬动。）"
             ),
         ),
         given="def move(t):\n    t = t.clone()\n",
