@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, not_shared, runs, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, not_shared, true, unchanged
 from pitfall_lab.trace import T
 
 OPERANDS = """\
