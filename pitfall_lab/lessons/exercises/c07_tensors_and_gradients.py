@@ -5,15 +5,15 @@ from __future__ import annotations
 from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, true, updated_once
 from pitfall_lab.trace import T
 
-_SOFTEN = """\
-def soften(x, target):
+_REPORT = """\
+def loss_and_report(x, target):
     whole = x.to(torch.int64)
     loss = ((whole.to(torch.float32) - target) ** 2).sum()
     return loss, whole.tolist()
 """
 
-_SOFTENED = """\
-def soften(x, target):
+_REPORTED = """\
+def loss_and_report(x, target):
     whole = x.to(torch.int64)
     loss = ((x - target) ** 2).sum()
     return loss, whole.tolist()
@@ -75,20 +75,19 @@ EXERCISES = (
         title=T(en="A report that keeps the gradient", zh="不破坏梯度的报告"),
         task=T(
             en=(
-                "`soften(x, target)` gets two float tensors of one shape; `x` was computed from weights. It returns the sum of "
-                "squared errors, for backward, and the values of `x`, cut to whole numbers, as a list for a report. But the "
-                "weights behind `x` never learn. Repair it: the report stays as it is, and the loss is taken from the values "
-                "before they are cut."
+                "`loss_and_report(x, target)` gets two float tensors of one shape; `x` was computed from weights. It returns the sum "
+                "of the squared differences between `x` and `target`, for backward, and the values of `x`, cut to whole numbers, as a "
+                "list for a report. But the weights behind `x` never learn. Repair it; the report stays as it is."
             ),
             zh=(
-                "`soften(x, target)` 得到两个同形状的浮点张量；`x` 由权重算出。它返回用于 backward 的误差平方和，以及 `x` 的值去"
-                "掉小数部分后的整数列表，供报告使用。但 `x` 背后的权重永远学不到东西。请修好它：报告不变，而损失取自去掉小数之前"
-                "的值。"
+                "`loss_and_report(x, target)` 得到两个同形状的浮点张量；`x` 由权重算出。它返回 `x` 与 `target` 之差的平方和（供 "
+                "backward 使用），以及 `x` 的值去掉小数部分后的整数列表，供报告使用。但 `x` 背后的权重永远学不到东西。请修好它；"
+                "报告不变。"
             ),
         ),
-        given=_SOFTEN,
+        given=_REPORT,
         inputs="w = torch.randn(4, requires_grad=True)\nx = 5 * w\ntarget = torch.randn(4)",
-        drive="loss, report = soften(x, target)\nloss.backward()",
+        drive="loss, report = loss_and_report(x, target)\nloss.backward()",
         properties=(
             Property(T(en="the weights get the gradient of the squared differences", zh="权重得到平方差的梯度"), gradient_as_solved("w")),
             Property(
@@ -115,13 +114,13 @@ EXERCISES = (
             ),
         ),
         right=(
-            _SOFTENED,
-            "def soften(x, target):\n    report = [int(v) for v in x.detach()]\n    return F.mse_loss(x, target, reduction='sum'), report\n",
+            _REPORTED,
+            "def loss_and_report(x, target):\n    report = [int(v) for v in x.detach()]\n    return F.mse_loss(x, target, reduction='sum'), report\n",
         ),
         wrong=(
-            _SOFTEN.replace("whole.to(torch.float32)", "whole.to(torch.float32).requires_grad_()"),
-            _SOFTENED.replace("(x - target)", "(x.round() - target)"),
-            _SOFTENED.replace("whole.tolist()", "x.tolist()"),
+            _REPORT.replace("whole.to(torch.float32)", "whole.to(torch.float32).requires_grad_()"),
+            _REPORTED.replace("(x - target)", "(x.round() - target)"),
+            _REPORTED.replace("whole.tolist()", "x.tolist()"),
         ),
     ),
     Exercise(
@@ -131,15 +130,15 @@ EXERCISES = (
         task=T(
             en=(
                 "Write `step(model, optimizer, loss, limit)`: one step of training whose gradients have a joint norm of at most "
-                "`limit`. `loss` is a 0-dim tensor, computed from the model, and no backward has been called on it. Each "
-                "parameter is written once. The function returns the norm before clipping, as a Python float, and leaves no "
-                "gradient behind (`None` or zeros). The parameters may come with a gradient from an earlier step, which must not "
-                "count."
+                "`limit`. `loss` is a 0-dim tensor, computed from the model, and no backward has been called on it. Take one step "
+                "only: each parameter is written once. The function returns the norm before clipping, as a Python float. A "
+                "gradient that the parameters come with, from an earlier step, must not count, and none is left behind "
+                "(`None` or zeros)."
             ),
             zh=(
                 "编写 `step(model, optimizer, loss, limit)`：执行一步训练，其梯度的总范数不超过 `limit`。`loss` 是由模型算出的零"
-                "维张量，还没有对它调用过 backward。每个参数只写入一次。函数以 Python 浮点数返回裁剪前的范数，并且不留下梯度（"
-                "`None` 或零）。参数可能带着之前一步的梯度，它不得计入。"
+                "维张量，还没有对它调用过 backward。只走一步：每个参数只写入一次。函数以 Python 浮点数返回裁剪前的范数。参数可能"
+                "带着之前一步的梯度：它不得计入，之后也不留下任何梯度（`None` 或零）。"
             ),
         ),
         given=_STEP,
@@ -233,8 +232,8 @@ k = int(torch.randint(3, ()))
         hints=(
             T(en="`f(x)` is a vector. Which number do you want the derivative of?", zh="`f(x)` 是向量。你要的是哪个数的导数？"),
             T(
-                en="One of the three ways of section 3 returns derivatives and fills nothing.",
-                zh="第 3 节的三种方法中，有一种只返回导数而不写入。",
+                en="Section 4 has a call that returns derivatives and fills nothing.",
+                zh="第 4 节中有一个调用只返回导数而不写入。",
             ),
             T(en="`torch.autograd.grad(f(x)[k], x)` returns a tuple.", zh="`torch.autograd.grad(f(x)[k], x)` 返回一个元组。"),
         ),
