@@ -15,6 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
 FILE = re.compile(r"^`(pitfall_lab/[\w/]+\.py)`\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TRIED = re.compile(r"^Try it: ([^\n]*)\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SCRIPT = re.compile(r"^`(pitfall_lab/frontend/[\w/]+\.ts)`\n\n```ts\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TESTS = (
+    "conftest.py", "turns.py", "workers.py", "rules/conftest.py", "rules/test_programs.py",
+    "shadow/side_by_side.py", "shadow/test_entries.py",
+)  # fmt: skip
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "frontend", "labextension", "docs", "*.png")
 
 
@@ -48,3 +53,31 @@ def test_the_files_of_the_recipes_keep_the_style(copy: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", copy)
     done = subprocess.run([sys.executable, "-m", "ruff", "check", *names], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_operation_and_the_pitfall_pass_the_tests_that_the_page_names(copy: Path) -> None:
+    for name in TESTS:
+        (copy / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tests" / name, copy / "tests" / name)
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    named = re.findall(r"`python3 tests/run\.py (tests/\S+) -q -k (\w+)`", PAGE)
+    assert len(named) == 2
+    for test, word in named:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", test, "-k", word],
+            cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_the_tab_uses_what_the_front_end_has() -> None:
+    ((name, text),) = SCRIPT.findall(PAGE)
+    folder = (ROOT / name).parent
+    assert folder.is_dir()
+    for names, module in re.findall(r"^import (?:type )?\{ (.*?) \} from \"(.*?)\";$", text, re.MULTILINE):
+        there = (folder / f"{module}.ts").resolve().read_text(encoding="utf-8")
+        missing = [
+            each for each in names.split(", ") if not re.search(rf"^export (?:function|const|interface|type) {each}\b", there, re.MULTILINE)
+        ]
+        assert not missing, (module, missing)
+    assert "VIEWS: View[]" in (folder / "index.ts").read_text(encoding="utf-8")

@@ -78,7 +78,8 @@ def main(words: list[str]) -> None:
     with browser() as chromium:
         for width, theme in looks:
             for name in views.names():
-                _view(chromium, name, traces[name], PROGRAMS[name][1], (width, theme, folder))
+                own = name if name in PROGRAMS else "graph"
+                _view(chromium, name, traces[own], PROGRAMS[own][1], (width, theme, folder))
             _explorer(chromium, traces["graph"], (width, theme, folder))
             _page(chromium, traces["graph"], (width, theme, folder))
     print(f"{len(looks) * (len(views.names()) + 2)} pictures in {folder}")
