@@ -25,7 +25,7 @@ def tell(
     *,
     fenced: bool,
 ) -> None:
-    """Print how many submissions have which verdict, and each kind of thing that a teacher has to look at."""
+    """Print how many submissions have which verdict, and each matter that the teacher has to look at."""
     handed = [entry for entry in entries if not entry.row.absent]
     counts = Counter(entry.row.verdict for entry in handed).most_common()
     kept = "" if fenced else " Nothing kept the submissions from your files."

@@ -122,9 +122,10 @@ def limit(*, memory: int, seconds: float) -> None:
 
 
 def list_path() -> None:
-    """Let Python list the folders on the path now, for the imports to come: behind the fence it may list those of libraries only.
+    """Let Python list the folders on ``sys.path`` now, and keep the lists for later imports.
 
-    A right to list a folder would go for everything below it as well: for the names of the answers, and of the files beside a clone.
+    Behind the fence it may list folders of libraries only: a right to list a folder would hold for everything below it, such as the answers
+    and the files beside a clone.
     """
     for entry in sys.path:
         finder = pkgutil.get_importer(entry)
@@ -204,6 +205,6 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def _prctl(option: int, first: int, second: int) -> int:
-    """0, or the number of the error."""
+    """Call ``prctl``; return 0, or the number of the error."""
     done = _libc().prctl(option, ctypes.c_ulong(first), ctypes.c_ulong(second), ctypes.c_ulong(0), ctypes.c_ulong(0))
     return 0 if done == 0 else ctypes.get_errno()

@@ -173,7 +173,7 @@ def _write_others(
     files: dict[str, tuple[str, ...]],
     left: Path | None,
 ) -> None:
-    """The tables for other systems, and the pages; ``left``: pages of an earlier run that stay as they are."""
+    """Write the tables for other systems, and the pages. ``left``: pages of an earlier run that stay as they are."""
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
         print(
@@ -325,7 +325,7 @@ def _on_dask(address: str, assignment: Assignment, sheets: Sequence[submissions.
 
 @contextlib.contextmanager
 def _bar(total: int) -> Iterator[Any]:
-    """A progress bar where there is a terminal to draw it on; what it gives is called once for each submission."""
+    """A progress bar if standard error is a terminal. The function that it gives is called once per submission."""
     if not total or not sys.stderr.isatty():
         yield lambda: None
         return

@@ -365,7 +365,7 @@ def _found(exercise: Exercise, result: Result, free: Sequence[tuple[bool, bool]]
 
 @cache
 def _raised(exercise: Exercise) -> str:
-    """The type of the error that a right answer ends with, where ending so is the task; "" elsewhere."""
+    """The type of the error with which a right answer ends, if the task is to end so; else ""."""
     error = grade(exercise, exercise.right[0]).error
     return error.type if error else ""
 
@@ -396,7 +396,7 @@ def lacking(exercise: Exercise) -> int:
 
 
 def _pair(text: T | None) -> tuple[str, str]:
-    """Both languages; a reason may have words of the cell in it, which may be of any length."""
+    """A text in both languages, as a pair. A reason may quote the cell, so it is shortened."""
     return (_cut(text.en), _cut(text.zh)) if text else ("", "")
 
 
@@ -414,7 +414,7 @@ _here = threading.local()
 
 
 def sit(cells: dict[str, str], keys: Sequence[str], limits: Limits, *, fenced: bool, hidden: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Judge a submission's cells, in a process that is there for judging, and return the outcomes as JSON has them.
+    """Grade the cells of a submission, in a process of its own, and return the outcomes as JSON data.
 
     The room is kept for the next submission. Raises :class:`RoomError`.
     """

@@ -23,7 +23,7 @@ skipped: list[str] = []
 
 
 def needed(source: str) -> bool:
-    """Whether a cell may hold syntax of IPython's."""
+    """Whether a cell may contain syntax of IPython (``%time``, ``!ls``), which is not Python."""
     return _SPECIAL.search(source) is not None
 
 
@@ -81,7 +81,7 @@ def _display(*things: Any, **_: Any) -> None:
 
 
 def give() -> None:
-    """Put into this process what a cell finds in the notebook without importing it."""
+    """Define in this process what a notebook's kernel defines for every cell: ``get_ipython``, ``display`` and ``input``."""
     shell = Shell()
     added: dict[str, Any] = {"get_ipython": lambda: shell, "display": _display, "input": lambda *_: ""}
     vars(builtins).update(added)

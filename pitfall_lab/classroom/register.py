@@ -234,7 +234,7 @@ def refuse_strangers(grades: Path, assignment: Assignment) -> None:
 
 
 def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> None:
-    """Write a table, whole or not at all. Raises :class:`~pitfall_lab.cli.Refusal`.
+    """Write a table completely or not at all. Raises :class:`~pitfall_lab.cli.Refusal`.
 
     ``for_spreadsheets``: with a byte order mark, without which Excel reads the accents of UTF-8 as other letters.
     """

@@ -294,7 +294,7 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
 
 
 def _reason(answer: Outcome, n: int, at: int) -> str:
-    """Why property ``n`` does not hold; where it is the same as of the property before, that reason."""
+    """The reason why property ``n`` does not hold. If it refers to that of the property before, that one's reason is returned."""
     said = [mark.reason[at] for mark in answer.marks[: n + 1]]
     if said[-1] != (_THE_SAME.en, _THE_SAME.zh)[at]:
         return said[-1]

@@ -186,7 +186,7 @@ def _answered(folder: Path, fence: Fence | None, originals: Originals, jobs: Tex
 
 
 def _sweep() -> None:
-    """Remove the folders of rooms that were killed before they could."""
+    """Remove the folders of earlier room processes that were killed before they could do it."""
     for left in Path(tempfile.gettempdir()).glob(f"{_NAME}*"):
         owner = left.name.removeprefix(_NAME).partition("-")[0]
         if owner.isdecimal() and Path("/proc/self").exists() and not Path("/proc", owner).exists():
@@ -301,7 +301,7 @@ class Clock:
 
 
 def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Channel) -> tuple[str, int]:
-    """Read what the run says until it ends, or until it has to be ended."""
+    """Read the output of a run until it ends or exceeds a limit; return how it ended."""
     names, look = ("output", "report"), 0.0
     while clock.read() < most and clock.elapsed < PATIENCE * most + PATIENCE:
         if time.monotonic() > look:
@@ -564,7 +564,7 @@ def _fields() -> list[int]:
 
 
 def _own_copy(name: str) -> Any:
-    """A module that is in no list of modules: what is set in the one that is listed changes nothing in it."""
+    """Import a module once more, outside ``sys.modules``: code that changes the listed module does not change this one."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.loader is not None

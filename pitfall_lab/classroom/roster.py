@@ -51,7 +51,7 @@ class Person:
 
 
 class Faults:
-    """What cannot be used in the teacher's files: all of it is said at once."""
+    """Collects everything in the teacher's files that cannot be used, so that it is reported at once."""
 
     def __init__(self) -> None:
         self._said: list[str] = []
@@ -182,7 +182,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _delimiter(text: str) -> str:
-    """What separates columns: spreadsheets of half of Europe write semicolons."""
+    """The character that separates columns: in half of Europe, spreadsheets write semicolons."""
     first = text.partition("\n")[0]
     return max(",;\t", key=first.count)
 
@@ -213,6 +213,6 @@ def shown(text: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """How many, and the first of them."""
+    """The number of items and the first of them, in words."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return f"{len(names)} ({', '.join(shown(name) for name in names[:SHOWN])}{more})"

@@ -44,7 +44,7 @@ def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
 
 
 def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
-    """The different answers that the course does not know and that add enough, each with the student and source of who gave it."""
+    """The different answers that are none of the course's own and that add enough to the given cell, each with its student and source."""
     answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         for outcome in row.outcomes:

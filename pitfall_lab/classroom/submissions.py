@@ -144,7 +144,10 @@ def _contents(folder: Path) -> str:
 
 
 def _of_several(paths: Iterable[str]) -> T | None:
-    """A sentence where names are of a system's form for several people: a download of a class is no submission."""
+    """A sentence if the names of files are a learning management system's names for several people; then it is no submission.
+
+    None if they are not.
+    """
     if len({said.who for path in paths for part in re.split(r"[\\/]", path) if (said := form(part))}) < 2:
         return None
     en = "it holds files of several people: put each of them beside the other submissions"
@@ -162,7 +165,7 @@ def merged(submissions: Iterable[Submission], directory: Directory) -> list[Subm
 
 
 def _one(of: list[Submission], student: Hashable) -> Submission:
-    """Several submissions of one person (``student`` in the roster, or None) as one."""
+    """The submissions of one person, merged into one. ``student`` is the person's name in the roster, or None."""
     if len(of) == 1:
         return of[0]
     of = [of[n] for n in in_order([(each.student, 0.0) for each in of])]

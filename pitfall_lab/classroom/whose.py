@@ -126,7 +126,7 @@ def _duplicate(name: str) -> tuple[str, int]:
 
 
 def _exact(text: str) -> str:
-    """A text for comparing: some systems write an accented letter as two signs."""
+    """A text in one Unicode form, for comparing: some systems write an accented letter as two characters."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
 
@@ -221,7 +221,7 @@ class Directory:
         return set().union(*(index.get(word, set()) for word in words))
 
     def _of(self, name: str) -> set[str]:
-        """The people whom a submission's name fits: one, none, or several, which is as good as none."""
+        """The people whom a submission's name fits. Only a single one counts: with several, it is nobody's."""
         said = form(name)
         bare = _ENDING.sub("", name)
         for whole in (name, bare, f"{said.who}_{said.number}" if said else ""):

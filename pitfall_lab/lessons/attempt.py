@@ -397,7 +397,7 @@ class _Stage:
             return self.error or (yield from self._problem(error))
 
     def _all(self) -> dict[str, Any]:
-        """Return the variables after the run, those included that the cell's functions assigned while they were called."""
+        """Return the variables after the run, with those that the cell's functions assigned during their calls."""
         return {**self.names, **{name: value for name, value in self.driven.items() if value is not self.made.get(name, self)}}
 
     def _unchanged(self, name: str) -> bool:

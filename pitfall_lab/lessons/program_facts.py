@@ -134,7 +134,7 @@ class _Look:
                     yield from _graph(name, value, tensors, torch)
 
     def _sum(self, name: str, leaf: Any) -> Iterator[tuple[About, str]]:
-        """Yield the number of gradients of which a leaf's ``.grad`` is the sum: so many of those that arrived last add up to it."""
+        """Yield how many of the gradients that arrived last add up to a leaf's ``.grad``."""
         if name not in self.arrived:
             came = self.arrived.setdefault(name, [])
             leaf.register_hook(lambda gradient: None if self.probing else came.append(_flat(gradient)))
@@ -153,7 +153,7 @@ class _Look:
 
 
 def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[About, str]]:
-    """Yield which tensors are parameters of which modules."""
+    """Yield for each tensor and each module whether the tensor is one of the module's parameters."""
     for (name, module), (other, one) in itertools.product(modules.items(), shown.items()):
         if hasattr(one, "requires_grad"):
             yield ("held", other, name), "in" if any(one is parameter for parameter in module.parameters()) else "out"

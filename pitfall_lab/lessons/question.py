@@ -311,7 +311,7 @@ def _mistaken(
 def _choices(
     label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
 ) -> tuple[Choice, ...]:
-    """Return torch's outcome and three wrong ones; whether an error is among them does not say whether one comes."""
+    """Return torch's outcome and three wrong ones. Errors are among the wrong ones also for programs that do not raise."""
     errors = [outcome for outcome in (*endings, *refusals) if outcome.error and outcome != actual]
     values = [outcome for outcome in endings if not outcome.error]
     raising = 0 if actual.error else 1
@@ -326,7 +326,7 @@ def _choices(
 
 
 def _natural(one: Mistake) -> bool:
-    """Whether a mistake is one belief, or a line taken for another one that the lesson names."""
+    """Whether a mistake is a single belief, or is reading a line as another line that the lesson names."""
     return bool(one.slip.taken_for if one.slip else one.beliefs)
 
 
@@ -352,7 +352,7 @@ def _refusals(program: str) -> list[Outcome]:
 
 
 def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:
-    """Return tuples mixed from the parts of the right ending and the wrong ones, as far as no world ends in them."""
+    """Return further wrong answers for a tuple: combinations of the elements of the other answers, if no mistake gives them."""
     parts = [_parts(outcome.value) for outcome in (actual, *endings) if not outcome.error]
     if not parts or len(parts[0]) < 2:
         return []

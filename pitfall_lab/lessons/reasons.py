@@ -75,7 +75,8 @@ def _among(
 ) -> tuple[Reason, ...]:
     """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
 
-    ``certain`` are the facts that torch's message names, which come before what mistakes are about, and those that come behind it.
+    ``certain``: facts that torch's message names. The first list comes before the facts that tell mistaken worlds from torch's, the second
+    after them.
     """
     apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
     believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
@@ -104,7 +105,7 @@ def _among(
 
 
 def _offered(fact: Fact, subject: set[str]) -> int:
-    """Return how late a false fact is offered: first those of the kinds that the question is about, last those that deceive no one."""
+    """Return the rank of a false fact as a wrong answer: 0 if its kind is one that the question is about, 2 if few would believe it."""
     kind = fact.about[0]
     return 0 if kind in subject or kind in _TEMPTING else 2 if kind in _IDLE else 1
 
@@ -134,7 +135,7 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
 
 
 def _strongest(deciding: list[Fact]) -> list[Fact]:
-    """Return the facts that rule out the most mistaken worlds; of these, those whose kind comes first in ``_WHY``."""
+    """Return the facts that are false in the largest number of mistaken worlds; among equals, those whose kind comes first in ``_WHY``."""
     often = Counter(deciding)
     most = [fact for fact in often if often[fact] == max(often.values())]
     first = min(map(_rank, most))
@@ -194,9 +195,9 @@ def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
 
 
 def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
-    """Yield, for each fact at the line where it begins to hold, the false facts that one could believe instead.
+    """Yield, for each fact and the line after which it first holds, false facts that a learner could believe instead.
 
-    Where nothing requires grad, no one believes that something is in a graph.
+    Facts about graphs are left out if nothing in the program requires grad.
     """
     before: dict[About, str] = {}
     graph = any(about[0] == "role" and value != "constant" for state in true.values() for about, value in state.items())

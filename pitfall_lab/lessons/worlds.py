@@ -88,14 +88,14 @@ def real(program: str) -> Ending:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in your world, in torch's)."""
+    """The first line after which two worlds differ; ``rows`` are the differences, as (what, in the belief's world, in torch's)."""
 
     line: int
     rows: tuple[tuple[str, str, str], ...]
 
 
 def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shadow.Policy]) -> Parting | None:
-    r"""Return the first line after which the world of ``belief`` differs from torch's; ``None`` where no line shows it.
+    r"""Return the first line after which the world of ``belief`` differs from torch's; None if no line shows a difference.
 
     >>> from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
     >>> parting("import torch\nx = torch.ones(2)\ny = x\ny += 1\nz = 0", MISCONCEPTIONS["augmented_assignment_rebinds"])
@@ -116,14 +116,20 @@ def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
 
 
 def unfolded(program: str, policy: shadow.Policy) -> list[tuple[int, dict[str, str]]] | None:
-    """Return what can be looked at behind each statement, with the statement's last line; ``None`` when the engine has no model."""
+    """Return for each statement its last line and the observable values after it; None if the engine has no model of something.
+
+    Values are given as text, and include gradients, versions, the error and the output.
+    """
     states: list[tuple[int, dict[str, str]]] = []
     ran = run(program, policy, lambda line, names, printed: states.append((line, _state(names, None, printed))))
     return None if ran is None else [*states, *_ending(program, len(states), *ran)]
 
 
 def real_unfolded(program: str, ran: Ran) -> list[tuple[int, dict[str, str]]]:
-    """Return what can be looked at behind each statement on the real torch; nothing when looking makes it end otherwise than it ``ran``."""
+    """Return for each statement its last line and the observable values after it on the real torch.
+
+    Empty if reading the values makes the program end otherwise than in the run ``ran``.
+    """
     states: list[tuple[int, dict[str, str]]] = []
     looked = execute(program, NAME, lambda line, names, printed: states.append((line, _state(names, None, printed))))
     if (type(looked.error), looked.line, looked.printed) != (type(ran.error), ran.line, ran.printed):
@@ -134,20 +140,23 @@ def real_unfolded(program: str, ran: Ran) -> list[tuple[int, dict[str, str]]]:
 def _ending(
     program: str, done: int, names: dict[str, Any], error: BaseException | None, printed: str
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the line of the statement that raised and the state at that point, if there is one: ``done`` statements ran before it."""
+    """Yield the last line of the statement that raised, with the observable values then. ``done`` statements ran before it.
+
+    Yields nothing if no statement raised.
+    """
     if error is not None and not isinstance(error, SyntaxError):
         statement = ast.parse(program).body[done]
         yield statement.end_lineno or statement.lineno, _state(names, error, printed)
 
 
 def seen(program: str, policy: shadow.Policy) -> dict[str, str] | None:
-    """Return everything that can be looked at after ``program`` in a world; ``None`` when the engine has no model of something in it."""
+    """Return all observable values after ``program`` in a world, as text; None if the engine has no model of something in it."""
     ran = run(program, policy)
     return None if ran is None else _state(*ran)
 
 
 def real_seen(program: str) -> dict[str, str]:
-    """Return everything that can be looked at after ``program`` on the real torch."""
+    """Return all observable values after ``program`` on the real torch, as text."""
     ran = execute(program, NAME)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -155,7 +164,7 @@ def real_seen(program: str) -> dict[str, str]:
 
 
 def _state(names: dict[str, Any], error: BaseException | None, printed: str) -> dict[str, str]:
-    """Return everything of a world that a person could look at, as texts: values, gradients, versions, the error, the output."""
+    """Return what a person could observe of a world, as texts: values, gradients, versions, the error, the output."""
     seen = {}
     for name, value in names.items():
         if not name.startswith("__"):
@@ -206,7 +215,7 @@ def say(value: Any) -> str:
 
 
 def separating(sources: Iterable[str], beliefs: Iterable[Misconception]) -> str | None:
-    """Return the shortest of these programs on which most of ``beliefs`` part from each other; ``None`` when all agree on all."""
+    """Return the shortest of these programs that ends differently for the most of ``beliefs``; None if all end alike in all."""
     held = list(beliefs)
     best: tuple[int, str] = (1, "")
     for program in sorted(sources, key=lambda source: (len(source), source)):

@@ -212,7 +212,7 @@ class Watcher:
         self._bench.close()
 
     def _without_magic(self, lines: list[str]) -> list[str]:
-        """IPython input transformer: put the earlier cells that a cell's magic line names in that line's place."""
+        """IPython input transformer: removes the magic line, and inserts the earlier cells that it names."""
         if not lines or not _is_magic(lines[0]):
             return lines
         earlier: Sequence[str] = ()
@@ -374,7 +374,7 @@ class Watcher:
                 self._below(found, result, self._panel.behind(error, cell) if found.rule else None)
 
     def _offer(self, error: BaseException, result: Any) -> None:
-        """Below the Explorer of a cell that torch refused: the earlier cells in which that began, to be recorded with it."""
+        """Show, below the Explorer of a cell that torch refused, the offer to record it together with the earlier cells that led to it."""
         from pitfall_lab.notebook.hint import Hint, hint
         from pitfall_lab.panel.cells_run import is_whole
 
@@ -389,7 +389,7 @@ class Watcher:
             self._below(Hint(plain, beside=said), result, behind)
 
     def _below(self, hint: Hint, result: Any, behind: Behind | None) -> None:
-        """Put a hint below the cell; where earlier cells matter, with the offer to record them together with this one."""
+        """Show a hint below the cell. If earlier cells matter, it comes with the offer to record them together with this one."""
         self._wanted = True  # who reads a hint may soon look closer
         self._warm()
         beside, cell = hint.beside or hint.text, getattr(result.info, "cell_id", None) or ""

@@ -186,7 +186,7 @@ class Rounds:
                 self.left.sample = 0  # the next round is recorded
 
     def notes(self, kind: str, frame: FrameType) -> bool:
-        """Note the use of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`); return whether it made recording resume."""
+        """Note a call of a method that is no torch call (:mod:`~pitfall_lab.observe.lookups`). Return whether it made recording resume."""
         place, _ = self._path_of(kind, frame)
         if self.left is None:
             self._known.add(place)

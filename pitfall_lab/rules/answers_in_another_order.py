@@ -24,7 +24,7 @@ PLAIN = SAME_NUMBERS - {"stack", "cat"} | {"long", "int", "gt", "type"}
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``event`` compares ``answers``, collected from ``batches`` in a drawn order, with ``labels``, which are in the order of the data."""
+    """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with ``labels`` in the order of the data."""
 
     event: Event
     answers: str
@@ -62,7 +62,7 @@ def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[i
 
 
 def _is_stored(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor has the rows of a table one after the other: a table, or a slice of it."""
+    """Whether a tensor has the rows in the order of the stored data: it is a table of data, or a slice of one."""
     for _ in range(FEWEST * FEWEST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call":

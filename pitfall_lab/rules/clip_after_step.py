@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unscaled_later(following: list[Moment]) -> Moment | None:
-    """The moment at which a gradient scaler divides by its scale, where that comes before the gradient is used or computed anew."""
+    """The moment at which a gradient scaler unscales the gradient, if that comes before it is used or computed again."""
     changes = takewhile(lambda moment: moment.kind == "changed", following)
     return next((moment for moment in changes if "unscale" in moment.event.name), None)
 

@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _updated(story: Story, each: Pass, backward: Event) -> bool:
-    """Whether the weight in front of the layer was written after the backward."""
+    """Whether the storage of the weight before the layer was written after the backward."""
     storage = (story.tensor(each.weight, backward.step) or {}).get("storage")
     return bool(story.writes(str(storage), backward.step, len(story.events)))
 

@@ -130,7 +130,7 @@ def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
 
 
 def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
-    """The statement of the loop's own function at which an event happened."""
+    """The statement in the loop's body during which the event happened, perhaps inside a function that it calls."""
     return next((one for one in call_chain(story, event) if loop in story.program.ancestors(one)), None)
 
 

@@ -20,7 +20,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """``events`` of one line computed a number ``name`` from parameters that are trained, and no call was given it."""
+    """``events`` of one line computed the number ``name`` from trained parameters, and no later call used it."""
 
     events: tuple[Event, ...]
     statement: ast.Assign
@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _assignment(story: Story, event: Event) -> ast.Assign | None:
-    """The statement that gives a name to the whole of what ``event`` computed."""
+    """The assignment to a single name whose value is just the expression that ``event`` computed; else None."""
     node = story.program.at(event.span)
     statement = story.program.parents.get(node) if node is not None else None
     if not isinstance(statement, ast.Assign) or statement.value is not node or len(statement.targets) != 1:

@@ -135,7 +135,7 @@ def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> 
 
 
 def _place(story: Story, event: Event) -> ast.stmt | None:
-    """The statement that hands over the data: the caller's, where a function is given it."""
+    """The statement that passes the data to the network; if that is in a function which is given the data, the call of that function."""
     chain = []
     for statement in call_chain(story, event):
         function = story.program.function(statement)

@@ -32,7 +32,10 @@ MASKS = ("key_padding_mask", "src_key_padding_mask", "mask", "tgt_key_padding_ma
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``attention`` has no mask, and the tokens of its keys, which ``lookup`` looked up, are padding, ``number``, at ``places``."""
+    """``attention`` has no mask, although its keys come from tokens, looked up by ``lookup``, that are padding at ``places``.
+
+    ``number`` is the number of the padding token.
+    """
 
     attention: Attention
     lookup: Event

@@ -164,7 +164,7 @@ class Session:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exceptions that were being handled when this one was raised."""
+    """Yield the exceptions that led to this one: its ``__cause__`` or ``__context__``, and theirs."""
     seen: set[int] = set()
     cause = error.__cause__ or error.__context__
     while cause is not None and id(cause) not in seen:

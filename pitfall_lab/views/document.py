@@ -188,7 +188,7 @@ def _code(trace: Trace, facts: Facts, say: _Say) -> str:
 
 
 def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str:
-    """One numbered line; the first mark that starts on it is drawn, the tags of all are listed behind it."""
+    """One numbered line of the source. The first mark that starts on it is drawn; the labels of all its marks are listed after it."""
     here = [m for m in marks if m["line"] == number]
     body = clean(line)
     if here:
@@ -228,7 +228,7 @@ def _where(event: Event, say: _Say) -> str:
 
 
 def _storages_of(event: Event, facts: Facts) -> list[str]:
-    """The storages to draw beside a step: those it wrote or made, else those it names."""
+    """The storages to draw beside a step: those that it wrote or created, else those of the tensors that it names."""
     if event.error and event.error.storage:
         return [event.error.storage]
     labels = [*event.results, *(o.label for o in event.operands if o.label)]

@@ -221,7 +221,10 @@ FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPic
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture of a finding, given as plain data (:func:`pitfall_lab.views.in_two_languages`), and of its beats."""
+    """The picture that fits a finding: a table, a path, a sum or axes if one can be made, else moments in time.
+
+    The finding is given as plain data (:func:`pitfall_lab.views.in_two_languages`), with its beats.
+    """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
     for draw in (board.table, board.path, board.sum, board.axes):
@@ -284,7 +287,7 @@ class _Board:
         return list(dict.fromkeys(str(s) for s in found if s))[:SUBJECTS]
 
     def _kept_as(self, label: str) -> str:
-        """Return the name under which a line kept a tensor: ``best["weight"]`` for ``best = model.state_dict()``."""
+        """Return the expression under which a line kept a tensor: ``best["weight"]`` for ``best = model.state_dict()``; else empty."""
         step = self.facts.tensors[label][0][0]
         event = self.trace.events[step]
         if event.span is None:
@@ -379,7 +382,7 @@ class _Board:
         return list(dict.fromkeys(found))
 
     def _as_written(self, names: list[str], storage: str, step: int) -> list[str]:
-        """The names of a storage; where the step's line says none of them, those of earlier moments that it says."""
+        """The names of a storage to be shown. If the step's line contains none of them, those earlier names that it contains."""
         known = self.shown.setdefault(storage, [])
         known += [name for name in names if name not in known]
         code = self._line(step)
@@ -392,7 +395,7 @@ class _Board:
         return "\n".join(lines[span.line - 1 : span.end_line]) if span is not None else ""
 
     def _plain(self, labels: list[str]) -> list[str]:
-        """Return, of tensors that no variable held, the oldest that an operand names; if there is none, the oldest."""
+        """Return, in a list, the oldest of these tensors whose display name is a plain name; if there is none, the oldest of all."""
         return next(([t] for t in labels if PLAIN.fullmatch(self.names.get(t, ""))), labels[:1])
 
     def _version(self, counter: str, step: int) -> int | None:
@@ -686,7 +689,7 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
 
 
 def _few(beats: list[Beat]) -> list[Beat]:
-    """Return at most ``MOMENTS`` of the moments: of more, the first ones and the last."""
+    """Return at most ``MOMENTS`` of the moments; if there are more, the first ones and the last one."""
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
     placed = [beat for beat, after in zip(placed, [*placed[1:], None], strict=True) if after is None or not _goes_on(beat, after)]
     if len(placed) <= MOMENTS:
@@ -697,7 +700,7 @@ def _few(beats: list[Beat]) -> list[Beat]:
 
 
 def _is_within(pair: list[Moment]) -> bool:
-    """Whether the first of two moments is a place on the line of the second, which shows all of its storages."""
+    """Whether the first of two moments is on the same line as the second, and the second shows all of its storages."""
     first, second = (pair[0], pair[-1])
     same = len(pair) > 1 and first["role"] == "other" and (first["source"], first["line"]) == (second["source"], second["line"])
     return same and {m["storage"] for m in first["memory"]} <= {m["storage"] for m in second["memory"]}

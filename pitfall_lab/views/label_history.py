@@ -157,7 +157,7 @@ def gather(trace: Trace) -> Facts:
 
 
 def _sound(group: str, record: Any) -> Any:
-    """Return the record if it has the right type, else None: a trace may come from any file."""
+    """Return the record if it has the right type, else None: a trace may come from a file that another program wrote."""
     kind = int if group == "counters" else dict
     return record if isinstance(record, kind) else None
 

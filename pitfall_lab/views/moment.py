@@ -185,7 +185,7 @@ def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
 
 
 def _pairs(met: Meeting) -> list[Cell | None] | None:
-    """Return, when (N,) meets (N, 1), the indices of the two elements that each cell of the N × N result combines; else None."""
+    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements that it combines; else None."""
     if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
         return None
     flat_first = len(met["operands"][0]["shape"]) == 1
@@ -265,7 +265,7 @@ def _ended(trace: Trace, name: str = "") -> tuple[Note, ...]:
 
 
 def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
-    """The drawing of one program's live bytes, and the same in words."""
+    """The drawing of one program's live bytes, and a version of it in words."""
     facts, zh = gather(trace), language == "zh"
     scene = memory_view.project(trace, facts)
     memory_view.show_largest(scene, facts)

@@ -45,7 +45,7 @@ def notable(facts: Facts) -> list[Notable]:
 
 
 def _is_own(event: Event) -> bool:
-    """Whether a call succeeded that a line of the program made."""
+    """Whether the event is a call on a line of the program itself that did not raise."""
     return event.kind == "call" and event.error is None and event.parent is None and event.span is not None and not event.span.source
 
 
@@ -93,7 +93,7 @@ def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> b
 
 
 def _read_later(facts: Facts, write: Event) -> int | None:
-    """The line of another function that reads the written memory afterwards; the writer's own function goes on with it."""
+    """The line of the first later call, in another function than the writing one, that reads the written storage; None if there is none."""
     storage = facts.tensor(write.operands[0].label, write.step).get("storage")
     for event in filter(_is_own, facts.trace.events[write.step + 1 :]):
         used = (facts.tensor(o.label, event.step).get("storage") for o in event.operands if o.label)

@@ -85,7 +85,7 @@ class ClaimWidget(anywidget.AnyWidget):
         return progress.Entry(progress.chapter_here(), found.id, "claim", int(fits), 1, note="" if fits else decision)
 
     def _decided(self, change: Any) -> None:
-        """Keep what has just been decided; a learner who decides must not see an error of ours."""
+        """Keep a new decision in the progress file. Errors are suppressed: the learner has done nothing wrong."""
         for found in (box.claim for box in self.boxes):
             decision = change.new.get(found.id)
             if decision in DECISIONS and decision != (change.old or {}).get(found.id):

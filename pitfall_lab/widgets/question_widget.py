@@ -97,7 +97,7 @@ class QuestionWidget(anywidget.AnyWidget):
         self.observe(self._answered, names=["committed", "skipped"])
 
     def _answered(self, change: Any) -> None:
-        """Keep the answer; a learner who answers must not see an error of ours."""
+        """Keep the answer in the progress file. Errors are suppressed: the learner has done nothing wrong."""
         if change.new:
             with contextlib.suppress(progress.ProgressError):
                 progress.keep(self.entry())

@@ -46,7 +46,7 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """One for each loss in the namespace, at most."""
+    """The findings for the losses in the namespace, at most one for each loss."""
     found = []
     for root in roots:
         if root.thing.value.numel() != 1:

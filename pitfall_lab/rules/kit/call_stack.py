@@ -41,7 +41,7 @@ def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
 
 
 def entry(story: Story, event: Event) -> ast.AST | None:
-    """The program's own expression that led to an event in another file: a call, or the import that ran the file; ``None`` when unknown."""
+    """The program's own expression that led to an event in another file: a call, or an import of that file; ``None`` if it is unknown."""
     program, own, scope = story.program, _own(story, event), tuple(_functions(event))
     caller = scope[:own]
     for name in scope[own:]:

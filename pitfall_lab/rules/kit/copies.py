@@ -114,7 +114,7 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
-    """The source expression that made the copy: ``x[mask]`` in ``x[mask].zero_()``."""
+    """The source expression of a copy in a statement that writes it: ``x[mask]`` in ``x[mask].zero_()``."""
     node = lost.story.program.at(lost.story.span(lost.copy.step))
     if lost.name is not None:
         statement = lost.story.program.statement(node)

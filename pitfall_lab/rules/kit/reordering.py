@@ -14,7 +14,7 @@ from pitfall_lab.trace import T
 
 
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Write after backward, or run the forward pass again after the write (an optimizer step between two backwards)."""
+    """Fixes that write after the backward, or that run the forward pass again after the write (a step between two backwards)."""
     if not clash.changed_at or clash.backward is None:
         return []
     changed = list(call_chain(story, story.line_event(clash.changed_at[0])))
@@ -52,7 +52,7 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 
 
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
-    """Put the statement that changes after the one that runs backward."""
+    """Fixes that put the statement which changes memory after the one that runs backward."""
     if changed.lineno > backward.lineno or not program.stands_alone(changed) or not program.stands_alone(backward):
         return []
     first, last = program.place(changed), program.place(backward)
@@ -78,7 +78,7 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Repeat, after the write, the shortest sequence of assignments that contains the line that saved the tensor."""
+    """Fixes that repeat, after the write, the shortest sequence of assignments that contains the line which saved the tensor."""
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)
     copied: list[ast.stmt] = []
@@ -107,7 +107,7 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
 
 
 def _touched(program: Program, copied: list[ast.stmt], covers: set[int]) -> list[ast.stmt]:
-    """Of these assignments, the one that saved the tensor and those that depend on it; others need not be repeated."""
+    """The assignment that saved the tensor and those of the others that depend on it; the rest need not be repeated."""
     found: list[ast.stmt] = []
     names: set[str] = set()
     for statement in copied:

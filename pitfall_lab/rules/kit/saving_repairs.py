@@ -13,7 +13,7 @@ from pitfall_lab.trace import Span, T
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Copy where an alias of the memory is made: ``h.detach()`` → ``h.detach().clone()``, ``h.numpy()`` → ``h.numpy().copy()``."""
+    """Fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``."""
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
         event = story.event(step)
@@ -93,7 +93,7 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Copy the tensor that the operation saves: ``sigmoid(x)`` → ``sigmoid(x).clone()``, ``h ** 2`` → ``h.clone() ** 2``."""
+    """Fixes that copy the tensor which the operation saves: ``sigmoid(x).clone()`` for ``sigmoid(x)``."""
     node = program.at(story.span(clash.saved_at))
     event = story.line_event(clash.saved_at)
     if event is None or not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Attribute)):

@@ -30,7 +30,7 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
-    """Repairs of the statement that wrote: make a new tensor instead, or write into a copy."""
+    """Fixes of the statement that wrote: make a new tensor instead, or write into a copy."""
     node = program.at(story.span(step))
     statement = program.statement(node)
     if node is None or statement is None:
@@ -168,7 +168,7 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Remove one ``inplace=True``: in this call, or where the module was created."""
+    """Fixes that remove one ``inplace=True``: in this call, or where the module was created."""
     own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
     if own:
         return [_without_flag(program, call) for call in own]
@@ -212,7 +212,7 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """``h = h.clone()`` before the write: once before the loop around it if that is enough, else right before."""
+    """Fixes that put ``h = h.clone()`` before the write: before the loop around it if that is enough, else right before it."""
     name = written_root(statement)
     if name is None:
         return []
@@ -249,7 +249,7 @@ def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tupl
 
 
 def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
-    """Remove ``.data`` from the written expression, which a copy does not need."""
+    """Edits that remove ``.data`` from the written expression, as a copy does not need it."""
     changes = []
     if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):
         return []  # NumPy only accepts what does not require grad

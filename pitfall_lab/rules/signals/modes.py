@@ -25,7 +25,10 @@ UPWARD = 60
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One call of a layer with two modes; ``active``: in training mode. ``layer`` identifies the layer, by the weights before it."""
+    """One call of a layer with a training and an evaluation mode; ``active``: it was in training mode.
+
+    ``layer`` identifies the layer by the nearest weights before it.
+    """
 
     event: Event
     kind: str

@@ -128,5 +128,5 @@ def _place(use: Event, label: str) -> int:
 
 
 def _is_machinery(use: Event) -> bool:
-    """Whether the call only reads or sets ``.grad`` and the like, which optimizers do for every parameter they hold."""
+    """Whether the call only reads or sets an attribute such as ``.grad``, or writes: optimizers do that for every parameter."""
     return use.op.endswith(("__get__", "__set__")) or bool(use.writes)

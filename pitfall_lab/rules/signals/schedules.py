@@ -23,7 +23,10 @@ def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
 
 
 def call_of(story: Story, span: Span | None) -> ast.Call | None:
-    """Return the call whose function the span marks (looking up a method is recorded without its parentheses); None if there is none."""
+    """Return the call whose function ``span`` marks: where a method is looked up, the trace has a span without parentheses.
+
+    None if there is none.
+    """
     node = story.program.at(span)
     parent = story.program.parents.get(node) if isinstance(node, ast.Attribute) else node
     return parent if isinstance(parent, ast.Call) else None

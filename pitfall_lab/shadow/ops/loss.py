@@ -264,7 +264,7 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
 def _nll(
     e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str
 ) -> ShadowTensor:
-    """(C,), (N, C) or (N, C, H, W) log-probabilities with a class for each of the other dimensions."""
+    """``nll_loss`` of log-probabilities (C,), (N, C) or (N, C, H, W) and a target without the class dimension."""
     if node == "NllLoss2DBackward0" and (target.ndim != 3 or log_probs.shape[2:] != target.shape[1:]):
         raise Unmodelled("nll_loss with operands of incompatible shapes")
     if log_probs.ndim == 1 and target.shape not in ((), (1,)):
@@ -372,7 +372,7 @@ def reduce_log_softmax(e: Engine, input: ShadowTensor, at: int) -> ShadowTensor:
 
 
 def _column(e: Engine, weight: ShadowTensor, ndim: int, at: int) -> ShadowTensor:
-    """One weight a class, ready to be broadcast."""
+    """The class weights in a shape that broadcasts along the class dimension."""
     return weight if ndim == 1 else views.view_(e, weight, *(weight.numel if d == at else 1 for d in range(ndim)))
 
 

@@ -126,7 +126,7 @@ def _grid(canvas: Canvas, operand: BroadcastOperand, facts: Facts, place: tuple[
 
 
 def _short(value: Any) -> str:
-    """A cell's value in at most five characters where that is not misleading (``0.125`` is ``.125``)."""
+    """A value in at most five characters, with fewer digits if necessary (``0.125`` is ``.125``), but never another power of ten."""
     text = cell_text(value)
     for digits in (3, 2, 1) if isinstance(value, float) else ():
         if len(_bare(text)) > 4:
@@ -135,5 +135,5 @@ def _short(value: Any) -> str:
 
 
 def _bare(number: str) -> str:
-    """A number without the 0 in front of its point."""
+    """A number without the 0 before its decimal point."""
     return re.sub(r"^(-?)0\.(?=\d)", r"\1.", number)

@@ -181,7 +181,7 @@ def _empty(count: int) -> GraphScene:
 
 
 def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
-    """The graph with modules as boxes; ``None`` where there are none."""
+    """The graph with a box for each module; None if the program has no modules."""
     nested = Nested(facts, cards, pairs)
     if not nested.boxes:
         return None

@@ -60,7 +60,7 @@ class Nested:
         return out
 
     def picture(self, opened: Path, pairs: Pairs) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-        """Copies of the cards to be drawn, their edges, and for each edge one that it represents; ``None`` when there are too many."""
+        """Copies of the cards to draw, their edges, and for each edge one of the edges that it represents; None if there are too many."""
         seen = self.seen(opened)
         shown = set(seen.values())
         cards = [card.copy() for card in (*self.cards, *self.boxes.values()) if card["id"] in shown]
@@ -77,7 +77,7 @@ class Nested:
 
 
 def _comes_back(inside: set[str], below: dict[str, list[str]]) -> bool:
-    """Whether a path in the graph leaves the box and enters it again, so that what is between would be both above and below it."""
+    """Whether a path in the graph leaves the box and enters it again: the nodes in between would be above and below it at once."""
     todo = [other for one in inside for other in below.get(one, ()) if other not in inside]
     seen = set(todo)
     while todo:

@@ -143,7 +143,7 @@ def _storage(facts: Facts, label: str) -> Store:
 
 
 def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
-    """All cells when few; else the ones the trace kept, else a few from both ends."""
+    """The flat indices to draw: all if the storage is small, else those whose values the trace has, else a few at both ends."""
     if size <= COLUMNS:
         return list(range(size))
     kept = {i for _, r in history if r and isinstance(r.get("cells"), dict) for i, _ in r["cells"].get("shown", ())}
@@ -227,7 +227,10 @@ def _index(index: tuple[int, ...]) -> str:
 
 
 def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> str | None:
-    """The index that reads the cell ``distance`` after the first, found from the largest stride down (exact without overlap)."""
+    """The index that reads the element ``distance`` places after the tensor's first; None if none does.
+
+    Found from the largest stride down, which is exact for tensors without overlap.
+    """
     index = [0] * len(shape)
     # A negative stride is the same walk from the other end.
     distance -= sum((n - 1) * s for n, s in zip(shape, stride, strict=True) if s < 0)
