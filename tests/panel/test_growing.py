@@ -103,3 +103,16 @@ def test_losses_collected_with_their_graphs(notebook):
     assert [each["row"] for each in notebook.run("1 + 1", "other")] == ["kept"]  # as long as it is true
     assert notebook.run("kept = [each.item() for each in kept]", "mend") == []
     assert notebook.run(loop.format("kept.append(loss.detach()); numbers.append(loss.item())"), "loop") == []
+
+
+def test_two_losses_of_one_forward_share_a_graph_and_carry_nothing(notebook, monkeypatch):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run("body, a, b = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 2)\nX = torch.randn(5, 3)", "start")
+    notebook.run("h = body(X).tanh()\none, two = a(h).square().mean(), b(h).square().mean()", "forward")
+    assert notebook.run("one.backward()", "one") == []  # that there will be another backward, no cell has said
+    assert not notebook.shell.run_cell("two.backward()", store_history=True, cell_id="two").success
+    [failed] = notebook.page.last("warnings")["warnings"]
+    assert (failed["row"], failed["rule"]) == ("two", "PL501")
+    assert "with a result whose backward has been run" in failed["sentence"]["en"]
+    assert "(a + b).backward()" in failed["fix"]["en"]
+    notebook.run("one, two = (lambda h: (a(h).square().mean(), b(h).square().mean()))(body(X).tanh())\n(one + two).backward()", "right")

@@ -17,7 +17,8 @@ from pitfall_lab.observe.tensor_facts import ACCUMULATE, node_name, sequence_of
 class Used(NamedTuple):
     """A tensor with a new graph, the name of the freed node that it leads into, and the cell that made that node.
 
-    ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known.
+    ``carrier`` is the name that carried the freed graph into the new one; empty if it is not known. ``shared``: nothing was carried on, the
+    tensor itself comes from the same run of a cell as the freed node, and another result of that run has been used.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Used(NamedTuple):
     made: int | None
     carrier: str = ""
     carrier_path: Path = ()
+    shared: bool = False
 
 
 def used(roots: Sequence[Root], live: set[Any], cells: Cells, carriers: Carriers, budget: Budget) -> list[Used]:
@@ -54,8 +56,9 @@ def _used(root: Root, live: set[Any], cells: Cells, carriers: Carriers, budget: 
                 work.append(following)
     if freed is None or not (leaf and new):
         return None
+    made = cells.of(sequence_of(freed))
     return carried(root, carriers, cells, cells.now, budget) or Used(
-        root.thing.text, root.thing.path, node_name(freed), cells.of(sequence_of(freed))
+        root.thing.text, root.thing.path, node_name(freed), made, shared=_is_of(root, made, cells)
     )
 
 
@@ -65,8 +68,13 @@ def carried(root: Root, carriers: Carriers, cells: Cells, before: int, budget: B
         freed = freed_behind(node, budget)
         if freed is not None:
             made = cells.of(sequence_of(freed))
-            return Used(root.thing.text, root.thing.path, node_name(freed), made, carrier.name, carrier.path)
+            shared = _is_of(root, made, cells)
+            return Used(root.thing.text, root.thing.path, node_name(freed), made, carrier.name, carrier.path, shared)
     return None
+
+
+def _is_of(root: Root, made: int | None, cells: Cells) -> bool:
+    return made is not None and cells.of(sequence_of(root.node)) == made
 
 
 def freed_behind(node: Any, budget: Budget) -> Any:

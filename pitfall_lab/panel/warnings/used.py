@@ -20,6 +20,18 @@ _WHY = T(
 )
 
 
+_SHARED = T(
+    "A backward frees what its graph has saved. Two losses of one forward share a part of their graphs, which the second backward needs "
+    "again.",
+    "反向传播会释放计算图保存的内容。同一次前向计算的两个损失共用计算图的一部分：第二次反向传播还需要它。",
+)
+_ONCE = T(
+    "Add the losses and call backward once: `(a + b).backward()`. Or keep the graph in all backwards but the last: "
+    "`backward(retain_graph=True)`.",
+    "把损失加起来，只调用一次反向传播：`(a + b).backward()`。或者除最后一次以外都保留计算图：`backward(retain_graph=True)`。",
+)
+
+
 def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str] = ()) -> dict[str, Any] | None:
     """The warning; ``None`` if no cell calls backward on this name: then it may be a sum that is only printed.
 
@@ -28,9 +40,10 @@ def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str
     known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))
     if not known and not failed:
         return None
-    said = Said(_sentence(found, known=known, failed=failed), _WHY, _fix(found.carrier), found.path or found.carrier_path)
+    why, fix = (_SHARED, _ONCE) if found.shared else (_WHY, _fix(found.carrier))
+    said = Said(_sentence(found, known=known, failed=failed), why, fix, found.path or found.carrier_path)
     cells = cell(ran, found.made, "saved") + cell(ran, ran.last.count if ran.last is not None else None, "changed")
-    return warning("used-graph", "error", said, cells, "PL502", failed=failed)
+    return warning("used-graph", "error", said, cells, "PL501" if found.shared else "PL502", failed=failed)
 
 
 def again(found: Used, ran: Ran) -> dict[str, Any] | None:
@@ -55,6 +68,11 @@ def _sentence(found: Used, *, known: bool, failed: bool) -> T:
     wrong = T(f"{call.en} will fail", f"{call.zh} 将会失败")
     if failed:
         wrong = T(f"this is why {call.en} failed", f"所以 {call.zh} 失败了")
+    if found.shared:
+        return T(
+            f"`{found.name}` shares {found.node}{en} with a result whose backward has been run, and freed it: {wrong.en}.",
+            f"`{found.name}` 与另一个结果共用{zh} {found.node}，那个结果的反向传播已经运行并释放了它：{wrong.zh}。",
+        )
     if not known:
         begin = T(f"{via} leads into", f"{via} 通向")
     elif via and found.carrier != found.name:
