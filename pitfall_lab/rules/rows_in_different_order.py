@@ -187,13 +187,19 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Findi
     span = story.span(labels.event.step)
     here, there = at_line(story, span), at_line(story, story.span(examples.event.step))
     y, x = (expression(story, each.source, each.event.step) for each in (labels, examples))
+    apart = T(
+        en=f"{capital(here.en)} takes the rows of {y.en} in another order than {there.en} took those of {x.en}: each example gets the "
+        "label of another.",
+        zh=f"{here.zh}取 {y.zh} 各行的次序与{there.zh}取 {x.zh} 各行的次序不同：每个样本得到的是别的样本的标签。",
+    )
+    twice = T(
+        en=f"{capital(here.en)} ran once for the examples and once for the labels, and put them into two different orders: each example "
+        "gets the label of another.",
+        zh=f"{here.zh}对样本和标签各执行了一次，得到两种不同的次序：每个样本得到的是别的样本的标签。",
+    )
     return RULE.finding(
         span, labels.event.step,
-        T(
-            en=f"{capital(here.en)} takes the rows of {y.en} in another order than {there.en} took those of {x.en}: each example gets the "
-            "label of another.",
-            zh=f"{here.zh}取 {y.zh} 各行的次序与{there.zh}取 {x.zh} 各行的次序不同：每个样本得到的是别的样本的标签。",
-        ),
+        twice if span == story.span(examples.event.step) else apart,
         T(
             en=f"Two calls drew two orders, and the loss on {at_line(story, story.span(loss.step)).en} compares the rows as they come. "
             f"Labels "
@@ -257,8 +263,8 @@ RULE = Rule(
         "形状与类型都对得上，损失会降到按标签频率猜测的水平，而不会报错。",
     ),
     advice=T(
-        en="draw one order, `order = torch.randperm(n)`, and take the rows on {made} and on {line} both by it.",
-        zh="只抽取一个次序 `order = torch.randperm(n)`，{made}和{line}都按它取行。",
+        en="draw one order, `order = torch.randperm(n)`, and take the rows of the examples and of the labels by it.",
+        zh="只抽取一个次序 `order = torch.randperm(n)`，样本和标签都按它取行。",
     ),
     bad="""import torch
 import torch.nn.functional as F

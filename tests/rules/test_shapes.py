@@ -58,6 +58,18 @@ ys = y.index_select(0, torch.randperm(9))  # PL414
 for i in range(3):
     loss = (net(xs[3 * i:3 * i + 3]) - ys[3 * i:3 * i + 3]).pow(2).mean()
 """ + TRAIN,
+    "one function shuffles the examples, and called again the labels": """
+x, y = torch.randn(9, 2), torch.randn(9, 1)
+net = nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+
+def shuffled(rows):
+    return rows[torch.randperm(len(rows))]  # PL414
+
+x, y = shuffled(x)[:6], shuffled(y)[:6]
+for _ in range(3):
+    loss = F.mse_loss(net(x), y)
+""" + TRAIN,
     "time-major scores against example-major tags, in a function": """
 tagger, head = nn.LSTM(3, 4), nn.Linear(4, 5)
 opt = torch.optim.SGD([*tagger.parameters(), *head.parameters()], lr=0.1)
@@ -402,3 +414,10 @@ def test_a_pitfall_in_another_form_is_found_on_the_line_and_nothing_else(title: 
     assert trace.outcome.kind == "finished", trace.outcome.failure
     findings = [finding for finding in find(trace) if finding.severity != "info"]
     assert met(findings, marked) == ""
+
+
+def test_one_line_that_drew_two_orders_is_said_to_have_run_twice(shop: Workshop) -> None:
+    marked = HEAD + PROGRAMS["one function shuffles the examples, and called again the labels"]
+    (finding,) = find(shop.trace(Subject(plain(marked), "program.py")))
+    assert "ran once for the examples and once for the labels" in finding.message.en
+    assert str(finding.advice).count("line 12") <= 1
