@@ -189,12 +189,12 @@ EXERCISES = (
                 "In the middle of a training run, between backward and step, you want to see which inputs matter. Write "
                 "`sensitivity(model, batch)`: it returns the gradient of `model(batch).sum()` with respect to `batch`, a tensor "
                 "of the shape of `batch` and without a graph. Afterwards `batch` and all parameters, with their gradients and "
-                "flags, must be as before."
+                "their `requires_grad`, must be as before."
             ),
             zh=(
                 "在训练途中，backward 与 step 之间，你想看哪些输入重要。编写 `sensitivity(model, batch)`：返回 "
-                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch` 与所有参数，连同其梯度和标"
-                "志，都必须和之前一样。"
+                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch` 与所有参数，连同其梯度和 "
+                "`requires_grad`，都必须和之前一样。"
             ),
         ),
         given=_SENSITIVITY + "    batch.requires_grad_(True)\n    model(batch).sum().backward()\n    return batch.grad\n",
@@ -218,7 +218,7 @@ EXERCISES = (
                 ),
             ),
             Property(
-                T(en="the flags of the parameters are as before", zh="参数的标志和之前一样"),
+                T(en="`requires_grad` of the parameters is as before", zh="参数的 `requires_grad` 和之前一样"),
                 true(
                     "all(p.requires_grad for p in model.parameters())",
                     T(en="a parameter does not require grad any more", zh="有参数不再需要梯度"),
@@ -228,7 +228,7 @@ EXERCISES = (
                 T(en="the batch is as before", zh="batch 和之前一样"),
                 true(
                     "unchanged('batch') and not batch.requires_grad and batch.grad is None",
-                    T(en="its values, its flag or its `.grad` changed", zh="它的值、标志或 `.grad` 变了"),
+                    T(en="its values, its `requires_grad` or its `.grad` changed", zh="它的值、`requires_grad` 或 `.grad` 变了"),
                 ),
             ),
         ),
@@ -238,8 +238,8 @@ EXERCISES = (
                 zh="`backward()` 会加到*每个*叶子的 `.grad` 上。哪个调用不会？",
             ),
             T(
-                en="The batch needs a twin that requires grad: a leaf of its own, so that the batch keeps its flag.",
-                zh="batch 需要一个需要梯度的副本：它是自己的叶子，这样 batch 的标志不变。",
+                en="The batch needs a twin that requires grad: a leaf of its own, so that the `requires_grad` of the batch stays.",
+                zh="batch 需要一个需要梯度的副本：它是自己的叶子，这样 batch 的 `requires_grad` 不变。",
             ),
             T(
                 en="`x = batch.detach().requires_grad_()`, and `torch.autograd.grad(model(x).sum(), x)[0]`.",
@@ -267,17 +267,17 @@ EXERCISES = (
     Exercise(
         key="8.4",
         kind="find-and-fix",
-        title=T(en="A poor slope", zh="粗糙的斜率"),
+        title=T(en="A bad slope", zh="粗糙的斜率"),
         task=T(
             en=(
                 "`slope(function, x)` is to return the derivative of `function` at the 0-dim tensor `x` as a Python number, *from"
-                " values of the function alone*: it is there to check autograd. Its results are poor. Three things must change: "
-                "the dtype, the step and the formula. An error up to 3e-8 is allowed, for an `x` of float32 or float64 between "
+                " values of the function alone*: it is there to check autograd. Its results are bad. Repair it. "
+                "An error up to 3e-8 is allowed, for an `x` of float32 or float64 between "
                 "0.5 and 1.5."
             ),
             zh=(
                 "`slope(function, x)` 应*只用函数值*返回 `function` 在零维张量 `x` 处的导数，是一个 Python 数：它是用来检查 "
-                "autograd 的。结果很粗糙。有三处要改：dtype、步长和公式。`x` 是 0.5 与 1.5 之间的 float32 或 float64，允许误差"
+                "autograd 的。结果很粗糙。请修好它。`x` 是 0.5 与 1.5 之间的 float32 或 float64，允许误差"
                 "不超过 3e-8。"
             ),
         ),
