@@ -25,7 +25,7 @@ def simple(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def flow(tree: ast.Module) -> tuple[set[str], dict[str, set[str]]]:
     r"""The names that a cell reads from earlier cells; and, for each name that it binds, the names that it was computed from.
 
-    >>> taken, made = flow(ast.parse("a = x * 2\\nb = a + y\\nc = b.shape"))
+    >>> taken, made = flow(ast.parse("a = x * 2\nb = a + y\nc = b.shape"))
     >>> sorted(taken), {name: sorted(names) for name, names in made.items()}
     (['x', 'y'], {'a': ['x'], 'b': ['x', 'y'], 'c': []})
     """

@@ -37,9 +37,9 @@ def _root(node: ast.expr) -> str:
 def changed(cell: str) -> list[str]:
     r"""The names that ``cell`` takes from earlier cells and changes: run again, it would start from something else.
 
-    >>> changed("h.mul_(2)\ny = h + w\\nw -= 1\\nopt.step()")
+    >>> changed("h.mul_(2)\ny = h + w\nw -= 1\nopt.step()")
     ['h', 'opt', 'w']
-    >>> changed("h = torch.ones(2)\\nh.mul_(2)")
+    >>> changed("h = torch.ones(2)\nh.mul_(2)")
     []
     """
     try:
