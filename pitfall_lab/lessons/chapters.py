@@ -214,7 +214,7 @@ CHAPTERS: tuple[Chapter, ...] = (
         16,
         "16-mlp-case-study.ipynb",
         T(en="Case study: training an MLP", zh="案例：训练一个 MLP"),
-        ("graph", "memory"),
+        ("graph", "versions"),
         (
             Section("A2 6", "Case studies", ""),
             Section("A2 6.1", "A model training example", ""),
