@@ -278,6 +278,7 @@ class Beside:
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.misread import misread
+        from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.used import again, used
@@ -291,6 +292,7 @@ class Beside:
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
         said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
         said += [misread(each, self._ran) for each in look.misread]
+        said += [one_memory_kept(each, self._ran) for each in look.one_memory]
         said += [evaluating(each, self._ran) for each in look.evaluating]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))

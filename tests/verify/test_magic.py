@@ -164,6 +164,35 @@ def test_a_class_of_one_cell_and_the_loop_of_another_are_one_program(shell):
     assert ".py" not in json.dumps(story)
 
 
+STATE = """from torch import nn
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.out = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 3)
+    def forward(self, x, hidden=None):
+        y, hidden = self.rnn(x, hidden)
+        return self.out(y), hidden"""
+CARRIED = """hidden = None
+for at in range(0, 8, 4):
+    part = series[:, at:at + 4]
+    optimizer.zero_grad()
+    out, hidden = model(part, hidden)
+    loss = (out - part).square().mean()
+    loss.backward()
+    optimizer.step()"""
+
+
+def test_a_state_carried_through_a_model_of_an_earlier_cell_was_not_computed_before_the_loop(shell):
+    shell.run_cell(STATE, store_history=True)
+    made = "model = Reader()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\nseries = torch.randn(1, 8, 3)"
+    shell.run_cell(made, store_history=True)
+    shell.run_cell(f"%%pitfall\n{CARRIED}", store_history=True)
+    [finding] = explorers(shell)[-1].findings
+    assert finding.rule == "PL502"
+    assert finding.message.en.startswith("`hidden` still has the graph of an earlier round")
+    assert finding.fixes[0].verified
+
+
 def test_a_page_that_names_its_cells_is_drawn_before_the_fixes_are_tried(shell, monkeypatch):
     later = []
     monkeypatch.setattr(Explorer, "_behind", staticmethod(later.append))

@@ -72,7 +72,7 @@ def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
     for thing in (*found.tensors, *found.arrays):
         if not budget.goes_on():
             break
-        weight = weights.get(_address(thing)) if thing.path[0] in named else None
+        weight = weights.get(address(thing)) if thing.path[0] in named else None
         if weight is not None and weight.value is not thing.value:
             shared.setdefault(thing.path[0], []).append(weight)
     first: dict[int, Thing] = {}
@@ -84,7 +84,7 @@ def _is_second(thing: Thing, first: dict[int, Thing]) -> bool:
     return first.setdefault(id(thing.value), thing) is not thing
 
 
-def _address(thing: Thing) -> int:
+def address(thing: Thing) -> int:
     """Return the address of the first element of a tensor without requires_grad, or of an array; 0 if it cannot be read."""
     value: Any = thing.value
     if thing.kind == "array":

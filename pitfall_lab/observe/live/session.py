@@ -21,6 +21,7 @@ from pitfall_lab.observe.live.misread_numbers import Misread, misread
 from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
@@ -44,6 +45,7 @@ class Look:
     """What the last cell both reads and binds, and whose graph has been freed: run again, the cell would begin from it."""
     kept: list[KeptReference] = field(default_factory=list)
     leaves: list[LeafLoss] = field(default_factory=list)
+    one_memory: list[OneMemory] = field(default_factory=list)
     misread: list[Misread] = field(default_factory=list)
     evaluating: list[Evaluating] = field(default_factory=list)
     stacked: Stacked | None = None
@@ -118,6 +120,7 @@ class Live:
             self._rooted = [root.thing.path[0] for root in roots]
             held, moved = self._memory.compare(walk([root.node for root in roots], graphs), self._cells, graphs)
             look = Look(broken(roots, moved, Names(found), graphs))
+            look.one_memory = one_memory(found, finding)
             look.evaluating = self._modes.compare(found, self._cells.now, finding)
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
             look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)

@@ -74,7 +74,14 @@ class Reuse:
 
     def built_in(self, loop: Loop) -> bool:
         """Whether the freed node was created by a statement inside ``loop``."""
-        return loop in loops_around(self.story, self.story.line_event(self.born))
+        event = self.story.line_event(self.born)
+        return loop in loops_around(self.story, event) or self._made_again(event)
+
+    def _made_again(self, event: Event | None) -> bool:
+        """Whether the line, whose call the source need not show, ran once more for the failing backward's own root."""
+        new = ((self.story.tensor(self.root) or {}).get("born") or 0) > self.freed.step
+        passes = self.story.steps_at[event.span, event.op] if event is not None and event.span is not None else []
+        return new and any(self.freed.step < step < self.backward.step for step in passes)
 
     def builders(self) -> list[ast.stmt]:
         """The statements of the program, in source order, that built the graph of the failing backward."""

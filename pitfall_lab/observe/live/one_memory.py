@@ -1,0 +1,47 @@
+"""Finds lists whose elements are all one memory: what was appended again and again was the same tensor or array, and not a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.kept_references import address
+
+LEAST = 4
+"""Fewer equal elements may be a coincidence."""
+
+
+class OneMemory(NamedTuple):
+    """A list with ``count`` elements that are one memory; ``kind`` is ``tensor`` or ``array``."""
+
+    name: str
+    path: Path
+    kind: str
+    count: int
+
+
+def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
+    """The lists in which each element, or the same part of each element, has the memory of all others."""
+    lists: dict[tuple[str, Path], list[Thing]] = {}
+    for thing in (*found.tensors, *found.arrays):
+        place = next((at for at in range(1, len(thing.path)) if thing.path[at].isdecimal()), 0)
+        if place:
+            lists.setdefault((thing.path[0], (*thing.path[1:place], "", *thing.path[place + 1 :])), []).append(thing)
+    made: dict[str, OneMemory] = {}
+    for (name, _), things in lists.items():
+        if len(things) >= LEAST and name not in made and budget.goes_on() and _is_one(things):
+            at = next(at for at in range(1, len(things[0].path)) if things[0].path[at].isdecimal())
+            text = things[0].text[: things[0].text.find(f"[{things[0].path[at]}]")]
+            made[name] = OneMemory(text, things[0].path[:at], things[0].kind, len(things))
+    return list(made.values())
+
+
+def _is_one(things: Sequence[Thing]) -> bool:
+    first = things[0]
+    where = address(first)
+    if not where or any(address(each) != where or each.value.shape != first.value.shape for each in things[1:]):
+        return False
+    # One tensor that no operation has written into may well be in a list many times.
+    return len({id(each.value) for each in things}) == len(things) or first.kind == "array" or first.value._version > 0
