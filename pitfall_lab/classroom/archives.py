@@ -50,7 +50,7 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
             for each in books:
                 found.append((each.filename, text := _member(box, each, largest), _written(each)))
                 largest -= len(text)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, RuntimeError):
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, RuntimeError, OverflowError):
         raise Unreadable("it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压") from None
     if not found:
         raise Unreadable("there is no notebook in the zip", "压缩包中没有笔记本")

@@ -75,13 +75,18 @@ def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
 
 
 def _for_moodle(_: str, said: Form, page: str) -> tuple[str, str]:
-    who = re.sub(r"[/\\_\x00-\x1f]", " ", said.who)
+    who = _in_a_zip(said.who).replace("_", " ")
     return f"{who}_{said.number}_assignsubmission_file_feedback.html", page
 
 
 def _for_canvas(name: str, _: Form, page: str) -> tuple[str, str | bytes]:
     """A file under the name of the download, with content that fits its ending."""
-    return name, _KINDS[Path(name).suffix.lower()](page)
+    return _in_a_zip(name), _KINDS[Path(name).suffix.lower()](page)
+
+
+def _in_a_zip(name: str) -> str:
+    """A name as a zip can have it: no path of any system, and no byte that is not text."""
+    return re.sub(r"[/\\\x00-\x1f\ud800-\udfff]", " ", name)
 
 
 def notebook(page: str) -> str:

@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -246,11 +247,15 @@ def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> Non
         raise Refusal(f"{path} cannot be written: {problem.strerror}.") from None
 
 
+_FORMULA = re.compile(r"((?:^|;) *)(?=[=+@＝＋－＠-])")
+"""Where a cell begins; behind a semicolon too, which separates cells where a comma is part of numbers."""
+
+
 def plain(text: str) -> str:
     """A text on one line that no spreadsheet reads as a formula, without signs that reverse the direction of the text around it."""
     text = "".join(" " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
     text = " ".join(text.split()) if text.strip() else text
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "＝", "＋", "－", "＠") else text
+    return _FORMULA.sub(r"\1'", text)
 
 
 def versions() -> tuple[str, str]:

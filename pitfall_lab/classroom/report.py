@@ -43,6 +43,8 @@ tr.differs td { background: rgba(var(--good), .18); } td code { white-space: pre
 li.no { list-style: "○ "; } li.yes { list-style: "✓ "; }
 """
 _POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Signs that say in which direction text goes: a cell with them can look like another program."""
 MOST_ITEMS = 40
 """Questions of which the misconceptions are shown: those with the most."""
 _PAGE_NAME = re.compile(r".+-[0-9a-f]{8}\.html")
@@ -368,7 +370,8 @@ def _say(word: str, language: Language) -> str:
 
 
 def page(title: str, body: str, language: Language) -> str:
-    """A whole page: its title and what is below it, which is HTML already."""
+    """A whole page: its title and what is below it, which is HTML already. Signs that turn the text around them are written out."""
+    title, body = (_TURNING.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text) for text in (title, body))
     return (
         f'<!doctype html><html lang="{language}"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f"{_POLICY}"

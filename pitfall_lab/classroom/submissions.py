@@ -273,6 +273,9 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
                 readable += 1
         except Unreadable as reason:
             unreadable.append((file.name, reason.sentence))
+        except Exception as problem:  # a slip of ours costs one file, not the class
+            kind = type(problem).__name__
+            unreadable.append((file.name, T(en=f"it cannot be read ({kind})", zh=f"无法读取（{kind}）")))
     if not readable:
         why = unreadable[0][1]
         return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides)

@@ -42,6 +42,8 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
                 found.append(f"{key} is {status} for {row[key]} points")
     elif float(row["points"]):
         found.append(f"{row['points']} points for nothing")
+    if formulas := [cell for cell in row.values() if re.search(r"(?:^|;)\s*[=+@]", cell)]:
+        found.append(f"a spreadsheet would run {formulas[0]!r}")
     if case.says not in row["notes"]:
         found.append(f"does not say {case.says!r}: {row['notes']}")
     return found

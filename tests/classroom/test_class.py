@@ -84,6 +84,7 @@ def test_the_pages_show_everything_and_run_nothing(folder: Path) -> None:
         assert "<b>=1+1" not in text
         assert "A &lt;class&gt;" in text
         assert not re.search(r"""(?:src|href)=["']?(?:https?:)?//""", text)
+        assert not re.search("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]", text)
     index = pages[0].read_text(encoding="utf-8")
     links = re.findall(r'href="(students/[^"]+)"', index)
     assert len(links) == len(NAMES)
