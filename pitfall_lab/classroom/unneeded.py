@@ -4,19 +4,28 @@ Who would lie to the code that observes a cell needs such words, and who only an
 with the observer, so there is no proof that it did not lie; but its text is read here, where it never runs, and the teacher is told where
 to look. No point is taken away for it.
 
-Only tokens are read: no text is too deeply nested or too long for that, and one that is no Python is read as far as it is.
+Only tokens are read: no text is too deeply nested or too long for that. They are read as Python reads them: without the syntax of a
+notebook, and in plain letters, whatever letters the names have (a wide ``ｅｖａｌ`` is ``eval``). Where reading ends early, that is
+named too.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import io
 import itertools
 import keyword
 import re
+import sys
 import tokenize
+import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from pitfall_lab.classroom import kernel
 
 MOST = 5
 """So many words are named."""
@@ -29,13 +38,20 @@ LONGEST_IMPORT = 400
 _WORDS = """
 modules: torch numpy math cmath random itertools functools operator collections copy typing dataclasses contextlib statistics string io
 modules: time warnings decimal fractions abc enum matplotlib __future__ re pprint textwrap tqdm
+inner: torch.nn torch.optim torch.autograd torch.linalg torch.fft torch.special torch.func torch.amp torch.cuda torch.random torch.utils
+inner: torch.utils.data torch.utils.checkpoint torch.distributions torch.testing torch.backends torch.sparse torch.nested torch.profiler
+inner: torch.version torch.distributed numpy.random numpy.linalg numpy.fft numpy.testing numpy.ma numpy.polynomial numpy.typing
+inner: matplotlib.pyplot tqdm.auto tqdm.notebook
+whole: torch.nn torch.optim torch.autograd torch.utils.data torch.distributions torch.backends torch.cuda torch.amp
 calls: eval exec compile setattr delattr vars globals locals breakpoint open memoryview __import__ get_ipython attrgetter methodcaller
 calls: get_type_hints get_field allow_pickle weights_only load_library memmap tofile fromfile
-calls: update_wrapper Formatter format_map
+calls: update_wrapper Formatter format_map singledispatch singledispatchmethod make_dataclass new_class ForwardRef ABCMeta
+calls: EnumMeta EnumType metaclass
 attributes: sys os gc builtins inspect ctypes threading importlib linecache traceback subprocess overrides as_subclass ctypeslib
-attributes: stride_tricks
+attributes: stride_tricks torch np types pickle timeit multiprocessing weakref atexit mmap marshal unittest runpy runstring rundocs measure
+attributes: TorchDispatchMode TorchFunctionMode
 own: __init__ __call__ __len__ __getitem__ __setitem__ __iter__ __next__ __enter__ __exit__ __repr__ __str__ __name__ __main__ __doc__
-own: __add__ __sub__ __mul__ __matmul__ __truediv__ __neg__ __bool__ __float__ __int__ _version _base _
+own: __post_init__ __slots__ __version__ __add__ __sub__ __mul__ __matmul__ __truediv__ __neg__ __bool__ __float__ __int__ _version _base _
 """
 
 
@@ -44,11 +60,19 @@ def _of(kind: str) -> frozenset[str]:
     return frozenset(word for first, *words in lines if first == f"{kind}:" for word in words)
 
 
-_MODULES, _CALLS, _ATTRIBUTES, _OWN = map(_of, ("modules", "calls", "attributes", "own"))
-"""Modules of which an answer may import something; calls and attributes that are named; names with a low line that a program may have."""
-_IN_TEXT = re.compile(r"__\w+|\\x[0-9a-fA-F]{2}|\bimport\s+\w+|\b(?:eval|exec|getattr|setattr|vars|globals)\s*\(")
+_MODULES, _INNER, _WHOLE, _CALLS, _ATTRIBUTES, _OWN = map(_of, ("modules", "inner", "whole", "calls", "attributes", "own"))
+"""Modules of which an answer may import something, those inside them that it may use, and those of which it may use all that is inside;
+calls and attributes that are named; names with a low line that a program may have."""
+_IN_TEXT = re.compile(
+    rf"__\w+|\\x[0-9a-fA-F]{{2}}|\bimport\s+(?!(?:{'|'.join(sorted(_MODULES))})\b)\w+|\b(?:eval|exec|getattr|setattr|vars|globals)\s*\("
+)
 """Code in a text, or a text whose letters are hidden."""
-_LIBRARIES = frozenset({"torch", "np", "numpy", "nn", "F"})
+_LIBRARIES = {"torch": "torch", "np": "numpy", "numpy": "numpy", "nn": "torch.nn", "F": "torch.nn.functional"}
+"""What a cell calls the libraries without importing them."""
+_HANDED_ON = frozenset({"torch", "np", "numpy"})
+"""Modules that are named where a program passes them on: under another name what is used of them would not be seen."""
+UNREAD = "…"
+"""Named where not all of a cell could be read."""
 
 Token = tuple[int, str]
 
@@ -60,23 +84,37 @@ def unneeded(source: str, known: Iterable[str] = ()) -> tuple[str, ...]:
     (('torch._C', 'sys'), ())
     """
     needed = {word for text in known for word in _words(list(_tokens(text)))}
-    found = dict.fromkeys(word for word in _words(list(_tokens(source[:LONGEST]))) if word not in needed)
+    text = source[:LONGEST]
+    if len(source) <= LONGEST and kernel.needed(source):
+        text = kernel.as_python(source)
+        needed |= {"get_ipython"} - {*re.findall("get_ipython", source)}
+    found = dict.fromkeys(word for word in _words(list(_tokens(text))) if word not in needed)
     if len(source) > LONGEST:
-        found["…"] = None
+        found[UNREAD] = None
     return tuple(word if len(word) <= 40 else f"{word[:40]}…" for word in list(found)[:MOST])
 
 
 def _tokens(source: str) -> Iterator[Token]:
+    plain = source if source.isascii() else _NOT_ASCII.sub(_in_plain_letters, source)
     try:
-        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        for token in tokenize.generate_tokens(io.StringIO(plain).readline):
             if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.INDENT, tokenize.DEDENT):
                 yield token.type, token.string
     except (tokenize.TokenError, SyntaxError):
-        return
+        yield tokenize.ERRORTOKEN, UNREAD
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+
+
+def _in_plain_letters(found: re.Match[str]) -> str:
+    """A letter as Python reads it in a name; what cannot be in a name stays."""
+    plain = unicodedata.normalize("NFKC", found[0])
+    return plain if f"_{plain}".isidentifier() else found[0]
 
 
 def _words(tokens: list[Token]) -> Iterator[str]:
-    before, end = (tokenize.NEWLINE, ""), 0
+    before, end, libraries = (tokenize.NEWLINE, ""), 0, {**_LIBRARIES}
     theirs = {b[1] for a, b in itertools.pairwise(tokens) if a[1] in ("def", "class") and not b[1].startswith("__")}
     theirs |= {c[1] for a, c in zip(tokens, tokens[2:], strict=False) if a[1] == "self" and not c[1].startswith("__")}
     for n, (kind, text) in enumerate(tokens):
@@ -85,19 +123,57 @@ def _words(tokens: list[Token]) -> Iterator[str]:
             begins = before[0] == tokenize.NEWLINE or before[1] in (";", ":")
             if begins and text in ("import", "from"):
                 end = n + sum(1 for _ in _until(tokens[n : n + LONGEST_IMPORT], ";"))
-                yield from _imported(tokens[n:end])
+                yield from _imported(tokens[n:end], libraries)
             elif before[1] in (".", "def"):
                 if (_is_inside(text) and text not in theirs) or (before[1] == "." and _is_reaching(text, tokens[n - 2], behind)):
                     yield text
-            elif text in _CALLS or (_is_inside(text) and text.startswith("__")) or _is_worked_out(text, behind):
-                yield text
-            elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(tokens[n : n + 40], ":")}:
-                yield "class … (Tensor)"
-            elif text in _LIBRARIES and begins and behind[:1] and behind[0][1] == "." and _is_assigned(tokens[n : n + 40]):
-                yield "".join(word for _, word in _until(tokens[n:], "="))
+            elif text in libraries:
+                yield from _used(text, libraries[text], before, behind, begins=begins)
+            else:
+                yield from _named(text, behind)
         elif kind == tokenize.STRING:
             yield from _in_text(text, theirs)
+            yield from _joined(before, text, behind)
+        elif kind == tokenize.ERRORTOKEN and text == UNREAD:
+            yield text
         before = kind, text
+
+
+def _named(text: str, behind: list[Token]) -> Iterator[str]:
+    """What is named of a word by itself; ``import`` is here where it does not begin a statement, as Python wants it."""
+    if text in _CALLS or text == "import" or (_is_inside(text) and text.startswith("__")) or _is_worked_out(text, behind):
+        yield text
+    elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
+        yield "class … (Tensor)"
+
+
+def _used(name: str, module: str, before: Token, behind: list[Token], *, begins: bool) -> Iterator[str]:
+    """What is named of a library where it is used: a module in it that no exercise needs, a name that gets another value, it itself."""
+    dots = behind[:1] == [(tokenize.OP, ".")]
+    if dots and begins and _is_assigned(behind[:40]):
+        yield name + "".join(word for _, word in _until(behind, "="))
+    for place in range(0, 12, 2) if dots else ():
+        if [word for _, word in behind[place : place + 1]] != ["."] or len(behind) <= place + 1:
+            return
+        module = f"{module}.{behind[place + 1][1]}"
+        if _is_unneeded_module(module):
+            yield module
+            return
+    if not dots and name in _HANDED_ON and before[1] not in ("as", "import") and [word for _, word in behind[:1]] not in (["="], [":"]):
+        yield name
+
+
+@lru_cache(1000)
+def _is_unneeded_module(name: str) -> bool:
+    """Whether this is a module inside a library, and none that an answer may use. Nothing is imported to find that out."""
+    first, *inner = name.split(".")
+    if not inner or name in _INNER or any(name.startswith(f"{whole}.") for whole in _WHOLE):
+        return False
+    if first in sys.stdlib_module_names:
+        return inner[0] in sys.stdlib_module_names and inner[0] not in _MODULES
+    spec = importlib.util.find_spec(first)
+    places = [Path(folder, *inner) for folder in (spec.submodule_search_locations if spec else None) or ()]
+    return any(place.is_dir() or place.with_suffix(".py").is_file() for place in places)
 
 
 def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
@@ -111,7 +187,23 @@ def _is_worked_out(name: str, behind: list[Token]) -> bool:
     """Whether a call reads or sets attributes under names that are computed, and so not visible in the text."""
     if name == "getattr":
         return not _is_plain(behind)
-    return name in ("type", "wraps") and _arguments(behind) > 1
+    if name == "type" and (behind[:1] != [(tokenize.OP, "(")] or _is_called_again(behind)):
+        return True
+    return name in _MAKING and _arguments(behind) > 1
+
+
+_MAKING = frozenset({"type", "wraps", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"})
+"""What makes a class, or attributes, under names that a program has worked out."""
+
+
+def _is_called_again(tokens: list[Token]) -> bool:
+    """Whether what a call returns is called with several arguments: ``type(int)("Box", (), names)`` makes a class."""
+    depth = 0
+    for n, (_, word) in enumerate(tokens):
+        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
+        if depth == 0:
+            return _arguments(tokens[n + 1 :]) > 1
+    return False
 
 
 def _arguments(tokens: list[Token]) -> int:
@@ -135,23 +227,47 @@ def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
         yield f"'{hidden[0]}'"
 
 
+def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
+    """A name of Python's own inside that several texts have together: ``"_" "_code_" + "_"``."""
+    if before[0] == tokenize.STRING or before[1] == "+":
+        return
+    parts = [text]
+    for kind, word in behind:
+        if kind == tokenize.STRING:
+            parts.append(word)
+        elif word != "+":
+            break
+    whole = "".join(part.lstrip("rbfuRBFU").strip("'\"") for part in parts)
+    if len(parts) > 1 and (found := [word for word in _IN_TEXT.findall(whole) if word not in _OWN]):
+        yield f"'{found[0]}'"
+
+
 def _is_inside(name: str) -> bool:
     return name in _ATTRIBUTES or (name.startswith("_") and name not in _OWN)
 
 
-def _imported(tokens: list[Token]) -> Iterator[str]:
+def _imported(tokens: list[Token], libraries: dict[str, str]) -> Iterator[str]:
     """The modules and names that an import statement takes from elsewhere than torch, NumPy and the like.
 
-    ``from a import b`` is ``a.b``.
+    ``from a import b`` is ``a.b``. What a library is called from there on is added to ``libraries``.
     """
     line = [word for kind, word in _until(tokens, ";") if kind in (tokenize.NAME, tokenize.OP)]
     start, _, names = (" ".join(line[1:]).partition(" import ")) if line[0] == "from" else ("", "", " ".join(line[1:]))
     start = start.replace(" ", "")
     for name in names.replace("(", "").replace(")", "").split(","):
-        whole = ".".join(filter(None, (start, name.partition(" as ")[0].replace(" ", ""))))
+        what, _, other = (part.replace(" ", "") for part in name.partition(" as "))
+        whole = ".".join(filter(None, (start, what)))
         parts = whole.split(".")
-        if parts[0] not in _MODULES or any(_is_inside(part) or part in _CALLS for part in parts if part != "__future__"):
+        if parts[-1] == "*" and whole.count(".") > 1 and ".".join(parts[:-1]) not in ("torch.nn", "torch.nn.functional"):
             yield whole
+        inside = any(_is_inside(part) or part in _CALLS for part in parts[1:])
+        modules = itertools.accumulate(parts, "{}.{}".format)
+        if parts[0] not in _MODULES or inside or any(map(_is_unneeded_module, modules)):
+            yield whole
+        elif other or start:
+            libraries[other or what] = whole
+        else:
+            libraries[parts[0]] = parts[0]
 
 
 def _until(tokens: list[Token], end: str) -> Iterator[Token]:

@@ -20,7 +20,12 @@ import torch.nn.functional as F, math
 
 
 class Net(nn.Module):
-    """Keeps the mean from x; opens nothing, and sys is not in it."""
+    """Keeps the mean from x; opens nothing, and sys is not in it.
+
+    >>> import torch
+    """
+
+    __slots__ = ()
 
     def __init__(self):
         super().__init__()
@@ -40,7 +45,7 @@ net.eval()
 torch.backends.cudnn.deterministic = True
 if __name__ == "__main__":
     w = torch.as_strided(torch.ones(4), (2,), (1,))
-print("{:.2f} of {0.shape}".format(w), type(w), w.type(torch.float64, True))
+print("{:.2f} of {0.shape}".format(w), type(w), w.type(torch.float64, True), torch.__version__, type(net)(), np.testing.assert_allclose)
 '''
 
 
@@ -49,6 +54,7 @@ def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> 
         for source in (exercise.given, *exercise.right, *exercise.wrong):
             assert unneeded(source, (exercise.given, *exercise.right)) == (), exercise.key
     assert unneeded(HONEST) == ()
+    assert unneeded(f"%time 1\n!pip list\n{HONEST}torch.cat?\n") == ()
 
 
 @pytest.mark.parametrize(
@@ -79,6 +85,23 @@ def test_no_answer_that_comes_with_the_course_is_named_and_no_ordinary_one() -> 
         ("type('Box', (), {word: 1})", "type"),
         ("('{0._' + '_globals_' + '_}').format(f)", "format"),
         ("x = f'{attrgetter(name)(f)}'", "attrgetter"),
+        ("𝐞𝐯𝐚𝐥(text)", "eval"),
+        ("torch.load(b, weights＿only=False)", "weights_only"),
+        (">>> import ctypes", "ctypes"),
+        ('!echo """\nimport ctypes', "ctypes"),
+        ("if x: import ctypes", "ctypes"),
+        ("torch.library.Library('aten', 'IMPL')", "torch.library"),
+        ("import torch as t\nt.fx.Graph()", "torch.fx"),
+        ("from torch.utils import benchmark", "torch.utils.benchmark"),
+        ("import dataclasses\ndataclasses.types.FunctionType", "dataclasses.types"),
+        ("t = torch\nt.jit", "torch"),
+        ("np.testing.runstring(text, names)", "runstring"),
+        ("from numpy.testing import *", "numpy.testing.*"),
+        ("@functools.singledispatch\ndef f(x): pass", "singledispatch"),
+        ("x = '_' '_code_' + '_'", "'__code__'"),
+        ("type(int)('Box', (), {name: 1})", "type"),
+        ("class A(metaclass=f): pass", "metaclass"),
+        ('x = """', "…"),
     ],
 )
 def test_what_no_exercise_needs_is_named(cell: str, word: str) -> None:
