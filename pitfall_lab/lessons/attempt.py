@@ -189,8 +189,20 @@ def driven(steps: Steps[A], after: Callable[[], object]) -> A:
         try:
             answer = do(*words)
         except BaseException as raised:
-            problem = raised
+            problem = _Carried(raised) if isinstance(raised, StopIteration) else raised
         after()
+
+
+class _Carried(BaseException):
+    """Brings a StopIteration of the learner's into a generator, which makes another error of one that it meets itself."""
+
+    def __init__(self, error: StopIteration) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _as_raised(error: BaseException) -> BaseException:
+    return error.error if type(error) is _Carried else error
 
 
 def _nothing() -> None:
@@ -265,7 +277,8 @@ def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, lo
         return plain((yield from _looked(look, True, eval, expression, names)))
     except KeyboardInterrupt:
         raise
-    except BaseException as raised:  # an expression about something that the cell did not make
+    except BaseException as caught:  # an expression about something that the cell did not make
+        raised = _as_raised(caught)
         return error or Problem(type(raised).__name__, (yield from _message(raised, look)))
 
 
@@ -278,7 +291,7 @@ def _valued(expression: str, names: dict[str, Any]) -> Any:
 def _message(error: BaseException, look: Look) -> Steps[str]:
     try:
         return str.__str__((yield from _looked(look, True, _text, error)))
-    except Exception:  # an exception class of the learner's whose own __str__ fails
+    except (Exception, _Carried):  # an exception class of the learner's whose own __str__ fails
         return ""
 
 
@@ -332,7 +345,7 @@ class _Stage:
 
     def _programs(self) -> Steps[BaseException | None]:
         """Run cell, inputs and drive; return what ended them."""
-        said, look, bare = _Said(), self.look, not self.request.watched
+        said, look, bare, modes = _Said(), self.look, not self.request.watched, _modes()
         self.in_cell = True
         try:
             with contextlib.redirect_stdout(said):
@@ -352,10 +365,11 @@ class _Stage:
                     yield from _looked(look, bare, exec, self._part("drive"), self.driven)
                 finally:
                     self._refuse_own_methods()
+                    self._refuse_modes(modes)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any way in which a program can end is an answer
-            return error
+            return _as_raised(error)
         finally:
             self.printed = io.StringIO.getvalue(said)
         return None
@@ -367,6 +381,12 @@ class _Stage:
                 if _is_tensor(each) and (own := next(filter(_methods().__contains__, _attributes(each)), None)):
                     self.in_cell = True  # whatever it answers, nothing of this run is known
                     raise TypeError(f"a tensor was given a {own} of its own")
+
+    def _refuse_modes(self, modes: tuple[int, int, Any]) -> None:
+        """Raise where the cell entered a mode of torch's and did not leave it: it would stay on for what comes after the answer."""
+        if _leave(modes):
+            self.in_cell = True
+            raise TypeError("a mode of torch was entered and not left")
 
     def _part(self, part: str) -> types.CodeType:
         """The text of the inputs, or of the code that uses the cell, with the line numbers that it has in the traced text."""
@@ -394,7 +414,7 @@ class _Stage:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # an expression about something that the cell did not make
-            return self.error or (yield from self._problem(error))
+            return self.error or (yield from self._problem(_as_raised(error)))
 
     def _all(self) -> dict[str, Any]:
         """Return the variables after the run, with those that the cell's functions assigned during their calls."""
@@ -471,16 +491,18 @@ def _modes() -> tuple[int, int, Any]:
     return library._len_torch_function_stack(), library._len_torch_dispatch_stack(), default and default.device  # noqa: SLF001 - as above
 
 
-def _leave(modes: tuple[int, int, Any]) -> None:
-    """Leave the modes that the learner's code has entered and not left: a default device is one."""
+def _leave(modes: tuple[int, int, Any]) -> int:
+    """Leave the modes that the learner's code has entered and not left, and return how many; a default device is one, not counted."""
     torch = sys.modules["torch"]
     functions, below, device = modes
     if _modes()[2] != device:
         torch.set_default_device(device)
-    for _ in range(torch._C._len_torch_function_stack() - functions):  # noqa: SLF001 - as above
+    left = torch._C._len_torch_function_stack() - functions, torch._C._len_torch_dispatch_stack() - below  # noqa: SLF001 - as above
+    for _ in range(left[0]):
         torch._C._pop_torch_function_stack()  # noqa: SLF001 - as above
-    for _ in range(torch._C._len_torch_dispatch_stack() - below):  # noqa: SLF001 - as above
+    for _ in range(left[1]):
         torch._C._pop_torch_dispatch_stack(None)  # noqa: SLF001 - as above
+    return max(left[0], 0) + max(left[1], 0)
 
 
 def _whole(value: Any) -> Any:

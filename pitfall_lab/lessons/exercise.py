@@ -48,7 +48,8 @@ What decides
     ``unchanged("batch")``              what ``inputs`` made under this name, and all of its storage, is as it was before ``drive``
     ``in_place("t")``                   it is the same object on the same memory, with other values
     ``storages(1, elements=2)``         while driven, at most so many storages with at least so many elements were made
-    ``as_many_calls(inputs)``           these larger ``inputs`` take no more calls of torch than the exercise's own: there is no loop
+    ``as_many_calls(inputs)``           these larger ``inputs`` take no more calls of torch and lines of the cell than the exercise's own
+    ``every(as_solved("a"), runs())``   all of these checks hold
     ``no_optimizer()``                  no optimizer of torch takes a step
     ``updated_once("model.weight", 3)`` the parameter was written once in each of three steps (``None``: all parameters)
     =================================== ===========================================================================================
@@ -298,7 +299,7 @@ def _unquoted(got: Any, meant: Any) -> Any:
         return got
     try:
         return ast.literal_eval(got.strip().replace("\N{MINUS SIGN}", "-"))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return got
 
 
@@ -474,10 +475,18 @@ def not_shared(a: str, b: str, **run: Any) -> Check:
 
 
 def unchanged(name: str, **run: Any) -> Check:
-    """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage."""
-    return true(
-        f"unchanged({name!r})", T(en=f"{name} (or the memory that it is on) was changed", zh=f"{name}(或其所在的内存)被改动了"), **run
-    )
+    """Check that the drive leaves what ``inputs`` made under this name as it was, and all of its storage.
+
+    Where the drive ends with a backward, it has to be so before that as well: a hook could take a change back.
+    """
+    reason = T(en=f"{name} (or the memory that it is on) was changed", zh=f"{name}(或其所在的内存)被改动了")
+
+    def check(attempt: Attempt) -> bool | T:
+        forward, _, _ = run.get("drive", attempt.exercise.drive).rpartition("\n")
+        drives: list[dict[str, str]] = [{}, {"drive": forward}] if ".backward(" not in forward and forward else [{}]
+        return every(*(true(f"unchanged({name!r})", reason, **{**run, **drive}) for drive in drives))(attempt)
+
+    return check
 
 
 def in_place(name: str, **run: Any) -> Check:
@@ -517,7 +526,7 @@ def _begin(seen: Observation) -> int:
 
 
 def as_many_calls(larger: str, **run: Any) -> Check:
-    """Check that ``larger`` inputs take no more calls of torch than the exercise's own: nothing loops over their elements.
+    """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the exercise's own: there is no loop.
 
     Who is right on the exercise's own inputs has to be right on these, too: a cell could leave the work out where there is much of it.
     """
@@ -535,9 +544,27 @@ def as_many_calls(larger: str, **run: Any) -> Check:
         few, many = (_calls(attempt.look(watched=True, **{**run, **inputs})) for inputs in ({}, {"inputs": larger}))
         if few is None or many is None:
             return T(en="it could not be run on both inputs", zh="无法在两种输入上运行")
-        return many <= few or T(en=f"{few} calls for small inputs, {many} for larger ones", zh=f"小输入调用 {few} 次，大输入调用 {many} 次")
+        if many > few:
+            return T(en=f"{few} calls for small inputs, {many} for larger ones", zh=f"小输入调用 {few} 次，大输入调用 {many} 次")
+        drive = _COUNTING.format(drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    "))
+        lines = [attempt.value("turns.count", **{**run, **inputs, "drive": drive}) for inputs in ({}, {"inputs": larger})]
+        most = min(lines[0], _LINES + 2 * attempt.source.count("\n")) if isinstance(lines[0], int) else -1
+        if isinstance(lines[1], int) and lines[1] <= most:
+            return True
+        en = f"{lines[0]} lines of the cell run for small inputs, {lines[1]} for larger ones: that is a loop"
+        return T(en=en, zh=f"小输入运行单元格的 {lines[0]} 行，大输入运行 {lines[1]} 行：这是循环")
 
     return check
+
+
+_LINES = 40
+"""So many lines, and twice those that a cell has, may be run: what goes on for ever could do so for small inputs too."""
+_COUNTING = """\
+from pitfall_lab.lessons.turns import Turns
+
+with Turns("<exercise>") as turns:
+{drive}
+"""
 
 
 def _named(drive: str) -> list[str]:
@@ -551,6 +578,8 @@ def _named(drive: str) -> list[str]:
     return [name.id for name in names if isinstance(name, ast.Name)]
 
 
+_LONGEST_SEARCHED = 100_000
+"""Characters of a cell that are searched for loops; a longer one takes seconds and gigabytes. Its lines are counted all the same."""
 _LOOPS = (ast.For, ast.While, ast.AsyncFor, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LOOPING = frozenset({"map", "filter", "reduce", "accumulate", "starmap", "product", "vectorize", "frompyfunc", "fromfunction", "fromiter"})
 _LOOPING |= {"apply_along_axis", "nditer", "ndenumerate", "apply_", "map_"}
@@ -563,11 +592,13 @@ def _loop(source: str) -> int | None:
     >>> _loop("def f(x):\n    return [v + 1 for v in x.tolist()]\n"), _loop("def f(x):\n    return x\nfor n in (1, 2):\n    f(n)\n")
     (2, None)
     """
+    if len(source) > _LONGEST_SEARCHED:
+        return None
     try:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    inside = [node for each in body if not isinstance(each, _LOOPS) for node in ast.walk(each) if isinstance(node, _FUNCTIONS)]
+    inside = [node for each in body for node in ast.walk(each) if isinstance(node, _FUNCTIONS)]
     lines = [node.lineno for each in inside for node in ast.walk(each) if isinstance(node, _LOOPS)]
     names = [node for each in inside for node in ast.walk(each) if isinstance(node, (ast.Name, ast.Attribute))]
     lines += [node.lineno for node in names if (node.id if isinstance(node, ast.Name) else node.attr) in _LOOPING]
@@ -583,6 +614,23 @@ def _calls(seen: Observation) -> int | None:
         return None
     start = _begin(seen)
     return sum(event.kind == "call" and event.parent is None and event.step > start for event in seen.trace.events)
+
+
+def every(*checks: Check) -> Check:
+    """Check that all of these hold; the reason is that of the first which does not."""
+
+    def check(attempt: Attempt) -> bool | T:
+        verdicts, waits = [], False
+        for each in checks:
+            try:
+                verdicts.append(each(attempt))
+            except _Missing:
+                waits = True
+        if waits:
+            raise _Missing
+        return next((verdict for verdict in verdicts if verdict is not True), True)
+
+    return check
 
 
 def no_optimizer(**run: Any) -> Check:

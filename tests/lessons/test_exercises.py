@@ -21,6 +21,7 @@ from pitfall_lab.lessons.exercise import (
     alike,
     as_many_calls,
     equal,
+    every,
     fails,
     finds,
     finds_nothing,
@@ -352,6 +353,33 @@ def test_loops_and_optimizers_are_seen() -> None:
     assert marks("f = lambda x: x * 2", as_many_calls(larger)) == [True]
     assert marks("f = lambda x: torch.stack([a * 2 for a in x])", as_many_calls(larger)) == [False]
     assert marks("f = lambda x: 1 / 0", as_many_calls(larger)) == [False]
+    for loop in (
+        "def f(x):\n    found = []\n    sorted(x.tolist(), key=lambda n: found.append(n * 2) or 0)\n    return torch.tensor(found)",
+        "def f(x):\n    return torch.tensor(g(x.tolist()))\ndef g(x):\n    return [x[0] * 2, *g(x[1:])] if x else []",
+        "for _ in (1,):\n    def f(x):\n        return torch.tensor([n * 2 for n in x.tolist()])",
+    ):
+        assert marks(loop, as_many_calls(larger)) == [False]
+
+
+def test_all_of_several_checks_have_to_hold_and_the_first_says_why() -> None:
+    assert marks("f = lambda x: x * 2", every(runs(), true("True"))) == [True]
+    assert marks("f = lambda x: x * 2", every(runs(), true("False"), true("True"))) == [False]
+
+
+def test_an_argument_is_as_it_was_before_backward_too() -> None:
+    drive = "w = torch.ones(4, requires_grad=True)\ny = x.clone() * w\n"
+    check = unchanged("x", drive=f"{drive}x += 1\ny.register_hook(lambda g: x.sub_(1).sum() * 0 + g)\ny.sum().backward()")
+    assert marks("f = None", check) == [False]
+
+
+def test_an_error_that_ends_an_iteration_has_its_own_type() -> None:
+    assert marks("def f(x):\n    return next(iter([]))", fails("StopIteration"), fails("RuntimeError")) == [True, False]
+
+
+def test_a_mode_that_is_not_left_is_an_error() -> None:
+    cell = "from torch.utils.flop_counter import FlopCounterMode\nFlopCounterMode(display=False).__enter__()\nf = lambda x: x"
+    assert marks(cell, runs()) == [False]
+    assert marks("torch.set_default_device('cpu')\nf = lambda x: x", runs()) == [True]
     step = "def f(x):\n    p = nn.Parameter(x)\n    p.grad = torch.ones(4)\n    torch.optim.SGD([p]).step()\n    return p"
     assert marks(step, no_optimizer()) == [False]
     assert marks("f = lambda x: x", no_optimizer()) == [True]
