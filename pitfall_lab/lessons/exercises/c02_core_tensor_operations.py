@@ -180,7 +180,7 @@ DISTANCES = Exercise(
         Property(T(en="as many on both sides", zh="两边一样多"), as_solved("result", inputs="a, b = torch.randn(4), torch.randn(4)")),
         Property(T(en="one number and four", zh="一个数与四个数"), as_solved("result", inputs="a, b = torch.randn(1), torch.randn(4)")),
         Property(T(en="the arguments are unchanged", zh="参数没有改变"), true("unchanged('a') and unchanged('b')")),
-        Property(T(en="there is no loop", zh="没有循环"), as_many_calls("a, b = torch.randn(7), torch.randn(6)")),
+        Property(T(en="there is no loop", zh="没有循环"), as_many_calls("a, b = torch.randn(24), torch.randn(25)")),
     ),
     hints=(
         T(en="A column and a row give every pair.", zh="一列和一行就得到每一对。"),
@@ -275,7 +275,10 @@ def features(raw):
         ),
         Property(
             T(en="arrays of whole numbers work", zh="整数数组也能用"),
-            as_solved("batch", inputs="raw = np.random.randint(0, 256, (4, 3))"),
+            as_solved(
+                "batch",
+                inputs="kind = np.random.choice(['uint8', 'int16', 'int32', 'int64'])\nraw = np.random.randint(0, 256, (4, 3)).astype(kind)",
+            ),
         ),
     ),
     hints=(

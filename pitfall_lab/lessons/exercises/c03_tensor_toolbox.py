@@ -90,14 +90,14 @@ def collate(samples):
     labels = [label for vector, label in samples]
     return features, labels
 """,
-    inputs="samples = [(torch.randn(4), n % 3) for n in range(5)]\nfirst = samples[0][0]",
+    inputs="samples = [(torch.randn(4), label) for label in torch.randint(-9, 999, (5,)).tolist()]\nfirst = samples[0][0]",
     drive="features, labels = collate(samples)",
     properties=(
         Property(T(en="five samples of four features", zh="五个样本，四个特征"), as_solved("features")),
         Property(T(en="the labels are whole numbers in one tensor", zh="标签是一个整数张量"), as_solved("labels", "labels.dtype")),
         Property(
             T(en="a batch of one sample keeps its batch dimension", zh="只有一个样本时也保留批次维"),
-            as_solved("features", "labels", inputs="samples = [(torch.randn(3), 2)]"),
+            as_solved("features", "labels", inputs="samples = [(torch.randn(3), int(torch.randint(9, ())))]"),
         ),
         Property(T(en="the batch shares no memory with the samples", zh="批次与样本不共享内存"), not_shared("features", "first")),
         Property(
@@ -158,7 +158,7 @@ def collate(samples):
 )
 
 _NUMBERED = (
-    "digits = [place * torch.arange(n).float() for place, n in ((100, {}), (10, {}), (1, 3))]\n"
+    "digits = [place * torch.arange(n).float() for place, n in ((100, {}), (10, {}), (1, {}))]\n"
     "photo = digits[0][:, None, None] + digits[1][:, None] + digits[2] + 1000 * torch.randint(1, 9, ())"
 )
 CHANNELS = Exercise(
@@ -181,7 +181,7 @@ def channels_first(photo):
     height, width, channels = photo.shape
     return photo.reshape(channels, height, width)
 """,
-    inputs=_NUMBERED.format(4, 5),
+    inputs=_NUMBERED.format(4, 5, "int(torch.randint(1, 8, ()))"),
     drive="result = channels_first(photo)",
     properties=(
         Property(T(en="the shape is (channel, height, width)", zh="形状是 (通道, 高, 宽)"), as_solved("tuple(result.shape)")),
@@ -191,7 +191,7 @@ def channels_first(photo):
         ),
         Property(
             T(en="also where all sizes are equal", zh="各边相等时也是"),
-            as_solved("result", inputs=_NUMBERED.format(3, 3)),
+            as_solved("result", inputs=_NUMBERED.format(3, 3, 3)),
         ),
         Property(T(en="the photo is unchanged", zh="照片没有改变"), unchanged("photo")),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, in_place, not_shared, true, unchanged
+from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, every, in_place, not_shared, true, unchanged
 from pitfall_lab.trace import T
 
 _SORTED = {
@@ -13,6 +13,10 @@ _SORTED = {
     "t.unsqueeze(0)": "view",
     "t * 1": "copy",
 }
+
+
+def _cleared(*tensors: str) -> Check:
+    return every(*(as_solved("t", inputs=f"t = {each}\nn = 5") for each in tensors))
 
 
 def _table(answers: dict[str, str]) -> str:
@@ -36,7 +40,7 @@ EXERCISES = (
             ),
         ),
         given="def standardise(batch):\n    batch -= batch.mean()\n    batch /= batch.std()\n    return batch\n",
-        inputs="batch = torch.randn(6) * 3 + 1",
+        inputs="batch = torch.randn(2, 3) * 3 + 1",
         drive="result = standardise(batch)",
         properties=(
             Property(T(en="the result has mean 0 and standard deviation 1", zh="结果的均值为 0，标准差为 1"), as_solved("result")),
@@ -147,8 +151,11 @@ EXERCISES = (
             Property(
                 T(en="also for a tensor of two dimensions", zh="二维张量也一样"),
                 true(
-                    "t.shape == (2, 3) and memory(t) != before['t'].memory",
-                    T(en="t has another shape now, or still uses the memory that it used before", zh="t 的形状变了，或仍在原来的内存上"),
+                    "t.shape == (2, 3) and memory(t) != before['t'].memory and torch.equal(t, before['t'].value)",
+                    T(
+                        en="t has another shape or other values now, or still uses the memory that it used before",
+                        zh="t 的形状变了，或仍在原来的内存上",
+                    ),
                     inputs="t = torch.randn(2, 3)",
                 ),
             ),
@@ -194,7 +201,7 @@ EXERCISES = (
         properties=(
             Property(T(en="a vector", zh="向量"), as_solved("t")),
             Property(T(en="a matrix", zh="矩阵"), as_solved("t", inputs="t = torch.randn(3, 4)\nn = 5")),
-            Property(T(en="a transposed view", zh="转置的视图"), as_solved("t", inputs="t = torch.randn(4, 3).t()\nn = 5")),
+            Property(T(en="a transposed view", zh="转置的视图"), _cleared("torch.randn(4, 3).t()", "torch.randn(2, 3, 4).transpose(0, 2)")),
             Property(
                 T(en="a slice with steps, and what lies between", zh="带步长的切片，以及其间的元素"),
                 as_solved("t", "whole", inputs="whole = torch.randn(3, 6)\nt = whole[:, 1::2]\nn = 4"),

@@ -150,7 +150,7 @@ EXERCISES = (
             ),
         ),
         given=_WEIGHTED + "    size = predicted.abs().mean().item()\n    return (predicted - y).square().mean() / size\n",
-        inputs="model = nn.Linear(3, 1)\nx, y = torch.randn(6, 3), torch.randn(6, 1)",
+        inputs="model = nn.Linear(3, 1)\nrows = int(torch.randint(3, 12, ()))\nx, y = torch.randn(rows, 3), torch.randn(rows, 1)",
         drive="loss = weighted_loss(model, x, y)\nloss.backward()",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),

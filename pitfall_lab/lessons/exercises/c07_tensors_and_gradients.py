@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, true, updated_once
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, gradient_as_solved, true, updated_once
 from pitfall_lab.trace import T
 
 _REPORT = """\
@@ -36,6 +36,18 @@ def step(model, optimizer, loss, limit):
     optimizer.zero_grad()
     return norm.item()
 """
+
+_LARGE = """\
+model = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+loss = 50 * model(torch.randn(4, 3)).square().sum()
+for p in model.parameters():
+    p.grad = torch.ones_like(p)
+limit = torch.rand(()).item() + 0.2
+"""
+
+_SMALL = _LARGE.replace("50 *", "0.01 *").replace("+ 0.2", "+ 9")
+"""Gradients that are small enough stay as they are."""
 
 _ROW = """\
 def row(f, x, k):
@@ -142,18 +154,12 @@ EXERCISES = (
             ),
         ),
         given=_STEP,
-        inputs="""\
-model = nn.Linear(3, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-loss = 50 * model(torch.randn(4, 3)).square().sum()
-for p in model.parameters():
-    p.grad = torch.ones_like(p)
-limit = torch.rand(()).item() + 0.2
-""",
+        inputs=_LARGE,
         drive="norm = step(model, optimizer, loss, limit)",
         properties=(
             Property(
-                T(en="the weights moved as they should", zh="权重的变化正确"), as_solved("model.weight.detach()", "model.bias.detach()")
+                T(en="the weights moved as they should", zh="权重的变化正确"),
+                every(*(as_solved("model.weight.detach()", "model.bias.detach()", inputs=each) for each in (_LARGE, _SMALL))),
             ),
             Property(
                 T(en="the norm before clipping is returned, as a number", zh="返回裁剪前的范数（数值）"),

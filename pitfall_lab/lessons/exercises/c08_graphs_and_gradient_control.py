@@ -200,7 +200,8 @@ EXERCISES = (
         given=_SENSITIVITY + "    batch.requires_grad_(True)\n    model(batch).sum().backward()\n    return batch.grad\n",
         inputs=(
             "model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\nmodel(torch.randn(5, 3)).square().sum().backward()\n"
-            "kept = [p.grad.clone() for p in model.parameters()]\nbatch = torch.randn(6, 3)"
+            "kept = [p.grad.clone() for p in model.parameters()]\n"
+            "model[2].bias.requires_grad_(False)\nflags = [p.requires_grad for p in model.parameters()]\nbatch = torch.randn(6, 3)"
         ),
         drive="result = sensitivity(model, batch)",
         properties=(
@@ -220,8 +221,11 @@ EXERCISES = (
             Property(
                 T(en="`requires_grad` of the parameters is as before", zh="参数的 `requires_grad` 和之前一样"),
                 true(
-                    "all(p.requires_grad for p in model.parameters())",
-                    T(en="a parameter does not require grad any more", zh="有参数不再需要梯度"),
+                    "[p.requires_grad for p in model.parameters()] == flags",
+                    T(
+                        en="one that required grad does not any more, or a frozen one does",
+                        zh="有参数不再需要梯度，或已冻结的参数又需要梯度",
+                    ),
                 ),
             ),
             Property(

@@ -135,7 +135,7 @@ EXERCISES = (
             ),
         ),
         given="def initialise(weight):\n    weight.uniform_(0.5, 1.0)\n    weight[0].zero_()\n",
-        inputs="weight = torch.full((3, 2), -1.0, requires_grad=True)",
+        inputs="weight = torch.full(torch.randint(2, 6, (2,)).tolist(), -1.0, requires_grad=True)",
         drive="initialise(weight)",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),

@@ -169,7 +169,8 @@ EXERCISES = (
             ),
         ),
         given="def consistency(student, teacher):\n    return (student - teacher.clone()).square().mean()\n",
-        inputs="a, b = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)\nstudent, teacher = a * 2, b * 3",
+        inputs="n = int(torch.randint(2, 9, ()))\na, b = torch.randn(n, requires_grad=True), torch.randn(n, requires_grad=True)\n"
+        "student, teacher = a * 2, b * 3",
         drive="loss = consistency(student, teacher)\nloss.backward()",
         properties=(
             Property(T(en="the value is right", zh="数值正确"), as_solved("loss")),

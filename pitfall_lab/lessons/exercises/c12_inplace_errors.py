@@ -184,7 +184,7 @@ EXERCISES = (
         inputs=(
             "query, key = torch.randn(3, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)\n"
             "value = torch.randn(4, 2, requires_grad=True)\n"
-            "mask = torch.tensor([1.0, 1.0, 0.0, 1.0])[torch.randperm(4)]"
+            "mask = torch.tensor([1.0, 0.0, 0.0, torch.rand(()).round()])[torch.randperm(4)]"
         ),
         drive="out = attend(query, key, value, mask)\nout.square().sum().backward()",
         properties=(

@@ -154,7 +154,7 @@ EXERCISES = (
             zh="编写 `rounded(t)`：前向像 `torch.round` 那样取整，反向让梯度原样通过（“直通估计”）。`t` 本身保持不变。",
         ),
         given=_ROUNDED,
-        inputs="t = (5 * torch.randn(6)).requires_grad_()\nweights = torch.randn(6)",
+        inputs="t = torch.cat([5 * torch.randn(6), torch.tensor([-1.5, 0.5, 2.5])]).requires_grad_()\nweights = torch.randn(9)",
         drive="out = rounded(t)\n(out * weights).sum().backward()",
         properties=(
             Property(

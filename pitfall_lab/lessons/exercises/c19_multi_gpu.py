@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, fails, runs, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, fails, runs, true, unchanged
 from pitfall_lab.trace import T
 
 _CASES = ((9, 4), (6, 4), (13, 8), (7, 5))
@@ -20,6 +20,9 @@ _NET = (
 _BARE = "source = make()\ntarget = make()\nsaved = source.state_dict()"
 _WRAPPED = "source = make()\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
 _OTHER = "source = nn.Linear(3, 2)\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
+
+_LARGER = "source = make()\nsource.add_module('head', nn.Linear(1, 1))\ntarget = make()\nsaved = nn.DataParallel(source).state_dict()"
+_RENAMED = _OTHER.replace("nn.Linear(3, 2)", "nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 1), nn.Linear(1, 1))")
 
 _COPIES = (
     "import copy\nfirst = nn.Linear(3, 1)\nreplicas = [first, *(copy.deepcopy(first) for _ in sizes[1:])]\nx = torch.randn(sum(sizes), 3)\n"
@@ -102,9 +105,13 @@ EXERCISES = (
         properties=(
             Property(T(en="a wrapped model's checkpoint is loaded", zh="载入包装模型的检查点"), true("same(source, target)")),
             Property(T(en="a bare model's checkpoint is loaded", zh="载入裸模型的检查点"), true("same(source, target)", inputs=_BARE)),
-            Property(T(en="another model's is refused", zh="拒绝其他模型的检查点"), fails("RuntimeError", inputs=_OTHER)),
             Property(
-                T(en="the checkpoint has kept its names", zh="检查点的名字没有改变"), true("all(k.startswith('module.') for k in saved)")
+                T(en="another model's is refused", zh="拒绝其他模型的检查点"),
+                every(*(fails("RuntimeError", inputs=each) for each in (_OTHER, _LARGER, _RENAMED))),
+            ),
+            Property(
+                T(en="the checkpoint has kept its names", zh="检查点的名字没有改变"),
+                true("list(saved) == ['module.' + name for name in source.state_dict()]"),
             ),
             Property(
                 T(en="a bare model with a layer called `module` is loaded", zh="载入有一层叫 `module` 的裸模型"),
@@ -172,9 +179,16 @@ EXERCISES = (
             ),
             Property(
                 T(en="each gradient has its own memory", zh="各梯度有自己的内存"),
-                true("not shares(replicas[0].weight.grad, replicas[1].weight.grad)"),
+                true(
+                    "len({memory(p.grad) for net in replicas for p in net.parameters()}) == 2 * len(replicas)",
+                    T(en="two of them share their memory", zh="其中有两个共享内存"),
+                    inputs="sizes = [5, 2, 4]\n" + _COPIES,
+                ),
             ),
-            Property(T(en="the weights are unchanged", zh="权重没有改变"), unchanged("weight")),
+            Property(
+                T(en="the weights are unchanged", zh="权重没有改变"),
+                every(unchanged("weight"), as_solved("[p.detach() for net in replicas for p in net.parameters()]")),
+            ),
         ),
         hints=(
             T(
