@@ -72,7 +72,7 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
     """All cases, or those of some rounds. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    from tests.classroom import fifth_class, fourth_class, second_class, sixth_class, third_class
+    from tests.classroom import eighth_class, fifth_class, fourth_class, ninth_class, second_class, sixth_class, third_class
 
     rounds = {
         1: [
@@ -115,6 +115,16 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", sixth_class.disturbing()),
             *_of("reach", sixth_class.peeking(outside)),
             *_of("notebook", sixth_class.files()),
+        ],
+        8: [
+            *_of("disturb", eighth_class.disturbing()),
+            *_of("reach", eighth_class.peeking(outside)),
+            *_of("notebook", eighth_class.files()),
+        ],
+        9: [
+            *_of("disturb", ninth_class.disturbing()),
+            *_of("reach", ninth_class.peeking()),
+            *_of("notebook", ninth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases]
