@@ -214,10 +214,11 @@ EXERCISES = (
         ),
         given=_ROW,
         inputs="""\
-matrix = torch.randn(3, 4)
+rows, columns = torch.randint(2, 7, (2,)).tolist()
+matrix = torch.randn(rows, columns)
 f = lambda t: torch.tanh(matrix @ t)
-x = torch.randn(4, requires_grad=True)
-k = int(torch.randint(3, ()))
+x = torch.randn(columns, requires_grad=True)
+k = int(torch.randint(rows, ()))
 """,
         drive="found = row(f, x, k)",
         properties=(
@@ -229,9 +230,9 @@ k = int(torch.randint(3, ()))
             Property(
                 T(en="a gradient that was there before is untouched as well", zh="原有的梯度也未被改动"),
                 true(
-                    "x.grad is not None and x.grad.tolist() == [1.0] * 4",
+                    "x.grad is not None and x.grad.tolist() == [1.0] * columns",
                     T(en="ones were in `x.grad` before, and are not there afterwards", zh="之前 `x.grad` 里是 1，之后不是"),
-                    drive="x.grad = torch.ones(4)\nfound = row(f, x, k)",
+                    drive="x.grad = torch.ones(columns)\nfound = row(f, x, k)",
                 ),
             ),
         ),

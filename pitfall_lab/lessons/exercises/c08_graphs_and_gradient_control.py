@@ -201,7 +201,7 @@ EXERCISES = (
         inputs=(
             "model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\nmodel(torch.randn(5, 3)).square().sum().backward()\n"
             "kept = [p.grad.clone() for p in model.parameters()]\n"
-            "model[2].bias.requires_grad_(False)\nflags = [p.requires_grad for p in model.parameters()]\nbatch = torch.randn(6, 3)"
+            "model[2].bias.requires_grad_(False)\nflags = [p.requires_grad for p in model.parameters()]\nbatch = torch.randn(int(torch.randint(2, 9, ())), 3)"
         ),
         drive="result = sensitivity(model, batch)",
         properties=(

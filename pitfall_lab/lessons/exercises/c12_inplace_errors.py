@@ -182,9 +182,10 @@ EXERCISES = (
             "    scores *= mask\n    return scores @ value\n"
         ),
         inputs=(
-            "query, key = torch.randn(3, 2, requires_grad=True), torch.randn(4, 2, requires_grad=True)\n"
-            "value = torch.randn(4, 2, requires_grad=True)\n"
-            "mask = torch.tensor([1.0, 0.0, 0.0, torch.rand(()).round()])[torch.randperm(4)]"
+            "m, n, d = (int(torch.randint(*ends, ())) for ends in ((3, 5), (5, 8), (2, 4)))\n"
+            "query, key = torch.randn(m, d, requires_grad=True), torch.randn(n, d, requires_grad=True)\n"
+            "value = torch.randn(n, d, requires_grad=True)\n"
+            "mask = torch.cat([torch.tensor([1.0, 0.0, 0.0]), torch.randint(2, (n - 3,)).float()])[torch.randperm(n)]"
         ),
         drive="out = attend(query, key, value, mask)\nout.square().sum().backward()",
         properties=(

@@ -96,7 +96,7 @@ EXERCISES = (
         given=_STEP + "        history.append(loss)\n        total = total + loss\n" + _MEAN,
         inputs=(
             "net = nn.Linear(3, 1)\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-            "batches = [(torch.randn(4, 3), torch.randn(4, 1)) for _ in range(int(torch.randint(3, 9, ())))]"
+            "batches = [(torch.randn(n, 3), torch.randn(n, 1)) for n in torch.randint(2, 9, (int(torch.randint(3, 9, ())),)).tolist()]"
         ),
         drive="history, mean = train(net, optimizer, batches)\nnumbers = [torch.as_tensor(entry).item() for entry in history]\naverage = torch.as_tensor(mean).item()",
         properties=(

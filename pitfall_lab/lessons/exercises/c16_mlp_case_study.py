@@ -90,9 +90,9 @@ EXERCISES = (
         ),
         given=_FIT,
         inputs="""\
-model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3))
-rows = int(torch.randint(9, 20, ()))
-points, labels = torch.randn(rows, 3), torch.randint(3, (rows,))
+rows, classes = int(torch.randint(9, 20, ())), int(torch.randint(3, 6, ()))
+model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, classes))
+points, labels = torch.randn(rows, 3), torch.randint(classes, (rows,))
 """,
         drive="losses = fit(model, points, labels, 4)",
         properties=(
@@ -239,7 +239,7 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         inputs="""\
 table = torch.randn(10, 3, requires_grad=True)
 length = int(torch.randint(1, 4, ()))
-words = torch.cat([torch.randint(0, 5, (length,)), torch.randint(5, 10, (5 - length,))])  # any number may be padding
+words = torch.cat([torch.randint(0, 5, (length,)), torch.randint(5, 10, (int(torch.randint(1, 6, ())),))])  # any number may be padding
 """,
         drive="vector = sentence_vector(table, words, length)\nvector.square().sum().backward()",
         properties=(

@@ -10,6 +10,7 @@ from pitfall_lab.lessons.exercise import (
     as_many_calls,
     as_solved,
     equal,
+    every,
     gradient_as_solved,
     runs,
     storages,
@@ -25,6 +26,8 @@ def activate(x, bias):
     h.add_(bias)
     return h
 """
+
+_TABLES = "x, bias = (torch.randn(torch.Size(sizes), requires_grad=True) for sizes in [torch.randint(2, 6, (2,)).tolist()] * 2)"
 
 _NEAREST = """\
 def nearest(queries, keys):
@@ -85,7 +88,7 @@ EXERCISES = (
         drive="out = activate(x, bias)\nout.square().sum().backward()",
         properties=(
             Property(T(en="backward runs", zh="backward 能运行"), runs()),
-            Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
+            Property(T(en="the value is right", zh="值正确"), every(as_solved("out.detach()"), as_solved("out.detach()", inputs=_TABLES))),
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("x", "bias")),
             Property(T(en="x is unchanged", zh="x 没有改变"), unchanged("x")),
             Property(T(en="bias is unchanged", zh="bias 没有改变"), unchanged("bias")),
