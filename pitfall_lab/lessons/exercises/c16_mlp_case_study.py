@@ -238,8 +238,8 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         given=_MEAN,
         inputs="""\
 table = torch.randn(10, 3, requires_grad=True)
-length = int(torch.randint(1, 4, ()))
-words = torch.cat([torch.randint(0, 5, (length,)), torch.randint(5, 10, (int(torch.randint(1, 6, ())),))])  # any number may be padding
+length = int(torch.randint(4, 7, ()))  # of three words, so that one comes twice
+words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(torch.randint(1, 6, ())),))])  # any number may be padding
 """,
         drive="vector = sentence_vector(table, words, length)\nvector.square().sum().backward()",
         properties=(
