@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds on a command line."""
+    """Parse a command line argument that is a number of seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -76,17 +76,17 @@ def seconds(text: str) -> float:
 
 
 def mebibytes(text: str) -> int:
-    """A number of MiB on a command line."""
+    """Parse a command line argument that is a number of MiB."""
     return _whole(text, "a number of MiB")
 
 
 def steps(text: str) -> int:
-    """A number of steps on a command line."""
+    """Parse a command line argument that is a number of steps."""
     return _whole(text, "a number of steps")
 
 
 def count(text: str) -> int:
-    """A number of processes on a command line."""
+    """Parse a command line argument that is a number of processes."""
     return _whole(text, "a number of processes")
 
 

@@ -89,7 +89,7 @@ def _lines(program: Program, span: Span | None) -> range:
 
 
 def _is_selected(comment: Ignore, wanted: Callable[[str], bool]) -> bool:
-    """Would a finding that the comment ignores have been reported?"""
+    """Whether the settings report the findings that the comment would ignore."""
     known = [rule for rule in CATALOGUE if not comment.codes or any(_names(code, rule) for code in comment.codes)]
     return not known or any(wanted(rule.code) for rule in known)
 

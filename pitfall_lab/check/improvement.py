@@ -70,7 +70,7 @@ def _error(story: Story, failure: Failure) -> Error:
 
 
 def found_of(story: Story, finding: Finding) -> Found:
-    """The name of a finding in any version of the program."""
+    """The name of a finding that is the same in the program and in a repaired version: its rule and the texts of its lines."""
     places = [f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")]
     return Found(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
 

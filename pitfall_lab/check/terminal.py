@@ -183,7 +183,7 @@ def _note_text(note: Note, name: str, style: Style) -> str:
 
 
 def counted(findings: Sequence[Finding], language: Language) -> str:
-    """``1 error, 2 warnings``; empty when there is nothing."""
+    """Numbers of findings in words, ``1 error, 2 warnings``; empty if there are none."""
     counts = {kind: sum(f.severity == kind for f in findings) for kind in SEVERITIES}
     return (
         T(en=", ", zh="，")

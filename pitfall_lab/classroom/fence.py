@@ -89,7 +89,7 @@ class Fence:
                     os.close(place)
 
     def close(self) -> None:
-        """Close it round this process, for good."""
+        """Apply the restrictions to this process; they cannot be removed again."""
         if reason := _prctl(_SET_NO_NEW_PRIVS, 1, 0):
             raise FenceError(f"The kernel did not promise to give no new rights ({os.strerror(reason)}).")
         _drop_capabilities()

@@ -293,7 +293,7 @@ Work = Iterator[tuple[submissions.Sheet, list[dict[str, Any]]]]
 
 
 def _here(jobs: int | None, assignment: Assignment, sheets: Sequence[submissions.Sheet], *, fenced: bool, hidden: tuple[str, ...]) -> Work:
-    """Judge in processes of this machine."""
+    """Grade submissions in worker processes of this machine."""
     if not sheets:
         return
     jobs = min(jobs or os.cpu_count() or 1, len(sheets))

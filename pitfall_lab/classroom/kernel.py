@@ -46,19 +46,19 @@ class Shell:
     """What ``get_ipython()`` returns here: every call on it does nothing and is noted."""
 
     def run_line_magic(self, name: str, *_: object, **__: object) -> None:
-        """``%name``."""
+        """What ``%name`` calls: does nothing, and notes the magic as skipped."""
         _note(f"%{name}")
 
     def run_cell_magic(self, name: str, *_: object, **__: object) -> None:
-        """``%%name``: what is below it is skipped too."""
+        """What ``%%name`` calls: does nothing, and notes the magic as skipped, with the lines below it."""
         _note(f"%%{name}")
 
     def system(self, command: str, *_: object, **__: object) -> None:
-        """``!command``."""
+        """What ``!command`` calls: does nothing, and notes the command as skipped."""
         _note(f"!{command}")
 
     def getoutput(self, command: str, *_: object, **__: object) -> list[str]:
-        """``lines = !command``."""
+        """What ``lines = !command`` calls: returns nothing, and notes the command as skipped."""
         _note(f"!{command}")
         return []
 

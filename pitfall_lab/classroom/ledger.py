@@ -239,7 +239,7 @@ def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
 
 
 def _received(row: Row, person: Person) -> float | None:
-    """When it came: as the roster says, or else as the row has it."""
+    """The time at which a submission came: that in the roster, else that of its files."""
     return None if row.absent else row.received if person.received is None else person.received
 
 

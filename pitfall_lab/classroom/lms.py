@@ -90,7 +90,7 @@ def _last_and_first(name: str) -> tuple[str, str]:
 
 
 def place(grades: Path, system: str) -> Path:
-    """Where the table for a system is."""
+    """The path of the table for a learning management system."""
     return grades.with_suffix(f".{system}.csv")
 
 

@@ -346,11 +346,11 @@ class Channel:
         self.is_open = True
 
     def fileno(self) -> int:
-        """The end that is read, for ``select``."""
+        """The descriptor of the end that is read, for ``select``."""
         return self._ear
 
     def listen(self) -> None:
-        """In the parent: give up the end that is written."""
+        """In the parent process: close the end that is written."""
         os.close(self.mouth)
 
     def read(self) -> bool:
@@ -364,7 +364,7 @@ class Channel:
         return len(self._kept) <= self._most
 
     def text(self) -> str:
-        """All that was kept; nothing more is read."""
+        """Everything that was kept; closes the pipe."""
         self._close()
         return self._kept.decode("utf-8", "replace")
 

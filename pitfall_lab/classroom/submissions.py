@@ -124,7 +124,7 @@ def _receipts(entries: Sequence[Path]) -> list[Path]:
 
 
 def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
-    """Why a folder is no submission, or None."""
+    """The reason why a folder cannot be read as a submission, or None."""
     if not files:
         said = _contents(folder)
         return T(en=f"there is no notebook in the folder{said and f', but {said}'}", zh=f"文件夹中没有笔记本{said and f'，只有 {said}'}")
@@ -379,7 +379,7 @@ def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
 
 
 def _bytes(path: Path) -> tuple[bytes, float]:
-    """What a file holds, and when it was last written."""
+    """The content of a file, and the time at which it was last written."""
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, or print the text."""
+    """Write the page, or print the trace as text."""
     trace = read(arguments.file)
     from pitfall_lab import rules, views
 

@@ -225,7 +225,7 @@ def _looked(look: Look, bare: bool, do: Callable[..., Any], *words: Any) -> Step
 
 
 def observing(request: Request, look: Look = lambda _: None) -> Steps[Observation]:
-    """The steps of :func:`observe`."""
+    """A generator that runs :func:`observe` step by step, with a check of the process after each step, and returns the observation."""
     if request.without:
         request = replace(request, cell=demonstrations.without(request.cell, request.without), without=())
     if request.believing:
@@ -394,7 +394,7 @@ class _Stage:
         return compile(text, NAME, "exec", dont_inherit=True)
 
     def _settle(self, failed: BaseException | None) -> Steps[None]:
-        """Store the exception that ended the program, if any."""
+        """Store the exception that ended the program, if there is one."""
         self.error = None if failed is None else (yield from self._problem(failed))
 
     def _problem(self, error: BaseException) -> Steps[Problem]:

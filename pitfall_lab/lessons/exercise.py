@@ -123,7 +123,7 @@ class Exercise:
 
 
 class _Missing(BaseException):  # no Exception: a check's own `except` must not swallow it
-    """The answer to a request is not there yet."""
+    """Raised when a check asks for a run that has not been made yet."""
 
 
 @dataclass(slots=True)
@@ -436,7 +436,7 @@ def surprises(misconception: str, **run: Any) -> Check:
 
 
 def finds(rule: str, **run: Any) -> Check:
-    """Check that a rule (its name or code) finds its pitfall."""
+    """Check that a rule, given by name or code, finds its pitfall in the run."""
 
     def check(attempt: Attempt) -> bool | T:
         found = attempt.findings(**run)

@@ -154,7 +154,7 @@ class Lab:
             return turn.trace(replace(self._subject, source=text))
 
     def stop(self) -> None:
-        """End all of it, from another thread."""
+        """End all runs of this Explorer; called from another thread."""
         self.stopped = True
         for turn in list(self._turns):
             turn.stop()

@@ -239,7 +239,7 @@ def _expressions(frame: FrameType, count: int) -> list[str]:
 
 
 def _variable(value: object, frame: FrameType) -> str:
-    """The variable of the calling program that is this very object."""
+    """The name of a variable of the calling program whose value is this object; empty if there is none."""
     for variables in (frame.f_locals, frame.f_globals):
         for name, known in list(variables.items()):
             if known is value and not name.startswith("_"):

@@ -167,7 +167,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class Watcher:
-    """Watches the cells of one kernel that ask for it."""
+    """Records the cells of one kernel that begin with ``%%pitfall``, or all cells while ``%pitfall on`` is set."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
@@ -303,7 +303,7 @@ class Watcher:
         self._shell.set_custom_exc((BaseException,), self._show_error)
 
     def _part(self, filename: str) -> Part | None:
-        """The cell that Python runs from this file."""
+        """The cell whose code has this file name; None if it is no cell."""
         named = self._shell.compile.format_code_name(filename)
         digits = "".join(c for c in named[1] if c.isdigit()) if named is not None else ""
         return Part(f"In [{digits}]", 1, 1, self._ids.get(int(digits), "")) if digits else None
@@ -324,7 +324,7 @@ class Watcher:
         shell.showtraceback((kind, error, cleaned), tb_offset=tb_offset)
 
     def after(self, result: Any) -> None:
-        """Switch the recording off and show what it saw."""
+        """Called after a cell has run: stop recording and show what was recorded."""
         session, self._session = self._session, None
         self._warm()
         if result.execution_count and (cell := getattr(result.info, "cell_id", None)):

@@ -22,7 +22,7 @@ def dispatching() -> bool:
 
 
 class _WithoutModes:
-    """Takes the program's dispatch modes off while active."""
+    """A context that removes the program's dispatch modes and puts them back at its end."""
 
     def __enter__(self) -> None:
         self._functions = without_functions()

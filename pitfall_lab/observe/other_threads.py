@@ -124,7 +124,7 @@ class _ThreadListener:
         """Nothing to do: these calls are not recorded."""
 
     def goes_on(self, _span: Span | None) -> bool:
-        """A recording without a limit never pauses."""
+        """Return True: a recording without a limit never pauses."""
         return True
 
     def leaves_out(self) -> None:
@@ -137,5 +137,5 @@ class _ThreadListener:
         self._other_threads.happened = True
 
     def stopped(self, *_why: Any) -> None:
-        """The observation of this thread has failed and ends."""
+        """Called when the observation of this thread has failed; recording ends."""
         self._other_threads.end()

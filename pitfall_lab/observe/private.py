@@ -161,7 +161,7 @@ has_compiling_flag = _name("torch.compiler._is_compiling_flag", "what is_compili
 
 
 class _Compiler:
-    """``torch.compiler`` where it has no such flag."""
+    """A stand-in for ``torch.compiler`` in releases that lack one of its flags."""
 
     @property
     def _is_compiling_flag(self) -> bool:

@@ -84,7 +84,7 @@ def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.Funct
 
 
 def _read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
-    """The names that the called functions take from the notebook."""
+    """The names of the notebook that the called functions read."""
     found: set[str] = set()
     for _, function in functions_of(statement, ran):
         arguments = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}

@@ -101,7 +101,7 @@ class Wording:
 
 
 def _parts(label: str) -> str:
-    """``result[0]``, ``result[1]`` ... are listed as one."""
+    """The tensors with ``result[0]``, ``result[1]``, ... as one entry."""
     return re.sub(r"^result\[\d+\](\[\d+\])*$", "result[k]", label)
 
 

@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story, label: str, step: int) -> Joined | None:
-    """The call that joined the first two axes, where nothing since has mixed the rows."""
+    """The call that joined the first two axes into one; None if the rows were reordered or mixed after it."""
     rows = (story.shape(label, step) or (0,))[:1]
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))

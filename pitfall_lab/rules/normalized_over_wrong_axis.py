@@ -42,7 +42,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
-    """The axis and the shape of a cosine between results of layers whose features are on another axis, and the layer."""
+    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the layers' features are elsewhere."""
     labels = [o.label for o in event.operands if o.label is not None]
     shapes = {story.shape(label, event.step) for label in labels}
     axis = whole(argument(event, "dim", 2) or "1")

@@ -141,7 +141,7 @@ def _twin(story: Story, idle: Idle) -> str:
 
 
 def _owner(story: Story, label: str) -> str:
-    """The name of the module in ``net.0.weight``."""
+    """The module's name in the name of a parameter: ``net.0`` in ``net.0.weight``."""
     return (story.name(label) or "").split(".")[0]
 
 

@@ -123,7 +123,7 @@ def _axis(event: Event, story: Story, made: str) -> int:
 
 
 def _repeated(story: Story, event: Event) -> Order | None:
-    """What a call repeats along the first axis."""
+    """The order in which a call repeats the rows of its first axis; None if it does not repeat them."""
     given = [o.label for o in event.operands if o.label is not None]
     before, after = (story.shape(label, event.step) or () for label in (given[0] if given else None, event.results[0]))
     if event.name in ("view", "reshape", "flatten"):

@@ -92,7 +92,7 @@ class Case:
         )
 
     def lines(self) -> tuple[T, T, T]:
-        """The lines that changed, saved and needed it, as words."""
+        """The lines that changed, saved and needed the tensor, in words."""
         here, then, later = (at_line(self.story, self.story.span(step)) for step in (self.changed, self.saved_at, self.backward))
         return here, then, later
 

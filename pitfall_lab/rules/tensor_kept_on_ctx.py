@@ -53,7 +53,7 @@ def _uses(story: Story, custom: Custom, node: str, forward: Event) -> Iterator[t
 
 
 def _run(story: Story, custom: Custom, last: Event) -> Iterator[Event]:
-    """The calls of one run of forward, up to ``last``."""
+    """Yield, in reverse order, the calls of one execution of the custom Function's forward that ends with ``last``."""
     for event in reversed(story.events[: last.step + 1]):
         if not inside(custom, event, "forward"):
             return
@@ -157,7 +157,7 @@ def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[
 
 
 def _saving(program: Program, custom: Custom, kept: Kept) -> str:
-    """The statement with the one tensor saved, and what else it keeps as before."""
+    """Code that saves the tensor by ``ctx.save_for_backward``, followed by the other assignments of the replaced statement."""
     saves = f"{custom.ctx}.save_for_backward({program.segment(kept.value)})"
     targets, values = kept.statement.targets[0], kept.statement.value
     if not isinstance(targets, ast.Tuple | ast.List) or not isinstance(values, ast.Tuple | ast.List):

@@ -21,7 +21,7 @@ from pitfall_lab.trace import Span, T
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """A gradient that was lost: added, cleared, and the statement of the update that should have used it."""
+    """A lost gradient: when it was added and cleared, and the statement of the update that should have used it."""
 
     label: str
     added: Moment
@@ -89,7 +89,7 @@ def _step_after(story: Story, clearing: ast.stmt) -> ast.stmt | None:
 
 
 def _owner(statement: ast.stmt) -> ast.expr | None:
-    """``opt`` in ``opt.zero_grad()``."""
+    """The object of a method call: ``opt`` in ``opt.zero_grad()``."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
 

@@ -333,7 +333,7 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """What anomaly mode does after every node."""
+        """Raise torch's error if a node returned NaN, as anomaly mode does after every node."""
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):
@@ -403,7 +403,7 @@ class Pass:
         return made
 
     def hooks(self, node: Node, incoming: list[Gradient | None]) -> None:
-        """Tensor hooks in order of registration, then ``retain_grad``."""
+        """Run the tensor hooks of a node in order of registration, then fill the ``.grad`` of tensors with ``retain_grad``."""
         registered = node.hooks if node.leaf is None else node.leaf.hooks or ()
         for index, hook in registered:
             gradient = incoming[index] if 0 <= index < len(incoming) else None

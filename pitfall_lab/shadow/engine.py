@@ -221,7 +221,7 @@ class Engine:
         return now
 
     def applied(self, result: Any = None) -> Applied:
-        """The record since :meth:`begin`."""
+        """The record of everything since :meth:`begin`."""
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
         if writes and self.pauses_for_user_code:  # in lockstep every older storage has a mark: one without was made by this call
@@ -282,7 +282,7 @@ class Engine:
         self.writes.append(tensor.storage)
 
     def bump(self, counter: Counter, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Count an in-place change and return what it invalidates."""
+        """Increase the version counter and return the saved tensors that this invalidates."""
         return self.graph.bump(counter, by)
 
     def overwrite(self, storage: Storage, values: np.ndarray | None) -> tuple[tuple[Node, Saved], ...]:

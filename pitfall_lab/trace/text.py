@@ -138,7 +138,7 @@ class _Look:
         return self.after["tensors"].get(label) or {}
 
     def name(self, label: str | None) -> str:
-        """``h (t2)`` if the program has a name for it, else ``t2``."""
+        """The name of a tensor with its label, ``h (t2)``; ``t2`` alone if the program has no name for it."""
         if label is None:
             return "?"
         name = self.tensor(label).get("name")
@@ -196,7 +196,7 @@ def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
 
 
 def sentence(event: Event, state: State, trace: Trace) -> T:
-    """What ``event`` did, given the ``state`` *before* it."""
+    """What ``event`` did, as a sentence; ``state`` is that *before* the event."""
     look = _Look(event, state)
     if event.kind == "node":
         parts = [_node(event, look)]

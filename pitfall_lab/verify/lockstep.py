@@ -358,7 +358,7 @@ class Lockstep:
         self._extent.missed(span)
 
     def leaves_out(self) -> None:
-        """Rounds of a loop begin that are not recorded."""
+        """Called when iterations of a loop begin that are not recorded."""
         self._is_paused = True
 
     def returns(self) -> None:
@@ -399,7 +399,7 @@ class Lockstep:
         self._unseen.swapped(one, other, frame)
 
     def process_started(self, frame: FrameType) -> None:
-        """The program has started another process."""
+        """Called when the program has started another process."""
         self._unseen.process_started(frame)
 
     def label(self, real: Any) -> str | None:
@@ -485,7 +485,7 @@ class Lockstep:
             self.lane.kinds.grad, self.lane.kinds.inference = call.grad, call.inference
 
     def _count(self, call: Call, *, agrees: bool) -> None:
-        """Count the call as mirrored, or as checked and perhaps agreed."""
+        """Count the call: as mirrored, or as compared and, if ``agrees``, as agreed."""
         if call.memory["reason"]:
             self._writer.mirrored += 1
         else:

@@ -45,7 +45,7 @@ class Held:
 
 @dataclass(slots=True)
 class _Made:
-    """An optimizer, its tensors, and its pace once it has stepped."""
+    """An optimizer, the tensors that it received, and the number and learning rates of its steps."""
 
     optimizer: weakref.ref[Any]
     kind: str
@@ -91,7 +91,7 @@ class Optimizers:
         )
 
     def number(self, optimizer: Any) -> int | None:
-        """The index of an optimizer whose creation was observed."""
+        """The index of this optimizer among those whose creation was observed; None if it is not one of them."""
         return next((number for number, made in enumerate(self._made) if made.optimizer() is optimizer), None)
 
     def steps_of(self, number: int | None) -> int:

@@ -134,7 +134,7 @@ class Shown:
 
     @property
     def sentence(self) -> T:
-        """Says what is not shown here, and why; empty when all is."""
+        """A sentence on the experiments that are not shown, and why; empty if all are."""
         return _NEITHER if self.missing else T(en="", zh="")
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ class Carrier(NamedTuple):
 
 
 class Carriers:
-    """Which names had the graphs that later ones lead into."""
+    """Remembers which names had the graphs that later graphs lead into."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Carrier] = {}

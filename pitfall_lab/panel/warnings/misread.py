@@ -54,7 +54,10 @@ _KINDS = {
 
 
 def misread(found: Misread, ran: Ran) -> dict[str, Any] | None:
-    """The warning; ``None`` if the text of some cell shows that every pair was meant."""
+    """The warning about a loss that was given numbers of another kind or shape than it takes.
+
+    None if the text of some cell shows that comparing every pair was intended.
+    """
     runs = list(ran.since(0))
     if found.why == "every-pair":
         if any(_MEANT.search(run.text) for run in runs):

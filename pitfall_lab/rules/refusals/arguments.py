@@ -86,7 +86,7 @@ class Refused:
         return short.removeprefix("torch.Tensor.") or "torch"
 
     def words(self, language: Language) -> dict[str, Any]:
-        """What a sentence may name: ``Line``, ``call`` and the arguments by name."""
+        """The values for the placeholders of a sentence: ``Line``, ``call`` and the arguments by name."""
         line = at_line(self.story, self.span)
         words: dict[str, Any] = {g.name: self.word(g, language) for g in reversed(self.given) if g.name.isidentifier()}
         for place, given in enumerate(self.tensors[:3], start=1):
@@ -133,7 +133,7 @@ class _Sizes:
 
 
 def shape_text(shape: tuple[int, ...] | None, language: Language = "en") -> str:
-    """``2×3``; a single number has no dimensions."""
+    """A shape in words: ``2×3``; for a 0-dim tensor, that it is a single number."""
     if shape is None:
         return "?"
     return (

@@ -51,7 +51,7 @@ def _beside(refused: Refused, wrong: Given | None) -> Given | None:
 
 
 def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re.Match[str] | None, language: Language) -> dict[str, Any]:
-    """What the sentences of a case may name."""
+    """The values for the placeholders in a case's sentences."""
     words = refused.words(language)
     said = first_sentence(refused.message).rstrip(".")
     words |= {"m": match, "said": said, "said_short": f"torch says “{said}”" if language == "en" else f"torch 的原话是“{said}”"}
@@ -139,7 +139,7 @@ def _is_written(given: Given, refused: Refused) -> bool:
 
 
 def _described(refused: Refused, given: Given, language: Language, *, device: bool) -> str:
-    """``x`` (`input`): float32 of shape 2×3, requires grad."""
+    """An argument in words: ``x`` (`input`): float32 of shape 2×3, requires grad."""
     name, brackets = refused.name(given).say(language), BRACKETS[language]
     named = brackets.format(f"`{given.name}`") if given.name not in ("", "self") and f"`{given.name}`" not in name else ""
     if given.kind not in TENSORS:

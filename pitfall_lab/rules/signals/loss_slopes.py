@@ -1,4 +1,4 @@
-"""Whether a loss rises or falls with the tensors that it was computed from, as far as the calls in between say it by themselves."""
+"""Whether a loss grows or falls when a tensor grows that it was computed from, as far as the calls in between show it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """One way from a loss to ``label``: it rises (``sign`` 1) or falls (-1) with it.
+    """One path from a loss back to ``label``: the loss grows (``sign`` 1) or falls (-1) if the tensor grows.
 
-    ``event`` made the tensor of ``towards`` of it; both are None for the loss.
+    ``event`` computed the tensor of ``towards`` from it; both are None for the loss.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Slope:
     towards: Slope | None
 
     def path(self) -> Iterator[Slope]:
-        """The steps of this way, from the tensor to the loss."""
+        """Yield the steps from the tensor to the loss."""
         here: Slope | None = self
         while here is not None and here.event is not None:
             yield here
@@ -43,7 +43,7 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """All ways from a loss at ``step`` to the tensors before the first calls with a direction that is not known, nearest first."""
+    """All paths from a loss at ``step`` back to the tensors at which the direction is no longer known, nearest first."""
     found: dict[str, list[Slope]] = {}
     pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])
     while pending and len(found) < MOST:

@@ -44,7 +44,7 @@ class Pass:
 
 
 class Modes:
-    """The calls of such layers in one trace."""
+    """The calls of layers with a training and an evaluation mode, in one trace."""
 
     def __init__(self, story: Story) -> None:
         self.story = story

@@ -1,4 +1,4 @@
-"""What a closer recording has found about NaN and infinity (:class:`~pitfall_lab.trace.Unfinite`), and how rules tell it."""
+"""NaN and infinity that a closer recording has found (:class:`~pitfall_lab.trace.Unfinite`), and sentences on them for rules."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ WHY = {
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
-    """Whether the program itself looks for such numbers and goes on to its end."""
+    """Whether the program itself tests for NaN or infinity, and ran to its end."""
     return story.trace.outcome.kind == "finished" and (found.noticed or TESTS.search(story.program.text) is not None)
 
 
 def of_gradients(story: Story) -> list[Unfinite]:
-    """Those that a node of a backward made."""
+    """The NaN and infinite values that nodes of a backward made."""
     return [found for found in story.trace.beside.unfinite if found.node is not None]
 
 
 def of_results(story: Story) -> list[Unfinite]:
-    """Those that a call made and that a loss or many later results got, the first first; none after the first wrong gradient."""
+    """The NaN and infinite values that calls made and that reached a loss or many later results, in order.
+
+    Those after the first such gradient are left out.
+    """
     before = min((found.step for found in of_gradients(story)), default=None)
     every = [found for found in story.trace.beside.unfinite if found.node is None]
     sources = {found.source for found in every}
@@ -51,13 +54,13 @@ def of_results(story: Story) -> list[Unfinite]:
 
 
 def source_of(story: Story, found: Unfinite) -> Unfinite | None:
-    """The call that had made the infinity, unless the program put it there on purpose."""
+    """The call that made the infinity from which this NaN was computed, unless the program put it there on purpose."""
     made = (other for other in story.trace.beside.unfinite if other.step == found.source and other.node is None)
     return next((other for other in made if other.why not in ON_PURPOSE), None)
 
 
 def why(story: Story, found: Unfinite) -> T:
-    """In a sentence or two, of what the number was made."""
+    """A sentence or two on the values from which the NaN or infinity was computed."""
     if found.why in WHY:
         return WHY[found.why]
     sentence = T(en="", zh="")

@@ -214,7 +214,7 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 
 def as_shape(sizes: Sequence[Any]) -> Shape:
-    """``f(2, 3)`` and ``f((2, 3))`` mean the same."""
+    """The shape given by arguments, which may be ``(2, 3)`` or ``((2, 3),)``."""
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = sizes[0]
     if not all(isinstance(n, int | np.integer) for n in sizes):
@@ -762,7 +762,7 @@ def into_window(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray]) ->
 
 
 def put_back(base_shape: Shape, place: Callable[[np.ndarray], np.ndarray], g: np.ndarray, s: object) -> tuple[np.ndarray]:
-    """Zeros of ``base_shape`` with ``g`` in the view ``place``."""
+    """Zeros of shape ``base_shape`` into whose view ``place`` the gradient ``g`` is written."""
     full = np.zeros(base_shape, g.dtype)
     place(full)[...] = g
     return (full,)

@@ -369,7 +369,7 @@ def tolist(e: Engine, self: Any) -> Any:
 
 
 def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
-    """``to(dtype)``: the same object when nothing changes."""
+    """``Tensor.to(dtype)``: a converted copy, or the tensor itself if it has the dtype already."""
     keeps = memory_format is None or "preserve" in str(memory_format)
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self

@@ -74,7 +74,7 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     samples=("F.layer_norm(a, (3,))", "F.layer_norm(a, (3,), c, c * 2)", "F.layer_norm(p, (2, 3))"),
 )
 def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ShadowTensor:
-    """(..., *normalized_shape) in, the same out."""
+    """``F.layer_norm`` of an input of shape (..., *normalized_shape)."""
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     shape = tuple(normalized_shape)
@@ -109,7 +109,7 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
 def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
-    """(N, C, ...); in training the running statistics are changed in place *without* being counted."""
+    """``F.batch_norm`` of (N, C, ...). In training the running statistics are written *without* increasing their version."""
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *running, *given)
@@ -211,7 +211,7 @@ def _normalised(
 def group_norm(
     e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> ShadowTensor:
-    """(N, C, ...) in, the same out; channels are taken in ``num_groups`` runs."""
+    """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels."""
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
@@ -255,7 +255,7 @@ def group_norm(
     "F.instance_norm(img)", "F.instance_norm(seq, weight=c4, bias=d4)", "F.instance_norm(img, d4, d4 * 2, c4, None)", "F.instance_norm(img, d4, d4 * 2, use_input_stats=False)"))  # fmt: skip
 def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None, bias: Any = None,
                   use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5, cudnn_enabled: bool = True) -> ShadowTensor:  # fmt: skip
-    """(N, C, ...): every instance is a batch of its own, seen as N * C channels."""
+    """``F.instance_norm`` of an input of shape (N, C, ...): normalises each channel of each instance."""
     tensor_only(input)
     if input.ndim < 3 or 0 in input.shape:
         raise Unmodelled("instance_norm of an empty input, or of one without spatial dimensions")

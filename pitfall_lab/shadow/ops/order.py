@@ -241,7 +241,7 @@ def nansum(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dty
 
 
 class MinMax(Pair):
-    """``min`` and ``max``."""
+    """A pair of tensors named ``min`` and ``max``, as ``torch.aminmax`` returns it."""
 
     __slots__ = ()
     fields = ("min", "max")

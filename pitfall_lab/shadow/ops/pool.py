@@ -39,7 +39,7 @@ def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Spans:
-    """The windows of a kernel that slides."""
+    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step)."""
     found = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         row = []
@@ -53,7 +53,7 @@ def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation:
 
 
 def adaptive(size: Shape, output: Shape) -> Spans:
-    """Windows of nearly equal length that cover the input."""
+    """For each dimension, ``output`` windows of nearly equal length that cover the input, as (start, stop, step)."""
     return tuple(tuple(((w * n) // out, -(-(w + 1) * n // out), 1) for w in range(out)) for n, out in zip(size, output, strict=True))
 
 
@@ -156,7 +156,7 @@ def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exc
 
 
 def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowTensor], Any], function: str) -> Any:
-    """One dimension as two: ``squeeze(run(unsqueeze(input)))``."""
+    """Run a one-dimensional pooling as a two-dimensional one: ``squeeze(run(unsqueeze(input)))``."""
     if rank != 1:
         return run(input)
     if input.ndim not in (2, 3):

@@ -172,7 +172,7 @@ def inner(e: Engine, input: Any, other: Any) -> ShadowTensor:
 
 
 def _labels(equation: str, count: int) -> tuple[list[str], str]:
-    """The letters of each operand and of the result."""
+    """The subscripts of each operand and of the result of an ``einsum`` equation."""
     text = equation.replace(" ", "")
     if "." in text:
         raise Unmodelled("einsum with an ellipsis")
@@ -254,7 +254,7 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
 @op("F.bilinear", "torch.bilinear", saves="input1, input2 (views) and weight", samples=(
     "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())", "F.bilinear(a[None], b[None], waves(2, 3, 3))"), traits=("products",))  # fmt: skip
 def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None) -> ShadowTensor:
-    """(..., I), (..., J), (O, I, J) to (..., O)."""
+    """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O)."""
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
     if (
@@ -317,7 +317,7 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     samples=("torch.cdist(a, b)", "torch.cdist(a, p, p=1.0)", "torch.cdist(a, a)", "torch.cdist(seq, seq * 2)"),
 )
 def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary") -> ShadowTensor:
-    """(..., P, M) and (..., R, M) to (..., P, R)."""
+    """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R)."""
     tensor_only(x1, x2)
     if (
         p not in (1, 2)
@@ -362,7 +362,7 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
     ),
 )
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
-    """The norm over all dimensions but one, kept."""
+    """The norm over all dimensions but one, which are kept with size 1."""
     tensor_only(v)
     if dim == -1:
         return matmul.norm_of(e, v, pow, None)

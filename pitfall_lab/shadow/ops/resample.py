@@ -210,7 +210,7 @@ def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Sha
 def upsample(
     e: Engine, node: str, input: ShadowTensor, size: Any, factors: Any, row: Callable[[int, int, float | None], np.ndarray], rank: int
 ) -> ShadowTensor:
-    """(N, C, *inner) to (N, C, *size)."""
+    """Interpolation of (N, C, *inner) to (N, C, *size)."""
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
         raise Unmodelled("upsampling to an empty result")
@@ -299,7 +299,7 @@ def _gather_pixels(x: np.ndarray, r: int) -> np.ndarray:
     samples=("F.pixel_shuffle(img, 2)", "F.pixel_shuffle(cl, 2)", "F.pixel_shuffle(img[0], 2)", "F.pixel_shuffle(img, 3)"),
 )
 def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
-    """(..., C * r * r, H, W) to (..., C, H * r, W * r)."""
+    """``F.pixel_shuffle`` of (..., C * r * r, H, W) to (..., C, H * r, W * r)."""
     tensor_only(input)
     r = upscale_factor
     if input.ndim < 3 or r < 1:
@@ -316,7 +316,7 @@ def pixel_shuffle(e: Engine, input: Any, upscale_factor: int) -> ShadowTensor:
 
 @op("F.pixel_unshuffle", samples=("F.pixel_unshuffle(img, 2)", "F.pixel_unshuffle(cl, 2)"))
 def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTensor:
-    """(..., C, H * r, W * r) to (..., C * r * r, H, W)."""
+    """``F.pixel_unshuffle`` of (..., C, H * r, W * r) to (..., C * r * r, H, W)."""
     tensor_only(input)
     r = downscale_factor
     if input.ndim < 3 or r < 1 or input.shape[-1] % r or input.shape[-2] % r or not input.numel:
@@ -328,7 +328,7 @@ def pixel_unshuffle(e: Engine, input: Any, downscale_factor: int) -> ShadowTenso
 
 @op("F.channel_shuffle", samples=("F.channel_shuffle(img, 2)",))
 def channel_shuffle(e: Engine, input: Any, groups: int) -> ShadowTensor:
-    """Channels (g, n) become (n, g)."""
+    """``F.channel_shuffle``: channels numbered (group, place) are put into the order (place, group)."""
     tensor_only(input)
     if input.ndim < 3 or groups < 1 or input.shape[1] % groups or is_channels_last(input) or not input.numel:
         raise Unmodelled("channel_shuffle of an input that is empty or channels_last, or whose channels groups does not divide")

@@ -444,7 +444,7 @@ def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
 
 
 def expand_error(want: int, have: int, dim: int, wanted: Shape, sizes: Shape) -> errors.ShadowError:
-    """Torch's text, with its two double spaces."""
+    """Torch's message for a failed ``expand``, with its two double spaces."""
     return runtime(
         f"The expanded size of the tensor ({want}) must match the existing size ({have}) at non-singleton dimension {dim}.  "
         f"Target sizes: {list(wanted)}.  Tensor sizes: {list(sizes)}",
@@ -476,7 +476,7 @@ def broadcast_tensors(e: Engine, *tensors: Any) -> tuple[ShadowTensor, ...]:
 
 
 def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int, step: int = 1) -> ShadowTensor:
-    """``self[..., start:stop:step, ...]`` with bounds already clamped."""
+    """The view ``self[..., start:stop:step, ...]``, with bounds that are already clamped."""
     length = max(0, -((start - stop) // step)) if stop > start else 0
     shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
     stride = (*self.stride[:dim], self.stride[dim] * step, *self.stride[dim + 1 :])
@@ -487,7 +487,7 @@ def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int,
 
 
 def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> ShadowTensor:
-    """``self[..., index, ...]``."""
+    """The view ``self[..., index, ...]``."""
     shape, stride = self.shape[:dim] + self.shape[dim + 1 :], self.stride[:dim] + self.stride[dim + 1 :]
     place: tuple[Any, ...] = (*(slice(None),) * dim, index, ...)
     return view(
