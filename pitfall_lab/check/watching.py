@@ -1,4 +1,4 @@
-"""``with pitfall_lab.watching():``, which checks a part of somebody's own script or test while it runs."""
+"""``with pitfall_lab.watching():``, which checks a part of a script or test while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The last lines of ``pitfall-lab grade``: what became of everything that was there, and what is left to do. Nothing is lost silently."""
+"""The last lines of ``pitfall-lab grade``: what was done with each file and folder that was there, and what the teacher has to do.
+
+Nothing is left out silently.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +110,7 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
 
 
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
-    """Print what is allowed in the teacher's files and may be a slip, and how the deadline was read."""
+    """Print warnings about entries of the teacher's files that are allowed but may be mistakes, and how the deadline was read."""
     if assignment.due is not None:
         print(f"The deadline is {datetime.fromtimestamp(assignment.due).astimezone():%Y-%m-%d %H:%M (UTC%z)}.")
     if assignment.points and (without := [key for key in assignment.keys if key not in assignment.points]):

@@ -47,7 +47,7 @@ def write(folder: Path, pages: Mapping[str, str], entries: Mapping[str, Entry], 
 
 
 def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
-    """A sentence for each zip that is written: where it is, and whose page is not in it."""
+    """A sentence for each zip that was written: its path, and the students whose page is not in it."""
     names = called(entries)
     marked = {entry.row.student: entry for entry in entries if entry.has_mark}
     for system, name in _NAMES.items():

@@ -138,7 +138,7 @@ def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: 
 
 
 def meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
-    """The teacher's marks of each row. Raises :class:`~pitfall_lab.cli.Refusal` where a mark fits no person, or several."""
+    """For each row the teacher's own marks. Raises :class:`~pitfall_lab.cli.Refusal` if a mark fits no student, or several."""
     found: dict[str, list[Override]] = {}
     faults = Faults()
     for each in overrides:

@@ -108,9 +108,9 @@ def _credit(key: str, folder: Path, _saved: tuple[int, ...]) -> tuple[float, tup
 
 @cache
 def _judge() -> processes.Popen[str]:
-    """The process that judges: one for all the tests of a notebook.
+    """The process that grades the exercises, one for all the tests of a notebook.
 
-    In a session of its own: the interrupt with which a kernel is ended is not meant for it. It ends with its input.
+    It is in a session of its own, because the interrupt that ends a kernel must not end it. It ends when its standard input is closed.
     """
     command = processes.ours("pitfall_lab.classroom.nbgrader")
     return processes.start(

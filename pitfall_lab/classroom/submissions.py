@@ -117,7 +117,10 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
 
 
 def _receipts(entries: Sequence[Path]) -> list[Path]:
-    """The texts that Blackboard adds to attempts; one that is all there is of an attempt stays, since that student handed in something."""
+    """The text files that Blackboard adds to each attempt, which are no submission.
+
+    One that is all there is of an attempt is kept: that student did hand something in.
+    """
     forms = [(entry, said) for entry in entries if (said := form(entry.name))]
     files = {said.who for _, said in forms if not said.note}
     return [entry for entry, said in forms if said.note and said.who in files]

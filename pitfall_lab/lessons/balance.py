@@ -1,10 +1,10 @@
 """Wrong answers are chosen, and all are put in order, so that nothing but the program tells which one is right.
 
 Of the answers that mistakes give, those are taken beside which the right one stands out neither by its length nor by what it has in common
-with the others: at which place it stands in such a ranking is drawn by lot for each question. A question draws by its own number in
-``draws.json`` (0 without one), one for its outcomes and one for its reasons. These numbers are chosen for the course as a whole, by
-``python -m tests.lessons.unread --draw``, so that a student who does not read gets no further than by guessing. A lot is a hash: a question
-is the same every time.
+with the others: its place in such a ranking is drawn at random for each question. A question draws by its own number in ``draws.json`` (0
+without one), one for its outcomes and one for its reasons. These numbers are chosen for the course as a whole, by ``python -m
+tests.lessons.unread --draw``, so that a student who does not read gets no further than by guessing. A lot is a hash: a question is the same
+every time.
 """
 
 from __future__ import annotations

@@ -256,7 +256,10 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 
 
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
-    """Check that two expressions are alike, for each seed. Where the answer is not shown, text that stands for the answer counts as it."""
+    """Check that two expressions are alike, for each seed.
+
+    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20.
+    """
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:

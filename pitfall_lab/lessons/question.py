@@ -197,7 +197,7 @@ def pose(
 
 
 def _predictions(program: str, choices: tuple[Choice, ...]) -> tuple[Prediction, ...]:
-    """Return the wrong answers with what leads to them."""
+    """Return the wrong answers, each with the mistakes that lead to it."""
     fitting = _fitting(program, [(frozenset({n}), c.beliefs) for n, c in enumerate(choices) if c.beliefs and not c.both])
     missed = [(n, c) for n, c in enumerate(choices) if c.both or (c.without and not c.beliefs)]
     slipped = [

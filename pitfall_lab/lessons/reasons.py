@@ -187,7 +187,7 @@ def _named(program: str, message: str, true: dict[int, State]) -> Iterator[Fact]
 
 
 def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
-    """Yield that a tensor is no leaf, where its ``.grad`` was asked for: torch keeps none there."""
+    """Yield the fact that a tensor is no leaf if the program reads its ``.grad``: torch keeps none there."""
     attributes = [node for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Attribute) and node.attr == "grad"]
     asked = [node.value.id for node in attributes if isinstance(node.value, ast.Name)]
     for about in (("role", name) for name in asked):

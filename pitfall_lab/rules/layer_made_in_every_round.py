@@ -1,4 +1,4 @@
-"""PL615: one line makes a layer anew in every round, so what the last round could have taught it is gone."""
+"""PL615: one line makes a new layer in every iteration, so what the earlier one has learned is lost."""
 
 from __future__ import annotations
 

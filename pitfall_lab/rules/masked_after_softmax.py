@@ -31,7 +31,7 @@ NEAR = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """``mask`` (of ``label``) set shares of ``softmax`` to zero, and ``use`` takes what is left for shares."""
+    """``mask`` (a call on ``label``) set results of ``softmax`` to zero; ``use`` then used the rest as if they summed to 1."""
 
     softmax: Event
     mask: Event

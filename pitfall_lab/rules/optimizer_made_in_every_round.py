@@ -1,4 +1,4 @@
-"""PL662: one line makes an optimizer of the same parameters in every round, so what it had collected in the last round is gone."""
+"""PL662: one line makes a new optimizer of the same parameters in every iteration, so the state of the earlier one is lost."""
 
 from __future__ import annotations
 

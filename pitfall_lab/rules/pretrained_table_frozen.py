@@ -18,7 +18,7 @@ TABLES = ("embedding", "embedding_bag")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each table that began frozen, was never told otherwise, and is held by an optimizer that steps."""
+    """One finding for each table of given vectors that is frozen by default, without ``freeze``, and is held by a stepping optimizer."""
     calls = [node for node in story.program.nodes if isinstance(node, ast.Call) and _is_silent(node)]
     if len(calls) != 1:
         return

@@ -135,7 +135,7 @@ def _saved_tensor(story: Story, cause: StaleRead) -> str | None:
 
 
 def _in_short(harm: Harm) -> T:
-    """Torch's number and the one that was meant, in brackets, at the first place where they differ."""
+    """Torch's value and the intended one, in brackets, at the first element where they differ."""
     got, meant = (dict(flat(each)) for each in (harm.torch, harm.meant))
     place = next(iter(sorted(differ(got, meant))), None)
     if place is None:
@@ -145,7 +145,7 @@ def _in_short(harm: Harm) -> T:
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:
-    """Torch's gradient and the one that was meant, as text; if one is long, only the elements in which they differ."""
+    """Torch's gradient and the intended one, as text; if they are long, only the elements in which they differ."""
     differ = difference(harm.torch, harm.meant)
     long = (
         isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")

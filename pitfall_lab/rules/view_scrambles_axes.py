@@ -1,4 +1,4 @@
-"""PL407: ``view`` or ``reshape`` was used to exchange axes. It cuts the same row of numbers anew, and mixes what belonged together."""
+"""PL407: ``view`` or ``reshape`` was used to exchange axes. It only cuts the same elements, in memory order, into other rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """An exchange of axes that gives the requested lengths: first ``cut`` (which splits axes or is as before), then ``order``.
+    """An exchange of axes that gives the requested lengths: ``cut`` is the shape before it (axes may be split first), ``order`` the order.
 
     Axes that are joined afterwards are adjacent then.
     """
@@ -53,10 +53,10 @@ class Turn:
 
 
 def _turned(before: Shape, after: Shape) -> Turn | None:
-    """The exchange of axes that was meant, where the new lengths are the old ones in another order.
+    """The exchange of axes that the program probably intended: the new lengths are the old ones in another order.
 
-    One of the shapes may have axes of the other one joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N, H)`` to ``(N, 2 * H)``.
-    Axes of length 1 may be anywhere.
+    One of the shapes may have axes of the other shape joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N, H)`` to ``(N, 2 *
+    H)``. Axes of length 1 may be anywhere.
     """
     one, other = _long(before), _long(after)
     if 0 in one or len(before) > LONGEST or len(after) > LONGEST or _joined(one, other) or _joined(other, one):
@@ -75,7 +75,7 @@ def _turned(before: Shape, after: Shape) -> Turn | None:
 
 
 def _joined(shape: Shape, fewer: Shape) -> bool:
-    """Whether ``fewer`` is ``shape``, or what joining neighbouring axes of it gives."""
+    """Whether joining neighbouring axes of ``shape`` can give ``fewer``, or both are equal."""
     ends, joined = [1], [1]
     for lengths, found in ((shape, ends), (fewer, joined)):
         for length in lengths:
@@ -84,7 +84,7 @@ def _joined(shape: Shape, fewer: Shape) -> bool:
 
 
 def _by_turns(shape: Shape) -> list[Shape]:
-    """The orders of the axes, those that exchange the fewest pairs first: an axis moved to the end, and not two that swap places."""
+    """The orders of the axes, sorted by how many pairs they exchange: an axis moved to the end comes before two that swap places."""
     return sorted(permutations(range(len(shape))), key=lambda order: sum(one > other for one, other in combinations(order, 2)))
 
 
@@ -99,7 +99,7 @@ def _is_constant(story: Story, event: Event) -> bool:
 
 
 def _meets(story: Story, event: Event) -> Event | None:
-    """The first call that gives the axes a meaning: it takes another tensor with more than one element beside this one."""
+    """The first call that combines this tensor with another one of more than one element, and so shows what its axes mean."""
     for use in story.uses(event.results[0]):
         others = [o.label for o in use.operands if o.label is not None and o.label != event.results[0]]
         sizes = [story.shape(label, use.step) or () for label in others]

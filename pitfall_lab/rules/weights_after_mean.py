@@ -28,7 +28,7 @@ HOPS = 6
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """``product`` multiplied ``weight``, of one number for each of the reduced elements, with what ``reduced`` had made one number."""
+    """``product`` multiplied ``weight``, which has one number per reduced element, with the single number that ``reduced`` returned."""
 
     reduced: Event
     product: Event
@@ -37,7 +37,7 @@ class Late:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that weighs a loss after it was reduced, and adds up the products."""
+    """One finding for each line that multiplies weights with a loss that was reduced already, and sums the products."""
     told = set()
     for event in story.calls(*PRODUCTS):
         place = story.span(event.step)
@@ -66,7 +66,7 @@ def _late(story: Story, event: Event) -> Late | None:
 
 
 def _reduced(story: Story, label: str, step: int) -> Event | None:
-    """The call that made one number of many, before factors of one number."""
+    """The call that reduced many elements to one number, before multiplications with single numbers."""
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         given = [o.label for o in event.operands if o.label is not None] if event is not None and label in event.results else []
@@ -86,7 +86,7 @@ def _is_trained(story: Story, total: Event) -> bool:
 
 
 def _fits(story: Story, reduced: Event, shape: tuple[int, ...]) -> bool:
-    """Whether the weight has one number for each element, or each row, that was reduced."""
+    """Whether the weight has one number for each reduced element, or for each row."""
     given = [story.shape(o.label, reduced.step) for o in reduced.operands[:2] if o.label is not None]
     own = shape[:-1] if shape[-1:] == (1,) else shape
     return any(g is not None and len(own) > 0 and (g[: len(own)] == own or g == shape) for g in given)

@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _held(story: Story) -> list[str]:
-    """The weights that optimizers changed round after round: of two axes or more, since a bias or a gate may be zero."""
+    """The weights of two or more axes that optimizers held in several rounds. A bias or a gate may begin as zeros."""
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     return [label for label in held if len((story.tensor(label) or {}).get("shape") or ()) > 1]
 
@@ -65,7 +65,7 @@ def _stays_zero(story: Story, label: str) -> bool:
 
 
 def _end(story: Story, backward: Event) -> int:
-    """The last step of a backward, at which its gradients are there."""
+    """The step of the last node that a backward ran: its gradients are in ``.grad`` then."""
     ran = story.nodes_run(backward)
     return ran[-1].step if ran else backward.step
 
@@ -84,7 +84,7 @@ def _only_zeros(story: Story, storage: str | None, step: int) -> bool:
 
 
 def _product(story: Story, first: str, second: str) -> Stuck | None:
-    """Is what was multiplied with ``first`` multiplied with ``second`` afterwards, or are the two multiplied with each other?"""
+    """The data of the finding if both weights are factors of one product: directly, or one after the other with the same data."""
     reached, pending, backwards = {first}, [first], _added(story, first)
     while pending and len(reached) < FURTHER:
         here = pending.pop(0)

@@ -58,7 +58,7 @@ def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Mo
 
 
 def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
-    """Return a gradient lost in ``loss.backward(); opt.zero_grad(); opt.step()``: no gradient, or only zeros, reach the update."""
+    """The finding's data for ``loss.backward(); opt.zero_grad(); opt.step()``: the update gets no gradient, or only zeros."""
     program = story.program
     for index, added, cleared in _lost(story, moments):
         statement = program.statement_at(story.span(cleared.step))

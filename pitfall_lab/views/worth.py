@@ -1,6 +1,6 @@
-"""What is worth a look in a program about which no rule says anything: facts that are seldom meant, from the trace alone.
+"""Facts worth showing in a program in which no rule finds anything, from the trace alone: they are seldom intended.
 
-Nothing here is called wrong: a write in place, a tensor taken out of the graph, a result larger than both operands, a parameter that no
+They are not called mistakes: a write in place, a tensor taken out of the graph, a result larger than both operands, a parameter that no
 backward reached, and the first NaN. Each is one line of the program, with the first step at which it was seen.
 """
 

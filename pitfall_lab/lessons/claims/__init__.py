@@ -89,7 +89,10 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """The corrected statement; where another sentence was asked, after that of the article."""
+        """The corrected statement.
+
+        If the learner was given another sentence than the article's, it follows a quotation of the article's.
+        """
         return f"The article says: “{self.claim}” {self.truth}" if self.asked else self.truth
 
     @property
@@ -104,7 +107,7 @@ class Claim:
 
     @property
     def heading(self) -> T:
-        """The claim's id and place; where another sentence is asked, that it is one on their subject."""
+        """The claim's id and place; if the learner is given another sentence, also that it is on the same subject."""
         return T(
             en=f"{'A sentence on the subject of ' if self.asked else ''}{self.id} · {self.place.en}",
             zh=f"{'就以下论断另拟的一句：' if self.asked else ''}{self.id} · {self.place.zh}",
@@ -315,7 +318,7 @@ class ClaimList:
 
 
 def _as_written(box: ClaimBox) -> ClaimBox:
-    """Return the box of the article's own sentence, whatever is asked instead of it elsewhere."""
+    """Return the box of the article's own sentence, also for a claim whose learners are given another sentence."""
     return replace(box, claim=replace(box.claim, asked=""))
 
 

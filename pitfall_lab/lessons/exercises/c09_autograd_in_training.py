@@ -59,7 +59,7 @@ _SEEN: dict[str, float | None] = {
 
 
 def _run() -> str:
-    """Return the program with what it is asked about kept after each line."""
+    """Return the program with lines that store, after each line, the values that the exercise is about."""
     now = {"w": "w.item()", "w.grad": "None if w.grad is None else w.grad.item()"}
     rows = ["seen = {}"]
     for number, line in enumerate(_LISTING.splitlines(), 1):

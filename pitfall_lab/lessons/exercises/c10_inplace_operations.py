@@ -1,4 +1,4 @@
-"""Chapter 10: what a write in place changes, and when backward minds."""
+"""Chapter 10: what a write in place changes, and when it breaks a backward."""
 
 from __future__ import annotations
 

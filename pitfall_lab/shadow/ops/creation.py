@@ -247,7 +247,7 @@ def _python_values(data: Any) -> np.ndarray | None:
 
 
 def _number_of(element: ShadowTensor) -> np.ndarray | None:
-    """A tensor inside a list stands for one number, whatever its number of dimensions."""
+    """The number in a tensor that is an element of a list, whatever the tensor's number of dimensions."""
     if element.numel != 1:
         raise _value_error("only one element tensors can be converted to Python scalars")
     values = element.values()

@@ -1,7 +1,7 @@
-"""``x[...]`` and ``x[...] = v``: basic indices are views, lists, masks and index tensors copy.
+"""``x[...]`` and ``x[...] = v``: an index of integers and slices gives a view, one of lists, masks or index tensors a copy.
 
-Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, ``None`` and ``...`` are applied one after another,
-each a view with a node of its own; what is left (tensors, lists) becomes one IndexBackward0 or IndexPutBackward0.
+Source: ``torch/csrc/autograd/python_variable_indexing.cpp``. Integers, slices, ``None`` and ``...`` are applied one after another, each a
+view with a node of its own; what is left (tensors, lists) becomes one IndexBackward0 or IndexPutBackward0.
 """
 
 # mypy: disable-error-code="no-any-return"

@@ -98,7 +98,7 @@ def _frames(scope: tuple[str, ...]) -> int:
 
 
 def _depths(calls: list[Event], sure: dict[int, Path], homes: set[Path]) -> dict[tuple[str, ...], int]:
-    """Return for each scope how deep in the model the module is whose ``forward`` it ends in."""
+    """For each chain of calls (scope), how many modules deep the module is whose ``forward`` it ends in."""
     depths: dict[tuple[str, ...], int] = {}
     runs: dict[tuple[str, ...], list[Event]] = {}
     for event in calls:

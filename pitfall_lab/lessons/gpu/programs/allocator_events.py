@@ -1,4 +1,4 @@
-"""The caching allocator's own record of a few lines: what it asked the driver for, what it gave out of its cache."""
+"""The caching allocator's own record of a few lines: what it requested from the driver, and what it took from its cache."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""When a GPU is faster: matrix products from small to large, with and without the copies to and fro."""
+"""When a GPU is faster: matrix products from small to large, with and without the copies to the device and back."""
 
 import statistics
 import time
