@@ -78,15 +78,14 @@ EXERCISES = (
     Exercise(
         key="9.1",
         kind="repair",
-        title=T(en="The loop that never forgets", zh="从不忘记的循环"),
+        title=T(en="Right in the first round", zh="只有第一轮是对的"),
         task=T(
             en=(
                 "`train(model, points, targets, rounds)` trains a module for `rounds` rounds on all `points` at once and returns "
-                "it. It forgets something, and the weights are wrong from the second round on. Repair it; the optimizer and its "
-                "rate stay."
+                "it. The weights are wrong from the second round on. Repair it; the optimizer and its rate stay."
             ),
             zh=(
-                "`train(model, points, targets, rounds)` 用全部 `points` 把模块训练 `rounds` 轮并返回它。它忘了一件事，从第二轮起权重"
+                "`train(model, points, targets, rounds)` 用全部 `points` 把模块训练 `rounds` 轮并返回它。从第二轮起权重"
                 "就错了。请修好它；优化器和学习率保持不变。"
             ),
         ),
