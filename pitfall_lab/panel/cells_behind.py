@@ -41,7 +41,7 @@ def behind(failed: Cell, ran: Ran, kind: Kind, known: Iterable[int | None] = ())
 
 
 def _back(failed: Cell, runs: list[Cell], sure: set[int], kind: Kind) -> list[Cell]:
-    """Return the runs that computed the names the failed cell uses, found from the last run backwards, as far as the first ``sure`` one."""
+    """Return the runs that computed the names which the failed cell uses, found from the last run back to the first ``sure`` one."""
     wanted, chosen = failed.flow[0], list[Cell]()
     for run in reversed(runs):
         if sure and run.count < min(sure):

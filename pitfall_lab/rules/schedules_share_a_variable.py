@@ -15,7 +15,7 @@ Loop = ast.For | ast.comprehension
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that makes several functions of one text for a scheduler, which read the variable of the loop around."""
+    """One finding for each lambda in a loop that makes several functions for a scheduler, all of which read the loop's variable."""
     told = set()
     for scheduler in story.trace.beside.schedulers:
         for node in (n for n in story.program.nodes if isinstance(n, ast.Lambda) and scheduler.shared):

@@ -41,7 +41,7 @@ class Modes:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Evaluating]:
-        """The modules that the last cell left in evaluation mode, with other parameters than before it."""
+        """The modules that are in evaluation mode after the last cell, and whose parameters that cell has changed."""
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
         made = []
