@@ -184,7 +184,6 @@ CHAPTERS: tuple[Chapter, ...] = (
             Section("A0 2.2.2", "In-place against out-of-place operations", "s0-2.2.2-"),
             Section("A0 2.3", "Tensor operations and the GPU", ""),
             Section("A0 2.3.1", "CUDA memory management", "s0-2.3.1-"),
-            Section("A0 2.3.2", "Synchronising data between GPU and CPU", "s0-2.3.2-"),
             Section("A0 2 table", "Summary table of pitfalls and remedies", "s0-2.tbl-"),
         ),
     ),
@@ -260,7 +259,10 @@ CHAPTERS: tuple[Chapter, ...] = (
         "19-multi-gpu.ipynb",
         T(en="Training on several GPUs", zh="多 GPU 训练"),
         (),
-        (Section("A4 4", "Training on several GPUs", "s4-4-"),),
+        (
+            Section("A0 2.3.2", "Synchronising data between GPU and CPU", "s0-2.3.2-"),
+            Section("A4 4", "Training on several GPUs", "s4-4-"),
+        ),
     ),
 )
 
