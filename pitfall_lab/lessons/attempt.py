@@ -502,7 +502,7 @@ def _leave(modes: tuple[int, int, Any]) -> int:
         torch._C._pop_torch_function_stack()  # noqa: SLF001 - as above
     for _ in range(left[1]):
         torch._C._pop_torch_dispatch_stack(None)  # noqa: SLF001 - as above
-    return max(left[0], 0) + max(left[1], 0)
+    return sum(int(each) for each in left if each > 0)
 
 
 def _whole(value: Any) -> Any:

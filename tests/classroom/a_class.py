@@ -72,7 +72,7 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
     """All cases, or those of some rounds. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    from tests.classroom import eighth_class, fifth_class, fourth_class, ninth_class, second_class, sixth_class, third_class
+    from tests.classroom import eighth_class, fifth_class, fourth_class, ninth_class, second_class, sixth_class, tenth_class, third_class
 
     rounds = {
         1: [
@@ -125,6 +125,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", ninth_class.disturbing()),
             *_of("reach", ninth_class.peeking()),
             *_of("notebook", ninth_class.files()),
+        ],
+        10: [
+            *_of("disturb", tenth_class.disturbing()),
+            *_of("reach", tenth_class.peeking()),
+            *_of("notebook", tenth_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases]
