@@ -37,6 +37,7 @@ def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None
             found = next(_cutting(statement, run, ran), found)
             module = next((each for each in sorted(sources) if is_module(each)), "")
             if module:
+                found = found or next(_in_class_of(module, ran), None)
                 return found._replace(module=module) if found is not None else None
             wanted = (wanted - set(binds(statement))) | sources
     return None
@@ -66,6 +67,24 @@ def _cutting(statement: ast.stmt, run: Cell, ran: Ran) -> Iterator[Cut]:
     for node in ast.walk(run.tree):
         if (words := _context(node)) and any(each is statement for each in ast.walk(node)):
             yield Cut(run.count, line, words, "")
+
+
+def _in_class_of(module: str, ran: Ran) -> Iterator[Cut]:
+    """Where the class of a module, if a cell defines it, switches grad mode off: in ``forward``, or in a method that it calls."""
+    trees = [(run, node) for run in reversed(list(ran.since(0))) for node in run.tree.body]
+    makes = (node.value for _, node in trees if isinstance(node, ast.Assign) and module in binds(node))
+    made = {_name(each) for value in makes for each in ast.walk(value) if isinstance(each, ast.Call)}
+    run, cls = next(((run, node) for run, node in trees if isinstance(node, ast.ClassDef) and node.name in made), (None, None))
+    methods = {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)} if cls is not None else {}
+    work = [methods[name] for name in ("forward",) if name in methods]
+    for method in work:  # the list grows during the iteration
+        line = method.lineno if run is not None and run.whole else None
+        yield from (Cut(run.count, line, f"@{name}", module) for name in map(_name, method.decorator_list) if run and name in _CONTEXTS)
+        for node in ast.walk(method):
+            if run is not None and (words := _context(node)):
+                yield Cut(run.count, getattr(node, "lineno", None) if run.whole else None, words, module)
+            if isinstance(node, ast.Attribute) and (each := methods.get(node.attr)) is not None and each not in work:
+                work.append(each)
 
 
 def _context(node: ast.AST) -> str:

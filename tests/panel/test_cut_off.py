@@ -45,6 +45,22 @@ def test_a_loss_that_begins_its_own_graph(notebook, cells, where):
             ("f", "def predict(x):\n    with torch.inference_mode():\n        return net(x)"),
             "predict(X)", "`with inference_mode` in In [3] recorded no graph of `net`'s output",
         ),
+        (
+            (
+                "class",
+                """class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 1)
+    @torch.no_grad()
+    def encode(self, x):
+        return self.inner(x)
+    def forward(self, x):
+        return self.encode(x)
+pair = Pair()""",
+            ),
+            "pair(X)", "`@no_grad` in In [3] recorded no graph of `pair`'s output",
+        ),
     ],
 )  # fmt: skip
 def test_a_backward_that_fails_for_want_of_a_graph_names_the_cut(notebook, monkeypatch, cell, loss, said):

@@ -38,7 +38,8 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
             f"`{name}` 保存了 {graph.used} 个损失以及它们的计算图，而反向传播已经运行过了：这些节点一直占着内存。",
         )
         plain = T(
-            "Keep plain numbers: `.append(loss.item())`, or `loss.detach()`.", "只保存数：`.append(loss.item())`，或 `loss.detach()`。"
+            "Keep plain numbers: `.item()` or `.detach()` before a loss is added up or appended.",
+            "只保存数：在累加或放入列表之前用 `.item()` 或 `.detach()`。",
         )
         return warning(
             "graph-grows", "note", Said(sentence, _WHY, plain, graph.path), cell(ran, _writer(name, ran), "changed", name), "PL511"
