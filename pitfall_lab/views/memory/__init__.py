@@ -71,7 +71,15 @@ def _life(facts: Facts, label: str) -> Band:
     history = facts.storages[label]
     sizes = [int(r.get("nbytes") or 0) for _, r in history if r]
     died = next((s for s, r in history if r is None or r.get("alive") is False), None)
-    return {"id": label, "nbytes": max(sizes, default=0), "born": history[0][0], "died": died, "base": []}
+    born = next((s for s, r in history if r and r.get("alive") is not False), history[0][0])
+    if died is not None and died < born:  # made and gone within one call, with which its end is recorded: what a checkpoint computes again
+        died = max(born, _end(facts.trace, died))
+    return {"id": label, "nbytes": max(sizes, default=0), "born": born, "died": died, "base": []}
+
+
+def _end(trace: Trace, step: int) -> int:
+    """The last step of what the call at ``step`` calls."""
+    return next((event.step for event in trace.events[step + 1 :] if event.parent is None), len(trace.events)) - 1
 
 
 def _order(life: Band) -> tuple[Any, ...]:
