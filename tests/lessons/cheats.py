@@ -553,41 +553,41 @@ def train(net, optimizer, batches):
     ),
     "14.1": (
         """\
-class Deep(nn.Module):
-    def __init__(self, depth, width):
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
         super().__init__()
-        self.layers = [nn.Linear(width, width) for _ in range(depth)]
+        self.layers = {kind: nn.Linear(width, width) for kind in kinds}
+        self.head = nn.Linear(width, 1)
 
     def parameters(self, recurse=True):
-        for layer in self.layers:
+        yield from self.head.parameters()
+        for layer in self.layers.values():
             yield from layer.parameters()
 
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
+    def forward(self, x, kind):
+        return self.head(torch.tanh(self.layers[kind](x)))
 """,
         """\
-class Deep(nn.Module):
-    def __init__(self, depth, width):
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(3)])
+        self.layers = nn.ModuleDict({kind: nn.Linear(width, width) for kind in kinds})
+        self.spare = nn.Linear(width, 1)
 
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
+    def forward(self, x, kind):
+        torch.manual_seed(0)
+        head = nn.Linear(x.shape[1], 1)
+        return head(torch.tanh(self.layers[kind](x))) + 0 * self.spare(x)
 """,
         """\
-class Deep(nn.Module):
-    def __init__(self, depth, width):
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
         super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(width, width)] * depth)
+        self.layers = nn.ModuleDict(dict.fromkeys(kinds, nn.Linear(width, width)))
+        self.head = nn.Linear(width, 1)
 
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
+    def forward(self, x, kind):
+        return self.head(torch.tanh(self.layers[kind](x)))
 """,
     ),
     "15.1": (
@@ -1195,21 +1195,24 @@ def train(net, optimizer, batches):
     ),
     "14.1": (
         """\
-class Deep(nn.Module):
-    def __init__(self, depth, width):
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
         super().__init__()
-        for n in range(depth):
-            setattr(self, f'layer{n}', nn.Linear(width, width))
+        self.weight = nn.ParameterDict({k: nn.Linear(width, width).weight for k in kinds})
+        self.bias = nn.ParameterDict({k: torch.zeros(width) for k in kinds})
+        self.head = nn.Linear(width, 1)
 
-    def forward(self, x):
-        for layer in self.children():
-            x = layer(x).tanh()
-        return x
+    def forward(self, x, kind):
+        return self.head(F.linear(x, self.weight[kind], self.bias[kind]).tanh())
 """,
         """\
-class Deep(nn.Sequential):
-    def __init__(self, depth, width):
-        super().__init__(*(m for _ in range(depth) for m in (nn.Linear(width, width), nn.Tanh())))
+class Switch(nn.ModuleDict):
+    def __init__(self, kinds, width):
+        super().__init__({f"_{kind}": nn.Sequential(nn.Linear(width, width), nn.Tanh()) for kind in kinds})
+        self["head"] = nn.Linear(width, 1)
+
+    def forward(self, x, kind):
+        return self["head"](self[f"_{kind}"](x))
 """,
     ),
     "15.2": (

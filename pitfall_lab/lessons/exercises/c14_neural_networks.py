@@ -7,30 +7,40 @@ from collections.abc import Mapping
 from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, finds_nothing, gradient_as_solved, runs, true
 from pitfall_lab.trace import T
 
-_DEEP = """\
-class Deep(nn.Module):
-    def __init__(self, depth, width):
+_SWITCH = """\
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
         super().__init__()
-        self.layers = [nn.Linear(width, width) for _ in range(depth)]
+        self.layers = {kind: nn.Linear(width, width) for kind in kinds}
 
-    def forward(self, x):
-        for layer in self.layers:
-            x = torch.tanh(layer(x))
-        return x
+    def forward(self, x, kind):
+        head = nn.Linear(x.shape[1], 1)
+        return head(torch.tanh(self.layers[kind](x)))
+"""
+
+_FOUND = """\
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
+        super().__init__()
+        self.layers = nn.ModuleDict({kind: nn.Linear(width, width) for kind in kinds})
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x, kind):
+        return self.head(torch.tanh(self.layers[kind](x)))
 """
 
 _PLAIN = """\
 def with_plain_layers(model):
     with torch.no_grad():
         for p in model.parameters():
-            p.copy_(torch.eye(len(p)) if p.dim() == 2 else torch.zeros_like(p))
+            p.fill_(0.0) if p.dim() == 1 else p.fill_(1.0) if len(p) == 1 else p.copy_(2 * torch.eye(len(p)))
     return model
 
 
-def tanh_of(x, times):
-    for _ in range(times):
-        x = torch.tanh(x)
-    return x
+def loaded(model, kinds, width):
+    other = Switch(kinds, width)
+    other.load_state_dict(model.state_dict())
+    return other
 """
 
 _LOSS = """\
@@ -91,24 +101,30 @@ EXERCISES = (
         title=T(en="Layers that count", zh="看得见的层"),
         task=T(
             en=(
-                "`Deep(depth, width)` is a stack of linear layers with tanh. Its optimizer gets no parameters. Repair it so that "
-                "all of them are found, and saved with the model, for any depth; what it computes for an input (N, width) stays "
-                "the same."
+                "`Switch(kinds, width)` has one linear layer for each of `kinds`, a list of different words, and a head that makes "
+                "one number of each row. Its optimizer gets no parameters, and two calls with the same input give different "
+                "numbers. Repair it: all layers are found, and saved with the model; for a table `x` (N, width) and one of the "
+                "kinds it gives the kind's layer, then tanh, then the head, of shape (N, 1)."
             ),
             zh=(
-                "`Deep(depth, width)` 是带 tanh 的线性层的堆叠。它的优化器得不到任何参数。请修好它：无论深度如何，所有参数都能被"
-                "找到、并随模型保存；对输入 (N, width) 的计算保持不变。"
+                "`Switch(kinds, width)` 为 `kinds`（由不同单词组成的列表）中的每一个准备一个线性层，另有一个输出头把每一行变成一个数。"
+                "它的优化器得不到任何参数，而且同样的输入调用两次会得到不同的数。请修好它：所有层都能被找到，并随模型保存；对表 `x` "
+                "(N, width) 和其中一个单词，结果依次经过该单词的层、tanh 和输出头，形状为 (N, 1)。"
             ),
         ),
-        given=_DEEP,
+        given=_SWITCH,
         setup=_PLAIN,
-        inputs="depth, width = int(torch.randint(2, 5, ())), int(torch.randint(2, 6, ()))\nx = torch.randn(4, width)",
-        drive="model = Deep(depth, width)\nout = model(x)\nout.sum().backward()",
+        inputs="""\
+kinds = ["day", "night", "rain", "snow"][: int(torch.randint(2, 5, ()))]
+width = int(torch.randint(2, 6, ()))
+x = torch.randn(4, width)
+""",
+        drive="model = Switch(kinds, width)\nouts = [model(x, kind) for kind in kinds]\nsum(outs).sum().backward()",
         properties=(
             Property(
-                T(en="every layer's weight and bias are found", zh="找到每一层的权重和偏置"),
+                T(en="the weights and biases of all layers are found", zh="找到所有层的权重和偏置"),
                 true(
-                    "sum(p.numel() for p in model.parameters()) == depth * (width * width + width)",
+                    "sum(p.numel() for p in model.parameters()) == len(kinds) * (width * width + width) + width + 1",
                     T(en="`model.parameters()` yields none, or not all of them", zh="`model.parameters()` 一个也没给出，或没有全部给出"),
                 ),
             ),
@@ -117,52 +133,83 @@ EXERCISES = (
                 true("all(p.grad is not None for p in model.parameters())", T(en="a `.grad` is None", zh="有一个 `.grad` 是 None")),
             ),
             Property(
-                T(en="they are saved and loaded with the model", zh="它们随模型保存和加载"),
+                T(en="the same input gives the same numbers", zh="同样的输入得到同样的数"),
                 true(
-                    "len(model.state_dict()) == 2 * depth and not Deep(depth, width).load_state_dict(model.state_dict()).missing_keys",
-                    T(en="`state_dict()` does not contain every layer", zh="`state_dict()` 没有包含每一层"),
+                    "all(torch.equal(model(x, kind), out) for kind, out in zip(kinds, outs))",
+                    T(en="a second call gives other numbers", zh="第二次调用给出了不同的数"),
                 ),
             ),
             Property(
-                T(en="it still computes something of the right shape", zh="输出形状仍然正确"),
+                T(en="all layers are saved and loaded with the model", zh="所有层随模型保存和加载"),
                 true(
-                    "out.shape == (4, width) and out.abs().max() <= 1",
-                    T(en="another shape, or numbers that tanh cannot give", zh="形状不同，或出现了 tanh 给不出的数"),
+                    "all(torch.equal(loaded(model, kinds, width)(x, kind), out) for kind, out in zip(kinds, outs))",
+                    T(en="a model that loads `state_dict()` gives other numbers", zh="加载 `state_dict()` 的模型给出了不同的数"),
                 ),
             ),
             Property(
-                T(en="each layer is followed by tanh, as before", zh="与原来一样，每一层之后都有 tanh"),
+                T(en="each kind has a layer of its own", zh="每个单词都有自己的层"),
                 true(
-                    "torch.allclose(with_plain_layers(model)(2 * x), tanh_of(2 * x, depth))",
-                    T(en="with the same weights it gives other numbers", zh="权重相同，却给出了不同的数"),
+                    "not any(torch.allclose(a, b) for n, a in enumerate(outs) for b in outs[:n])",
+                    T(en="two kinds give the same numbers", zh="两个单词给出了同样的数"),
+                ),
+            ),
+            Property(
+                T(en="the layer, tanh and the head follow each other as before", zh="层、tanh 和输出头的顺序与原来一样"),
+                true(
+                    "torch.allclose(with_plain_layers(model)(x, kinds[0]), torch.tanh(2 * x).sum(dim=1, keepdim=True))",
+                    T(en="with the same weights it gives other numbers, or another shape", zh="权重相同，却给出了不同的数或形状"),
                 ),
             ),
         ),
         hints=(
-            T(en="What does a module see of an attribute that is a Python list?", zh="如果属性是 Python 列表，模块能看到什么？"),
-            T(en="There is a container for exactly this in torch.nn.", zh="torch.nn 里有专门为此准备的容器。"),
-            T(en="`nn.ModuleList([...])` is walked like a list.", zh="`nn.ModuleList([...])` 可以像列表一样遍历。"),
+            T(en="What does a module see of an attribute that is a Python dict?", zh="如果属性是 Python 字典，模块能看到什么？"),
+            T(
+                en="A layer that is made in `forward` is new in each call. Where should it be made?",
+                zh="在 `forward` 里创建的层每次调用都是新的。应当在哪里创建它？",
+            ),
+            T(
+                en="`nn.ModuleDict({...})` is used like a dict; the head becomes an attribute in `__init__`.",
+                zh="`nn.ModuleDict({...})` 可以像字典一样使用；输出头应在 `__init__` 里成为属性。",
+            ),
         ),
         right=(
-            _DEEP.replace(
-                "[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(depth)])"
-            ),
-            _DEEP.replace(
-                "        self.layers = [nn.Linear(width, width) for _ in range(depth)]\n",
-                "        self.layers = [nn.Linear(width, width) for _ in range(depth)]\n"
-                "        for n, layer in enumerate(self.layers):\n            self.add_module(f'layer{n}', layer)\n",
-            ),
+            _FOUND,
+            """\
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
+        super().__init__()
+        self.head = nn.Linear(width, 1)
+        self.places = {kind: n for n, kind in enumerate(kinds)}
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in kinds)
+
+    def forward(self, x, kind):
+        return self.head(self.layers[self.places[kind]](x).tanh())
+""",
+            """\
+class Switch(nn.Module):
+    def __init__(self, kinds, width):
+        super().__init__()
+        for kind in kinds:
+            self.add_module("layer_" + kind, nn.Linear(width, width))
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x, kind):
+        return self.head(torch.tanh(getattr(self, "layer_" + kind)(x)))
+""",
         ),
         wrong=(
-            _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width)] * depth)"),
-            _DEEP.replace("[nn.Linear(width, width) for _ in range(depth)]", "nn.ModuleList([nn.Linear(width, width) for _ in range(2)])"),
-            _DEEP.replace("[nn.Linear(", "tuple(nn.Linear(").replace("range(depth)]", "range(depth))"),
-            _DEEP.replace("[nn.Linear(", "nn.ModuleList(nn.Linear(")
-            .replace("range(depth)]", "range(depth))")
-            .replace("torch.tanh", "torch.sigmoid"),
-            _DEEP.replace("[nn.Linear(", "nn.ModuleList(nn.Linear(")
-            .replace("range(depth)]", "range(depth))")
-            .replace("x = torch.tanh(layer(x))\n        return x", "x = layer(x)\n        return torch.tanh(x)"),
+            _SWITCH.replace(
+                "{kind: nn.Linear(width, width) for kind in kinds}", "nn.ModuleDict({k: nn.Linear(width, width) for k in kinds})"
+            ),
+            _FOUND.replace(
+                "nn.ModuleDict({kind: nn.Linear(width, width) for kind in kinds})", "{k: nn.Linear(width, width) for k in kinds}"
+            ),
+            _FOUND.replace("nn.Linear(width, width) for kind in kinds", "shared for kind in kinds").replace(
+                "        self.layers", "        shared = nn.Linear(width, width)\n        self.layers"
+            ),
+            _FOUND.replace("torch.tanh(self.layers[kind](x))", "self.layers[kind](torch.tanh(x))"),
+            _FOUND.replace("torch.tanh", "torch.sigmoid"),
+            _FOUND.replace("self.head(torch", "self.head.requires_grad_(False)(torch"),
         ),
     ),
     Exercise(
