@@ -126,7 +126,7 @@ EXERCISES = (
                 "`nearest(queries, keys)` returns for each of N queries the number of the nearest of M keys, by the squared distance. It "
                 "is right, and slow: it goes row by row. Write it without a loop, so that the number of calls of torch does not grow with N and M. "
                 "Memory counts, too: no tensor with more than N · M numbers may be made. `queries` has shape (N, D), `keys` (M, D); "
-                "both stay unchanged; all points lie around the origin. The result is int64, of shape (N,)."
+                "both stay unchanged; all points are near the origin. The result is int64, of shape (N,)."
             ),
             zh=(
                 "`nearest(queries, keys)` 为 N 个查询各返回 M 个键中（按平方距离）最近的那个的编号。它是对的，但很慢：逐行计算。请改写，"
