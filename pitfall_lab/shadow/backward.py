@@ -154,10 +154,7 @@ class Pass:
         self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
 
     def added(self, node: Node) -> tuple[tuple[Node, np.ndarray], ...]:
-        """The gradients that were added up in ``node``, each with the node that sent it.
-
-        Empty if there was only one, or if one of them is not known.
-        """
+        """The gradients that were added up in ``node``, each with its sender; empty if there was only one, or if one is not known."""
         parts = self.parts.pop(id(node), [])
         known = tuple((sender, array) for sender, array in parts if array is not None)
         return known if MANY <= len(parts) == len(known) else ()
@@ -271,10 +268,7 @@ class Pass:
             node.release()
 
     def must_run(self, node: Node) -> bool:
-        """Whether the node runs.
-
-        With ``autograd.grad``, a node does not run (and is not freed) if only its incoming gradient is returned.
-        """
+        """Whether the node runs. With ``autograd.grad``, one whose incoming gradient is only returned does not, and is not freed."""
         if self.targets is None or id(node) not in self.targets:
             return False
         if not self.captures:
