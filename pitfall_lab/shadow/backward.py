@@ -24,6 +24,7 @@ from pitfall_lab.shadow.gradient import (
     converted,
     handed_through,
     is_permuted,
+    is_rounding,
     memory,
     plus,
     retained,
@@ -550,26 +551,14 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
     return found
 
 
-def _is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
-    """Whether two gradients differ by rounding at most: numbers that hooks have kept were torch's, and the others are the model's."""
-    if found.shape != meant.shape or found.dtype.kind not in "fc":
-        return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))
-    size = float(np.abs(meant[np.isfinite(meant)]).max(initial=0.0))
-    unit = float(np.finfo(found.dtype).eps)
-    return bool(np.allclose(found, meant, rtol=4 * unit, atol=4 * unit * size, equal_nan=True))
-
-
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[Harm]:
-    """The wrong gradients: those of torch and those computed from unchanged saved values, for each filled tensor where they differ.
-
-    If an earlier backward left a wrong gradient, the intended one is added to what was intended then.
-    """
+    """For each filled tensor with a wrong gradient: torch's and the intended one, which adds to what was intended before."""
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None
-        if gradient.array is not None and meant is not None and _is_rounding(gradient.array, meant):
+        if gradient.array is not None and meant is not None and is_rounding(gradient.array, meant):
             continue
         start = before.get(key)
         torch = gradient.array if start is None else plus(start, gradient.array)
