@@ -26,9 +26,9 @@ _KIND = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A property of an exercise, or a misconception at a question: it ``holds`` for so many of those who ``handed_in``.
+    """A property of an exercise, or a misconception at a question: it ``holds`` for this number of the students who ``handed_in``.
 
-    So many of them ``answered``: a cell that is missing or unchanged is no answer.
+    ``answered`` is the number of those with an answer: a cell that is missing or unchanged is none.
     """
 
     key: str
@@ -124,7 +124,7 @@ def _listed(state: Path) -> set[tuple[str, str]] | None:
 
 
 def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
-    """Whether a row of a state file is still in the table: what was graded once and taken away is in the state file for ever."""
+    """Whether a row of a state file is still in the table. The state file keeps what was graded once, also after the file was removed."""
     return listed is None or (plain(row.student), row.digest[:SHOWN_OF_DIGEST]) in listed
 
 

@@ -85,7 +85,7 @@ class Practice:
         return result
 
     def elsewhere(self, error: BaseException) -> T | None:
-        """Return what to say of a name that is known in an exercise's cell only; nothing of other errors."""
+        """Return a note if the error is about a name that only an exercise's cell defines; nothing for other errors."""
         name = error.name if isinstance(error, NameError) else None
         if name not in self._defined:
             return None

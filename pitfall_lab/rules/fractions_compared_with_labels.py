@@ -36,7 +36,7 @@ class Unequal:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that only ever compares numbers with fractions with labels."""
+    """One finding for each line that compares computed numbers with labels, if none of these numbers is ever a whole one."""
     places: dict[object, list[tuple[Event, str, str]]] = defaultdict(list)
     for event in story.calls(*EQUAL):
         pair = _pair(story, event)

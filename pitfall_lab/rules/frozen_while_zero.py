@@ -114,7 +114,7 @@ def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
 
 
 def _around(program: Program, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """The statement and those around it, up to the function."""
+    """The statement, the statements that contain it, and so on, up to the function."""
     for each in (statement, *program.ancestors(statement)):
         if isinstance(each, Function | ast.ClassDef):
             return

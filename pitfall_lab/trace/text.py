@@ -313,7 +313,7 @@ def _sharing(label: str, look: _Look, code: str) -> T:
 
 
 def _recorded(event: Event, look: _Look) -> T:
-    """The sentence for new nodes and what they saved."""
+    """The sentence on new nodes and the tensors that they saved."""
     en, zh = "", ""
     for label in look.new("nodes"):
         record = look.after["nodes"].get(label) or {}

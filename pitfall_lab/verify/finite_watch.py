@@ -209,7 +209,7 @@ class FiniteWatch(NoWatch):
             stack += [child for child, _ in tensor_facts.next_nodes(node)]
 
     def _came(self, running: _Running, key: Any, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
-        """Torch has run a node: it was ``given`` these gradients and returns the others."""
+        """Called when torch has run a node: look for NaN or infinity in the gradients that it was ``given`` and those that it returned."""
         with contextlib.suppress(Exception):  # it would be raised in the learner's backward
             if running.seen is not None or any(state_of(real) for real in tensors(given)):
                 return

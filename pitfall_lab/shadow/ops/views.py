@@ -676,7 +676,7 @@ def chunk(e: Engine, input: Any, chunks: int, dim: int = 0) -> tuple[ShadowTenso
 
 @op("tensor_split", kind="view", samples=("a.tensor_split(2)[1]", "a.tensor_split(2, dim=1)[0]", "a.tensor_split((1,), dim=1)[1]"))
 def tensor_split(e: Engine, input: Any, indices_or_sections: Any, dim: int = 0) -> tuple[ShadowTensor, ...]:
-    """Unlike split, these are ordinary slices: they may be changed in place."""
+    """``torch.tensor_split``: its results are ordinary slices, unlike those of ``split``, and may be changed in place."""
     tensor_only(input)
     if not input.ndim:
         raise runtime("tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims", "shape")
