@@ -13,6 +13,7 @@ from pitfall_lab.observe.live.object_kinds import Kinds, class_name, inside, is_
 
 _MRO = type.__dict__["__mro__"].__get__
 _MODED = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+SAMPLED = 8
 _Versions = frozenset[tuple[int, int]]
 
 
@@ -44,20 +45,29 @@ class Modes:
         """The modules that are in evaluation mode after the last cell, and whose parameters that cell has changed."""
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
+        sampled = _versions(found)
         made = []
         for thing in found.modules:
-            evaluating = inside(thing.value, "module").get("training") is False
-            parts = list(_parts(thing, budget))
-            if budget.spent:
-                return []
-            versions = frozenset(each for part in parts for each in _versions(part.value))
+            evaluating, versions = inside(thing.value, "module").get("training") is False, sampled.get(thing.path[0], frozenset())
             was, before = self._was.get(id(thing.value), (False, frozenset()))
             self._is[id(thing.value)] = evaluating, versions
-            moded = [part for part in parts if _computes_differently(part.value)] if evaluating else []
-            if moded and before and {at for at, _ in before} == {at for at, _ in versions} and before != versions:
+            if not evaluating or before == versions or {at for at, _ in before} != {at for at, _ in versions}:
+                continue
+            moded = [part for part in _parts(thing, budget) if _computes_differently(part.value)]
+            if moded and not budget.spent:
                 first = moded[0]
                 made.append(Evaluating(thing.text, thing.path, first.text, class_name(first.value), len(moded) - 1, now, was))
         return made
+
+
+def _versions(found: Found) -> dict[str, _Versions]:
+    """The versions of the first parameters that each name leads to: a step of an optimizer changes them all."""
+    sampled: dict[str, list[tuple[int, int]]] = {}
+    for thing in found.parameters:
+        some = sampled.setdefault(thing.path[0], [])
+        if len(some) < SAMPLED and is_own(thing.value) and thing.value.requires_grad and not thing.value.is_inference():
+            some.append((id(thing.value), thing.value._version))
+    return {name: frozenset(some) for name, some in sampled.items()}
 
 
 def _parts(thing: Thing, budget: Budget) -> Iterator[Thing]:
@@ -71,12 +81,6 @@ def _parts(thing: Thing, budget: Budget) -> Iterator[Thing]:
             if type(name) is str and kinds.of(value) == "module" and id(value) not in seen:
                 seen.add(id(value))
                 work.append(Thing((*part.path, name), f"{part.text}.{name}", "module", value))
-
-
-def _versions(module: Any) -> Iterator[tuple[int, int]]:
-    for value in list(tables(module)[0].values()):
-        if is_own(value) and value.requires_grad and not value.is_inference():
-            yield id(value), value._version
 
 
 def _computes_differently(module: Any) -> bool:

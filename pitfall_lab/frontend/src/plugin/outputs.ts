@@ -8,11 +8,10 @@ import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Panel, Widget } from "@lumino/widgets";
 import { h } from "../core/dom";
 import { prose } from "../core/prose";
-import { readHint } from "./live/protocol";
+import { HINT, readHint } from "./live/protocol";
 import { together } from "./together";
 import { languageOf, type Say } from "./words";
 
-const HINT = "application/vnd.pitfall-lab.hint+json";
 const ERROR = "application/vnd.jupyter.error";
 const PLAIN = "application/vnd.jupyter.stderr";
 const FEW = 1;

@@ -1,5 +1,6 @@
 /** One quiet line under the cell that caused a warning, while the panel is not in sight. It is a part of the page, never of the notebook. */
 
+import type { Cell, ICodeCellModel } from "@jupyterlab/cells";
 import type { PanelLayout } from "@lumino/widgets";
 import { Widget } from "@lumino/widgets";
 import { h } from "../../core/dom";
@@ -8,6 +9,7 @@ import { togetherAhead } from "../together";
 import { languageOf, type Say } from "../words";
 import { cellButton, cellOf } from "./cells";
 import type { Live } from "./live";
+import { HINT } from "./protocol";
 
 const lines = new WeakMap<Live, Widget>();
 
@@ -19,14 +21,22 @@ export function takeNotice(live: Live): void {
 /** Of what is worth knowing, this is said under the cell too: who does not look at the panel would work on with numbers that are out of date. */
 const SAID = new Set(["out-of-order", "graph-grows"]);
 
+/** Whether the cell failed, and the line below its traceback says by what. */
+function isHinted(cell: Cell): boolean {
+  const outputs = cell.model.type === "code" ? (cell.model as ICodeCellModel).outputs.toJSON() : [];
+  return outputs.some(({ data }) => typeof data === "object" && data !== null && HINT in data);
+}
+
 /** Other notes wait in the panel. What has failed, and what it failed by, has its own line under the cell, below the traceback. */
 export function giveNotice(live: Live, show: (row: string | null) => void, say: Say): void {
   takeNotice(live);
   const { cell, warnings } = live.warned;
-  const failed = new Set(warnings.flatMap((one) => (one.failed ? [one.row] : [])));
-  const wrong = warnings.filter(({ level, kind, row }) => (level !== "note" || SAID.has(kind)) && !failed.has(row));
+  const caused = cellOf(live.notebook, cell);
+  const hinted = caused !== null && isHinted(caused);
+  const wrong = warnings.filter(
+    ({ level, kind, failed }) => (level !== "note" || SAID.has(kind)) && !failed && !(hinted && level === "error"),
+  );
   const first = wrong.find(({ level }) => level === "error") ?? wrong.find(({ level }) => level === "silent") ?? wrong[0];
-  const caused = first && cellOf(live.notebook, cell);
   if (!first || !caused?.layout) return;
   const more =
     wrong.length > 1 ? h("span", { class: "pl-live-others" }, say(`+${wrong.length - 1} more`, `另有 ${wrong.length - 1} 条`)) : null;

@@ -5,6 +5,8 @@
 
 import type { Text } from "../../core/contract";
 
+/** The line below a traceback, as an output of its cell. */
+export const HINT = "application/vnd.pitfall-lab.hint+json";
 export const TARGET = "pitfall-lab.live";
 export const VERSION = 1;
 
