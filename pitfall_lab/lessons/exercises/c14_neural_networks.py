@@ -14,8 +14,8 @@ class Switch(nn.Module):
         self.layers = {kind: nn.Linear(width, width) for kind in kinds}
 
     def forward(self, x, kind):
-        head = nn.Linear(x.shape[1], 1)
-        return head(torch.tanh(self.layers[kind](x)))
+        layer, head = self.layers[kind], nn.Linear(x.shape[1], 1)
+        return head(torch.tanh(layer(x)))
 """
 
 _FOUND = """\
@@ -305,7 +305,7 @@ column = flat[:, None].clone()
             ),
         ),
         hints=(
-            T(en="Section 4 has a table of ten operations. Which column do you need?", zh="第 4 节的表里有十个操作。你需要哪一列？"),
+            T(en="Section 5 has a table of ten operations. Which column do you need?", zh="第 5 节的表里有十个操作。你需要哪一列？"),
             T(en="The graph must stay whole: a cut gives None, not zeros.", zh="计算图必须完整：被切断得到的是 None，而不是零。"),
             T(en="A staircase is flat wherever it has a derivative.", zh="阶梯函数在可导之处都是平的。"),
         ),
