@@ -19,7 +19,7 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made an optimizer with a state (Adam, momentum) of the same parameters in each iteration."""
+    """One finding for each line that made, in several iterations, an optimizer with a state (Adam, RMSprop, ...) of the same parameters."""
     places: dict[Span, list[OptimizerMade]] = defaultdict(list)
     for made in story.trace.optimizers:
         if made.span is not None and made.span.source == 0:
