@@ -49,6 +49,11 @@ def test_it_is_said_when_the_parameters_have_changed(notebook, cells):
         [NET, SCORE + "\n\ndef go():\n    net.train()\n    score()", "score()", TRAIN],
         [NET, "import copy\nbest = copy.deepcopy(net.state_dict())", "net.eval()", "net.load_state_dict(best)"],
         [NET, "net[1].eval()\nfor p in net[1].parameters():\n    p.requires_grad_(False)", TRAIN],  # frozen statistics, on purpose
+        [
+            "net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 1))\nnet[:2].requires_grad_(False)",
+            "opt = torch.optim.SGD(net[2].parameters(), 0.1)\nnet.eval()",
+            TRAIN,
+        ],
         ["net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)", SCORE, "score()", TRAIN],  # nothing in it has a mode
         [NET, "teacher = nn.Sequential(nn.Linear(4, 1), nn.Dropout())\nteacher.eval()", TRAIN],
     ],

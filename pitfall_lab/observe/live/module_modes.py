@@ -84,6 +84,7 @@ def _parts(thing: Thing, budget: Budget) -> Iterator[Thing]:
 
 
 def _computes_differently(module: Any) -> bool:
-    """Whether this very layer is in evaluation mode and computes something else in it."""
+    """Whether this very layer is in evaluation mode, computes something else in it, and is not frozen as well."""
     table = inside(module, "module")
-    return table.get("training") is False and table.get("p") != 0 and any(each in _MODED for each in _MRO(type(module)))
+    frozen = any(is_own(each) and not each.requires_grad for each in list(tables(module)[0].values()))
+    return not frozen and table.get("training") is False and table.get("p") != 0 and any(each in _MODED for each in _MRO(type(module)))
