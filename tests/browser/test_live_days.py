@@ -301,6 +301,26 @@ def what_is_warned_of_is_explained_before_it_fails(lab: Lab) -> None:
     assert text(lab, 3) == "loss.backward()"
 
 
+def what_is_out_of_date_or_silently_wrong_is_said_under_its_cell(lab: Lab) -> None:
+    data, net = "import torch\nx = torch.ones(4, 3)\ny = torch.ones(4)", "net = torch.nn.Linear(3, 1)\nnormal = x / x.sum(0)"
+    lab.open(lab.server.write("silent.ipynb", data, net, "loss = (net(normal) - y).square().mean()"))
+    alive(lab)
+    for number in range(3):
+        lab.run_cell(number)
+    notice = lab.cell(2).locator(".pl-live-notice")
+    expect(notice).to_have_class(re.compile("pl-live-silent"))
+    expect(notice).to_contain_text("loss was computed from 4 × 4 numbers")
+    expect(notice).to_contain_text("Fix: Give both the same shape")
+    source(lab, 0, data.replace("ones(4, 3)", "randn(4, 3)"))
+    source(lab, 2, "del loss\nnormal.mean()")
+    lab.run_cell(0)
+    lab.run_cell(2)
+    expect(notice).to_have_class(re.compile("pl-live-note"))
+    expect(notice).to_contain_text("normal of In [2] was computed from the value that x had before In [4]")
+    lab.picture("live-out-of-date")
+    assert violations(lab.page, ".pl-live-notice") == []
+
+
 def in_chinese(lab: Lab) -> None:
     settings = lab.server.home / "settings" / "@jupyterlab" / "translation-extension"
     settings.mkdir(parents=True)
@@ -335,6 +355,7 @@ DAYS: list[Callable[[Lab], None]] = [
     found_by_menu_palette_right_click_launcher_and_key,
     shortcuts_are_shown_and_can_be_changed,
     what_is_warned_of_is_explained_before_it_fails,
+    what_is_out_of_date_or_silently_wrong_is_said_under_its_cell,
     in_chinese,
 ]
 
