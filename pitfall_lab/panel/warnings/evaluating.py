@@ -31,6 +31,7 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
         return None
     switched = next((run for run in reversed(runs) if _EVALUATES in run.text), None)
     now, where = called(found.cell), called(switched.count) if switched is not None else ""
+    does = "they do" if found.others else "it does"
     en = f"`{found.part}` ({found.type})" + (f" and {found.others} more" if found.others else "")
     zh = f"`{found.part}`（{found.type}）" + (f" 等 {found.others + 1} 层" if found.others else "")
     how = (
@@ -41,7 +42,7 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     by = T(f" `.eval()` is called in {where}, `.train()` nowhere.", f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。")
     said = Said(
         T(
-            f"`{found.name}` {how.en}: {en} did not do what it does in training.{by.en}",
+            f"`{found.name}` {how.en}: {en} did not do what {does} in training.{by.en}",
             f"`{found.name}` {how.zh}：{zh}没有像训练时那样工作。{by.zh}",
         ),
         T(
