@@ -230,7 +230,7 @@ EXERCISES = (
         title=T(en="A step of gradient descent, in place", zh="就地的一步梯度下降"),
         task=T(
             en=(
-                "Complete `descend`: take `rate` times the gradient off each parameter that has one, **in the parameter itself**,"
+                "Complete `descend`: subtract `rate` times the gradient from each parameter that has one, **in the parameter itself**,"
                 " by one counted write, and reset the gradient afterwards; it must still be trainable. Parameters without a gradient stay as they are."
             ),
             zh=(

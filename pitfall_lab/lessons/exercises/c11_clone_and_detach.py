@@ -60,11 +60,11 @@ EXERCISES = (
         task=T(
             en=(
                 "`w` is a leaf that requires grad, `h = w * 2`. For each expression write two answers, each `True` or `False`, "
-                "**before** you run the cell: does it share memory with its source, and does a gradient flow back through it?"
+                "**before** you run the cell: does it share memory with `w` or `h`, and does a gradient flow back through it?"
             ),
             zh=(
                 "`w` 是需要梯度的叶子，`h = w * 2`。在运行单元格**之前**，为每个表达式写两个回答，各为 `True` 或 `False`：它是否"
-                "与来源共享内存，梯度能否经它流回？"
+                "与 `w` 或 `h` 共享内存，梯度能否经它流回？"
             ),
         ),
         given=_answers(dict.fromkeys(_EXPRESSIONS, (None, None))),
