@@ -30,7 +30,7 @@ except RuntimeError as error:
 
 
 def bare(name):
-    return str(name).strip().lower().removeprefix("torch.").removesuffix("()").removesuffix("backward0").capitalize()
+    return str(name).strip().lower().removeprefix("torch.").removesuffix("()").removesuffix("_").removesuffix("backward0").capitalize()
 """
 
 _LOGGED = '''\
@@ -88,8 +88,9 @@ EXERCISES = (
                 "A model stopped with this message. Fill in what you can read from it.\n\n"
                 "> one of the variables needed for gradient computation has been modified by an inplace operation: "
                 "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
-                "`shape` is that of the tensor and `operation` what made it, `writes` is the number of writes between saving and "
-                'backward. The message does not say which tensor of that line was saved: `saved` is `"the result of exp"` or `"the input '
+                "Three lines of the model use this tensor: `h = t.exp_()`, a line that is not shown, and `h.sum().backward()`.\n\n"
+                "`shape` is that of the tensor and `operation` the one that the message names, `writes` is how far the counter moved "
+                'between saving and backward. The message does not say which tensor of that line was saved: `saved` is `"the result of exp"` or `"the input '
                 'of exp"`. `blame` is one of `"the line that calls exp"`, `"a line between exp and backward"`, `"the line that '
                 'calls backward"`.'
             ),
@@ -97,7 +98,8 @@ EXERCISES = (
                 "模型因下面的信息而停止。填写你能从中读出的内容。\n\n"
                 "> one of the variables needed for gradient computation has been modified by an inplace operation: "
                 "[torch.FloatTensor [16, 4]], which is output 0 of Exp, is at version 3; expected version 1 instead.\n\n"
-                "`shape` 是张量的形状，`operation` 是产生它的操作，`writes` 是保存与 backward 之间的写入次数。信息没有说那一行保存的是哪个张量"
+                "模型中有三行用到这个张量：`h = t.exp_()`、没有给出的一行，以及 `h.sum().backward()`。\n\n"
+                "`shape` 是张量的形状，`operation` 是信息中写出的操作，`writes` 是保存与 backward 之间计数器增加了多少。信息没有说那一行保存的是哪个张量"
                 '：`saved` 是 `"the result of exp"` 或 `"the input of exp"`。`blame` 是以下之一：`"the line that calls exp"`、`"a line between exp and backward"`、`"the line that calls backward"`。'
             ),
         ),
@@ -113,7 +115,9 @@ EXERCISES = (
                     seeds=(0,),
                 ),
             ),
-            Property(T(en="the number of writes", zh="写入的次数"), equal("reading['writes']", "saved._version - 1", tell=False)),
+            Property(
+                T(en="how far the counter moved", zh="计数器增加了多少"), equal("reading['writes']", "saved._version - 1", tell=False)
+            ),
             Property(
                 T(en="what exp saved", zh="exp 保存了什么"),
                 true(
@@ -150,6 +154,7 @@ EXERCISES = (
             _reading("[16, 4]", "Exp", "3 - 1", _BETWEEN),
             _reading("torch.Size([16, 4])", "torch.exp", 2, _BETWEEN),
             _reading("(16, 4)", "ExpBackward0", 2, _BETWEEN),
+            _reading("(16, 4)", "exp_", 2, _BETWEEN),
         ),
         wrong=(
             _reading("(16, 4)", "exp", 3, _BETWEEN),
