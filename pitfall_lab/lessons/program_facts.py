@@ -40,8 +40,8 @@ _SAID: dict[str, dict[str, T]] = {
     "needs": {
         "whole": T(en="backward from {0} finds everything it needs", zh="从 {0} 开始的 backward 能找到它需要的一切"),
         "overwritten": T(
-            en="a tensor that backward from {0} needs was written after it was saved",
-            zh="从 {0} 开始的 backward 所需的某个张量在保存之后被写过",
+            en="torch counted a write into a tensor saved for backward from {0}",
+            zh="torch 记下了一次写入，写的是为从 {0} 开始的 backward 保存的张量",
         ),
         "freed": T(en="what backward from {0} needs is freed", zh="从 {0} 开始的 backward 所需的内容已被释放"),
     },
