@@ -434,7 +434,9 @@ def test_who_believes_that_views_are_copies_knows_that_an_assignment_writes() ->
 
 
 def test_a_write_past_the_counter_is_not_denied() -> None:
-    past = pose("import torch\nx = torch.zeros(2, requires_grad=True)\ny = torch.sigmoid(x)\ny.data.mul_(4)\ny.sum().backward()", ask="x.grad")
+    past = pose(
+        "import torch\nx = torch.zeros(2, requires_grad=True)\ny = torch.sigmoid(x)\ny.data.mul_(4)\ny.sum().backward()", ask="x.grad"
+    )
     wrong = [reason.text.en for reason in past.reasons if not reason.right]
     assert not any("written" in said for said in wrong), "it was written; only torch has not counted it"
 
