@@ -16,8 +16,6 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, kept, plain, write_whole
-from pitfall_lab.classroom.roster import shown
-from pitfall_lab.classroom.whose import folded
 from pitfall_lab.cli import Refusal
 
 ENOUGH = 10
@@ -120,7 +118,7 @@ def _listed(state: Path) -> set[tuple[str, str]] | None:
     grades = state.with_name(state.name.removesuffix(".state.jsonl") + ".csv")
     if not grades.is_file() or grades == state:
         return None
-    return {(line["student"], line["sha256"]) for line in _table(grades)}
+    return {(line["student"], line["sha256"]) for line in table(grades)}
 
 
 def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
@@ -128,7 +126,7 @@ def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
     return listed is None or (plain(row.student), row.digest[:SHOWN_OF_DIGEST]) in listed
 
 
-def _table(grades: Path) -> list[dict[str, str]]:
+def table(grades: Path) -> list[dict[str, str]]:
     """The lines of a ``grades.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
     try:
         lines = list(csv.DictReader(io.StringIO(grades.read_text(encoding="utf-8-sig"), newline=""), restval=""))
@@ -137,43 +135,3 @@ def _table(grades: Path) -> list[dict[str, str]]:
     if not lines or not {"student", "points", "of", "sha256"} <= lines[0].keys():
         raise Refusal(f"{grades} is no table of `pitfall-lab grade`.")
     return lines
-
-
-def totals(paths: Iterable[Path]) -> list[list[str]]:
-    """The points of each student in several assignments, and their sum, from their tables. Raises :class:`~pitfall_lab.cli.Refusal`.
-
-    A student is known by the ``id``; where there is none, by what the submission is called. Who is not in an assignment's table, or
-    handed in nothing and has no mark, has an empty cell, which counts 0.
-    """
-    names: list[str] = []
-    people: dict[tuple[str, str], dict[str, str]] = {}
-    points: dict[tuple[str, str], dict[int, float]] = {}
-    seen: set[tuple[int, tuple[str, str]]] = set()
-    most = 0.0
-    for number, path in enumerate(paths):
-        grades = path / "grades.csv" if path.is_dir() else path
-        lines = _table(grades)
-        names.append(grades.resolve().parent.name if grades.name == "grades.csv" else grades.stem)
-        most += _number(grades, lines[0]["of"])
-        for line in lines:
-            who = ("id", line["id"]) if line.get("id") else ("student", line["student"])
-            points.setdefault(who, {})
-            if (number, who) in seen:
-                raise Refusal(f"{grades} has two lines for {shown(who[1])}; grade it again with --resume.")
-            seen.add((number, who))
-            people[who] = people.get(who, {}) | {name: line[name] for name in ("student", "id", "name", "section") if line.get(name)}
-            if line.get("verdict") != "absent" or line.get("notes"):  # a mark of the teacher's has a note
-                points[who][number] = _number(grades, line["points"])
-    lines_of = [["student", "id", "name", "section", *names, "points", "of"]]
-    for who in sorted(people, key=lambda who: (people[who].get("section", ""), folded(people[who].get("name", "")), who)):
-        known = [people[who].get(name, "") for name in ("student", "id", "name", "section")]
-        each = [f"{points[who][n]:g}" if n in points[who] else "" for n in range(len(names))]
-        lines_of.append([*known, *each, f"{round(sum(points[who].values()), 2):g}", f"{most:g}"])
-    return [[plain(cell) for cell in line] for line in lines_of]
-
-
-def _number(grades: Path, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise Refusal(f"{grades} has {shown(text)} where points should be.") from None

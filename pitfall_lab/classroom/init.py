@@ -95,9 +95,12 @@ def _terms(args: argparse.Namespace) -> int:
 
 
 def _totals(args: argparse.Namespace) -> int:
-    from pitfall_lab.classroom.analysis import totals
+    from pitfall_lab.classroom.totals import totals
 
-    csv.writer(sys.stdout).writerows(totals(args.folders))
+    lines, said = totals(args.folders)
+    csv.writer(sys.stdout).writerows(lines)
+    for line in said:
+        print(line, file=sys.stderr)
     return 0
 
 

@@ -172,7 +172,7 @@ def named(word: str, persons: dict[str, Person | None], directory: Directory) ->
 
 def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry], *, roster: bool = False) -> None:
     """Write the table: a line for each entry. Raises :class:`~pitfall_lab.cli.Refusal`."""
-    who = ("id", "name", "section", "email") if roster else ()
+    who = ("id", "name", "section", "email", "login") if roster else ()
     late = ("late_days", "deducted") if assignment.due is not None else ()
     last = ("notes", "received", "sha256", "assignment", "pitfall_lab", "torch")
     most = sum(assignment.worth(key) for key in assignment.keys)
@@ -181,7 +181,7 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
     table.writerow(["student", *who, "verdict", "points", "of", "percent", *assignment.keys, *late, *last])
     for entry in entries:
         row, person = entry.row, entry.person
-        known = [person.ident, person.name, person.section, person.email] if roster else []
+        known = [person.ident, person.name, person.section, person.email, person.login] if roster else []
         sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.total / most if most else 0:.1f}"]
         each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []

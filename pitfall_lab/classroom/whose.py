@@ -125,7 +125,7 @@ def _duplicate(name: str) -> tuple[str, int]:
     return _DUPLICATE.sub("", name), int(found[1]) if found else 0
 
 
-def _exact(text: str) -> str:
+def exact(text: str) -> str:
     """A text in one Unicode form, for comparing: some systems write an accented letter as two characters."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())
 
@@ -162,8 +162,8 @@ class Directory:
         self._whole: dict[str, set[str]] = {}
         for person in self._people.values():
             for index, words in (
-                (self._idents, {_exact(word) for word in (person.student, person.ident, person.login, person.email)}),
-                (self._names, {_exact(person.name)}),
+                (self._idents, {exact(word) for word in (person.student, person.ident, person.login, person.email)}),
+                (self._names, {exact(person.name)}),
                 (self._folded, _turned(person.name) | _both(person.student) | _both(person.login)),
                 (self._whole, _turned(person.name)),
             ):
@@ -199,7 +199,7 @@ class Directory:
 
     def known(self, word: str) -> set[str]:
         """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents."""
-        idents, names, plain = self._idents.get(_exact(word)), self._names.get(_exact(word)), self._any(self._folded, _both(word))
+        idents, names, plain = self._idents.get(exact(word)), self._names.get(exact(word)), self._any(self._folded, _both(word))
         return set(idents or names or plain)
 
     def one_person(self, name: str) -> Hashable:
@@ -214,7 +214,7 @@ class Directory:
 
     @staticmethod
     def _sender(said: Form) -> tuple[str, str, str]:
-        return said.system, _exact(said.who), said.number
+        return said.system, exact(said.who), said.number
 
     @staticmethod
     def _any(index: dict[str, set[str]], words: Iterable[str]) -> set[str]:
@@ -241,13 +241,13 @@ class Directory:
         """Canvas has no accents in its names, so that what is written as in the list may be another person's without its accents."""
         if said.system != "canvas":
             return self.known(said.who)
-        return self._any(self._idents, {_exact(said.who)}) | self._any(self._folded, _both(said.who))
+        return self._any(self._idents, {exact(said.who)}) | self._any(self._folded, _both(said.who))
 
     def _by_login(self, who: str) -> set[str]:
         """Blackboard's login is behind the assignment's name; both may have underscores."""
         parts = who.split("_")
         ends = ("_".join(parts[n:]) for n in range(min(1, len(parts) - 1), len(parts)))
-        return next((found for end in ends if (found := self._idents.get(_exact(end)))), set())
+        return next((found for end in ends if (found := self._idents.get(exact(end)))), set())
 
     def _by_words(self, name: str) -> set[str]:
         """A name of no system's form: the whole of it, or what is between its underscores."""
@@ -255,8 +255,8 @@ class Directory:
             return found
         first, *others = name.split("_")
         words = [first, *(word for word in others if not (word.isdigit() and len(word) <= SHORT))]
-        idents = self._any(self._idents, map(_exact, words))
-        names = self._any(self._names, map(_exact, words)) or self._any(self._folded, (each for word in words for each in _both(word)))
+        idents = self._any(self._idents, map(exact, words))
+        names = self._any(self._names, map(exact, words)) or self._any(self._folded, (each for word in words for each in _both(word)))
         return (idents & names) or (idents | names) or self._beside(name)
 
     def _beside(self, name: str) -> set[str]:
@@ -278,7 +278,7 @@ class Directory:
             return set()
         named = self._any(self._whole, _both(" ".join(words)))
         is_id = not others and len(word) >= LONG and any(sign.isdigit() for sign in word) and not _YEAR.fullmatch(word)
-        return named | (self._idents.get(_exact(word), set()) if is_id else set())
+        return named | (self._idents.get(exact(word), set()) if is_id else set())
 
     def _systems_with_ids(self) -> set[str]:
         """The systems whose numbers are the roster's ids, as far as the names that come with them can tell."""

@@ -401,8 +401,8 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
         ledger.write_grades(tmp_path / week / "grades.csv", ASSIGNMENT, entries, roster=True)
     assert main(["classroom", "totals", str(tmp_path / "one"), str(tmp_path / "two" / "grades.csv")]) == 0
     head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head == ["student", "id", "name", "section", "one", "two", "points", "of"]
-    by = {line[1] or line[0]: line[4:] for line in lines}
+    assert head == ["student", "id", "name", "section", "login", "email", "one", "two", "points", "of"]
+    by = {line[1] or line[0]: line[6:] for line in lines}
     assert by["77"] == ["4", "4", "8", "8"]
     assert by["79"] == ["", "2.5", "2.5", "8"], "handed in nothing in the first week, and has a mark in the second"
     assert by["eve"] == ["", "4", "4", "8"]
@@ -410,6 +410,55 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
     assert main(["classroom", "totals", str(tmp_path / "one")]) == 2
     assert "is no table of `pitfall-lab grade`" in capsys.readouterr().err
     assert main(["classroom", "totals", str(tmp_path / "nowhere")]) == 2
+
+
+CANVAS_LIST = """Student,ID,SIS Login ID,Section
+"Żółć, Łukasz",511,zolcl,A
+"Schmidt, Anna",504,schmidta,A
+"Schmidt, Anna",505,schmidtb,A
+"""
+MOODLE_LIST = "First name,Last name,Email address\nŁukasz,Żółć,lz@x.org\nAnna,Schmidt,as@x.org\nBo,Hu,bo@x.org\n"
+FULL_LIST = "id,name,login\n1,Łukasz Żółć,ZOLCL\n2,Anna Schmidt,schmidta\n3,Anna Schmidt,schmidtb\n"
+
+
+@pytest.mark.parametrize(
+    ("rosters", "sums", "said"),
+    [
+        ((CANVAS_LIST, CANVAS_LIST), {"zolcl": ["4", "4", "8"]}, ["Joined by the login: 3."]),
+        ((MOODLE_LIST, MOODLE_LIST), {"lz@x.org": ["4", "4", "8"]}, ["Joined by the e-mail address: 3."]),
+        ((CANVAS_LIST, FULL_LIST), {"1": ["4", "4", "8"]}, ["Joined by the login: 3."]),
+        (
+            (CANVAS_LIST, MOODLE_LIST),
+            {"zolcl": ["4", "4", "8"], "schmidta": ["", "", "0"], "as@x.org": ["", "", "0"], "bo@x.org": ["", "", "0"]},
+            [
+                "Joined by the full name: 1.",
+                "Not joined, since several people have the name: 3 (“Schmidt, Anna: only in 0”, ",
+                "Not in every table, or there as somebody else: 1 (“Hu, Bo: only in 1”)",
+            ],
+        ),
+        (
+            ("login,name\nx,\nzolcl,Łukasz Żółć\n", "id,name\n7,\n8,Łukasz Żółć\n9,Łukasz Żółć\n"),
+            {"x": ["", "", "0"], "7": ["", "", "0"], "8": ["", "", "0"], "9": ["", "", "0"]},
+            ["Not joined, since several", "Not in every table"],
+        ),
+    ],
+    ids=["login", "email", "id and login", "name", "nothing"],
+)
+def test_totals_join_by_the_best_that_both_rosters_have(
+    rosters: tuple[str, str], sums: dict[str, list[str]], said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for week, text in enumerate(rosters):
+        (tmp_path / str(week)).mkdir()
+        row = Row(f"zolclukasz_511_900{week}_week{week}", "1", outcomes())
+        entries = ledger.settled(replace(ASSIGNMENT, due=None), [row], people(tmp_path, text))
+        ledger.write_grades(tmp_path / str(week) / "grades.csv", ASSIGNMENT, entries, roster=True)
+    assert main(["classroom", "totals", *(str(tmp_path / str(week)) for week in range(2))]) == 0
+    out, err = capsys.readouterr()
+    lines = list(csv.DictReader(io.StringIO(out)))
+    found = {line["id"] or line["login"] or line["email"]: [line["0"], line["1"], line["points"]] for line in lines}
+    assert {who: found[who] for who in sums} == sums
+    for sentence, line in zip(said, err.splitlines(), strict=True):
+        assert line.startswith(sentence)
 
 
 UNUSUAL = """\

@@ -1,0 +1,143 @@
+"""The points of each student in several assignments: whose lines in their tables are one person's.
+
+Lines are joined by what identifies a person best: the id; where it is not in both, the login, then the e-mail address, then the full
+name, and at last what the submission is called. Lines of which a better column differs are of two people. What fits several people
+joins none of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pitfall_lab.classroom.analysis import table
+from pitfall_lab.classroom.register import plain
+from pitfall_lab.classroom.roster import listed, shown
+from pitfall_lab.classroom.whose import exact, folded
+from pitfall_lab.cli import Refusal
+
+_BY = {"id": "the id", "login": "the login", "email": "the e-mail address", "name": "the full name", "student": "the submission's name"}
+"""What lines are joined by, the best first."""
+_CURE = "The same id, login or e-mail address in both rosters joins them, after grading with --resume."
+_SHOWN = ("student", "id", "name", "section", "login", "email")
+
+
+@dataclass(slots=True, eq=False)
+class _Person:
+    """The lines of one person, by the number of the table."""
+
+    lines: dict[int, dict[str, str]]
+
+    def words(self, column: str) -> set[str]:
+        return {word for line in self.lines.values() if (word := _word(line, column))}
+
+    def known(self, column: str) -> str:
+        return next((line[column] for line in reversed(self.lines.values()) if line.get(column)), "")
+
+    def called(self) -> str:
+        return self.known("name") or self.known("student")
+
+
+def _word(line: dict[str, str], column: str) -> str:
+    """A cell in the form in which it is compared: a name with its last name first is turned, an id is as it is."""
+    text = line.get(column) or ""
+    if column == "name":
+        last, _, first = text.partition(",")
+        text = f"{first} {last}"
+    return text if column in {"id", "student"} else exact(text)
+
+
+def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
+    """The points of each student in several assignments and their sum, and sentences on how the tables were joined.
+
+    Who is not in an assignment's table, or handed in nothing and has no mark, has an empty cell, which counts 0. Raises
+    :class:`~pitfall_lab.cli.Refusal`.
+    """
+    files = [path / "grades.csv" if path.is_dir() else path for path in paths]
+    tables = [table(grades) for grades in files]
+    for grades, lines in zip(files, tables, strict=True):
+        _refuse_twice(grades, lines)
+    names = [grades.resolve().parent.name if grades.name == "grades.csv" else grades.stem for grades in files]
+    most = sum(_number(grades, lines[0]["of"]) for grades, lines in zip(files, tables, strict=True))
+    people, said = _joined(tables, names)
+    rows = [[*_SHOWN, *names, "points", "of"]]
+    for person in sorted(people, key=lambda each: (each.known("section"), folded(each.known("name")), each.known("student"))):
+        points = {
+            number: _number(files[number], line["points"])
+            for number, line in person.lines.items()
+            if line.get("verdict") != "absent" or line.get("notes")  # a mark of the teacher's has a note
+        }
+        each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
+        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{round(sum(points.values()), 2):g}", f"{most:g}"])
+    return [[plain(cell) for cell in row] for row in rows], said
+
+
+def _refuse_twice(grades: Path, lines: Sequence[dict[str, str]]) -> None:
+    """Raise where a table has two lines for one person."""
+    for column in ("id", "login", "student"):
+        counts = Counter(word for line in lines if (word := _word(line, column)))
+        if twice := next((word for word, count in counts.items() if count > 1), None):
+            raise Refusal(f"{grades} has two lines for {shown(twice)}; grade it again with --resume.")
+
+
+def _joined(tables: Sequence[Sequence[dict[str, str]]], names: Sequence[str]) -> tuple[list[_Person], list[str]]:
+    """The people of all tables, and sentences that say by what they were joined and who could not be."""
+    people = [_Person({number: line}) for number, lines in enumerate(tables) for line in lines]
+    counts: dict[str, int] = {}
+    doubtful: list[_Person] = []
+    for column in _BY:
+        for same in _alike(people, column):
+            if _are_one(same, column):
+                _merge(same)
+                counts[column] = counts.get(column, 0) + 1
+            elif column == "name":
+                doubtful += same
+        people = [person for person in people if person.lines]
+    said = [f"Joined by {', '.join(f'{_BY[column]}: {count}' for column, count in counts.items())}."] if counts else []
+    partly = [person for person in people if len(person.lines) < len(tables)]
+    unsure, apart = ([person for person in partly if (person in doubtful) == several] for several in (True, False))
+    for group, why in (
+        (unsure, "Not joined, since several people have the name"),
+        (apart, "Not in every table, or there as somebody else"),
+    ):
+        if group:
+            places = [f"{each.called()}: only in {', '.join(names[n] for n in each.lines)}" for each in group]
+            said.append(f"{why}: {listed(places)}. {_CURE}")
+    return people, said
+
+
+def _alike(people: Sequence[_Person], column: str) -> Iterator[list[_Person]]:
+    """The people who have the same word in a column, where these are several."""
+    by_word: dict[str, list[_Person]] = {}
+    for person in people:
+        for word in person.words(column):
+            by_word.setdefault(word, []).append(person)
+    for found in by_word.values():
+        same = [person for person in found if person.lines]
+        if len(same) > 1:
+            yield same
+
+
+def _merge(same: Sequence[_Person]) -> None:
+    """Give the first one the lines of all."""
+    first, *others = same
+    for other in others:
+        first.lines |= other.lines
+        other.lines = {}
+    first.lines = dict(sorted(first.lines.items()))
+
+
+def _are_one(people: Sequence[_Person], column: str) -> bool:
+    """Whether people who have a word in common are one: nobody is twice in a table, and no better column differs."""
+    numbers = [number for person in people for number in person.lines]
+    better = list(_BY)[: list(_BY).index(column)]
+    return len(numbers) == len(set(numbers)) and all(len(set().union(*(p.words(name) for p in people))) < 2 for name in better)
+
+
+def _number(grades: Path, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise Refusal(f"{grades} has {shown(text)} where points should be.") from None
