@@ -263,8 +263,8 @@ RULE = Rule(
         "形状与类型都对得上，损失会降到按标签频率猜测的水平，而不会报错。",
     ),
     advice=T(
-        en="draw one order, `order = torch.randperm(n)`, and take the rows of the examples and of the labels by it.",
-        zh="只抽取一个次序 `order = torch.randperm(n)`，样本和标签都按它取行。",
+        en="draw one order before {made}, `order = torch.randperm(n)`, and take the rows of the examples and of the labels by it.",
+        zh="在{made}之前只抽取一个次序 `order = torch.randperm(n)`，样本和标签都按它取行。",
     ),
     bad="""import torch
 import torch.nn.functional as F

@@ -125,8 +125,11 @@ def test_the_table_of_recall_is_printed(line: str, warm_python: str) -> None:
     assert re.search(r"^PL401 .* 100% +0$", done.stdout, flags=re.MULTILINE)
 
 
+BY_THE_TEST_COMMAND = tuple(f"build/test-environment/bin/python -m {check}" for check in ("ruff check .", "mypy"))
+
+
 def test_no_command_is_left_out() -> None:
-    known = (TOOL, RUNNER, "python3 -m tests.bench.", "python3 -m tests.check.recall", "python3 -m venv .venv && ")
+    known = (TOOL, RUNNER, "python3 -m tests.bench.", "python3 -m tests.check.recall", "python3 -m venv .venv && ", *BY_THE_TEST_COMMAND)
     assert [line for line in COMMANDS if not line.startswith(known)] == []
 
 

@@ -12,7 +12,9 @@ from pitfall_lab.observe.live.found import Found, Path, Thing
 from pitfall_lab.observe.live.object_kinds import Kinds, class_name, inside, is_own, tables
 
 _MRO = type.__dict__["__mro__"].__get__
-_MODED = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+_DROPOUT = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
+_NORM = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
+_MODED = frozenset(getattr(torch.nn, name) for name in (*_DROPOUT, *_NORM))
 SAMPLED = 8
 _Versions = frozenset[tuple[int, int]]
 

@@ -14,12 +14,12 @@ LEAST = 4
 
 
 class OneMemory(NamedTuple):
-    """A list with ``count`` elements that are one memory; ``kind`` is ``tensor`` or ``array``."""
+    """A list with ``length`` elements that are one memory; ``kind`` is ``tensor`` or ``array``."""
 
     name: str
     path: Path
     kind: str
-    count: int
+    length: int
 
 
 def one_memory(found: Found, budget: Budget) -> list[OneMemory]:

@@ -26,8 +26,8 @@ def one_memory_kept(found: OneMemory, ran: Ran) -> dict[str, Any] | None:
     copy = "`.clone()`" if found.kind == "tensor" else "`.copy()`"
     said = Said(
         T(
-            f"The {found.count} elements of `{found.name}` are one memory: none was copied when it was appended, and all are equal.",
-            f"`{found.name}` 的 {found.count} 个元素是同一块内存：放入时都没有复制，它们全都相等。",
+            f"The {found.length} elements of `{found.name}` are one memory: none was copied when it was appended, and all are equal.",
+            f"`{found.name}` 的 {found.length} 个元素是同一块内存：放入时都没有复制，它们全都相等。",
         ),
         _WHY,
         T(f"Append a copy: {copy}.", f"放入副本：{copy}。"),
