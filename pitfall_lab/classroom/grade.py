@@ -256,14 +256,15 @@ def _graded(
     for submission in found:
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
-        if known is not None and sheet.student not in only:
+        if known is not None and sheet.student not in only and (sheet.digest or only):  # without a digest it may be another one
             rows.append(known)
         elif sheet.student in latest and sheet.student not in only:
             rows.append(latest[sheet.student])
             changed.append(sheet.student)
         elif sheet.problem is not None:
             rows.append(_row(sheet))
-            state.keep(rows[-1])
+            if rows[-1] != known:
+                state.keep(rows[-1])
         else:
             sheets.append(sheet)
     if changed:

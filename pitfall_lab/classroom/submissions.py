@@ -34,7 +34,7 @@ MOST_PARTS = 3_000_000
 """Lists and objects of a notebook: each takes some sixty bytes of memory once it is read."""
 LONGEST = 1 << 22
 """Characters of a cell that can be an answer."""
-MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS = 50, 6, 200, 5
+MOST_FILES, DEEPEST, MOST_BELIEFS, MOST_PROGRESS, MOST_DATED = 50, 6, 200, 5, 1000
 CELL = re.compile(r"\A\s*%%exercise[ \t]+(\d{1,2}\.\d{1,3})(?![\w.])[^\n]*(?:\n|\Z)")
 _ALMOST = re.compile(
     r"^[ \t>#]*%{1,3}[ \t]*(?P<word>[^\W\d_]{5,12})[^\w\n]{0,3}(?P<number>\d{1,2}[.,:;_ -]{0,2}\d{0,3})(?!\w)", re.MULTILINE
@@ -59,7 +59,7 @@ _LEFT_BEHIND = re.compile(r"\..*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECAS
 class Submission:
     """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called).
 
-    ``asides`` are notes for the teacher alone.
+    ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot be read.
     """
 
     student: str
@@ -69,6 +69,7 @@ class Submission:
     parts: tuple[str, ...] = ()
     notes: tuple[T, ...] = ()
     asides: tuple[T, ...] = ()
+    received: float | None = None
 
     def names(self, folder: Path) -> tuple[str, ...]:
         """The names under which a submission appears in the folder of the submissions. Names of files inside it are not used."""
@@ -110,7 +111,8 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
             out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
         elif entry.is_dir():
             files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
-            out.append(Submission(_name(entry), files, _unusable(entry, files), is_folder=True))
+            problem = _unusable(entry, files)
+            out.append(Submission(_name(entry), files, problem, is_folder=True, received=_newest(entry) if problem else None))
         else:
             out.append(Submission(_name(entry), (entry,)))
     return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not ours.fullmatch(entry.name)]
@@ -134,6 +136,16 @@ def _unusable(folder: Path, files: Sequence[Path]) -> T | None:
     if len(files) > MOST_FILES:
         return T(en=f"there are more than {MOST_FILES} notebooks in the folder", zh=f"文件夹中的笔记本超过 {MOST_FILES} 个")
     return _of_several([str(file.relative_to(folder)) for file in files])
+
+
+def _newest(folder: Path) -> float | None:
+    """When the newest file in a folder was written, whatever it is; None where there is none."""
+    files = itertools.islice(_below(folder, DEEPEST, endings=("",)), MOST_DATED)
+    times = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            times.append(file.lstat().st_mtime)
+    return max(times, default=None)
 
 
 def _contents(folder: Path) -> str:
@@ -179,7 +191,8 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem)
     files = tuple(file for each in usable for file in each.files)
     problem = None if usable else of[-1].problem
-    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, notes, asides)
+    received = None if usable else max((each.received for each in of if each.received is not None), default=None)
+    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, notes, asides, received)
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
@@ -207,7 +220,7 @@ def _printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
-def _below(folder: Path, depth: int) -> Iterator[Path]:
+def _below(folder: Path, depth: int, endings: tuple[str, ...] = (".ipynb", ".zip")) -> Iterator[Path]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
@@ -216,8 +229,8 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
         if _LEFT_BEHIND.fullmatch(entry.name) or entry.is_symlink():
             continue
         if entry.is_dir() and depth:
-            yield from _below(Path(entry.path), depth - 1)
-        elif entry.is_file() and entry.name.lower().endswith((".ipynb", ".zip")):
+            yield from _below(Path(entry.path), depth - 1, endings)
+        elif entry.is_file() and entry.name.lower().endswith(endings):
             yield Path(entry.path)
 
 
@@ -252,15 +265,16 @@ class _Almost:
 def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     """Read the cells of the exercises called ``keys``. Never raises for what a file holds."""
     keys = list(keys)
+    names = submission.parts or (submission.student,)
     if submission.problem is not None:
-        return Sheet(submission.student, problem=submission.problem, asides=submission.asides)
+        received = attempted(names) or submission.received
+        return Sheet(submission.student, problem=submission.problem, received=received, asides=submission.asides)
     cells: dict[str, list[_Cell]] = {}
     almost: list[_Almost] = []
     notes = list(submission.notes)
     unreadable: list[tuple[str, T]] = []
     files = _files(submission, unreadable)
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
-    names = submission.parts or (submission.student,)
     received = attempted(names) or max((file.written for file in files), default=None)
     asides = submission.asides
     if any((said := form(name)) and said.late for name in names):

@@ -584,6 +584,23 @@ def test_who_is_late_is_said_and_by_which_times(week: Path, capsys: pytest.Captu
     assert "; points deducted from 3; by the files' own times. The column received of roster.csv" in said
 
 
+def test_a_folder_that_cannot_be_read_is_late_as_a_file_is(week: Path) -> None:
+    set_due(week)
+    for folder, name in (("Zoë Müller", "04.pdf"), ("Jean-Luc d'Arc", "a/b.docx")):
+        path = week / "submissions" / folder / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"%PDF")
+        os.utime(path, (EARLY, LATE))
+    (week / "submissions" / "empty").mkdir()
+    assert main(["grade", str(week), "--trust"]) == 0
+    found = {name: (line["verdict"], line["late_days"], line["received"][:10]) for name, line in lines_of(week).items()}
+    assert found["Zoë Müller"] == found["Jean-Luc d'Arc"] == ("unreadable", "2", "2026-11-24")
+    assert found["empty"] == ("unreadable", "0", "")
+    os.utime(week / "submissions" / "Zoë Müller" / "04.pdf", (EARLY, EARLY))
+    assert main(["grade", str(week), "--trust", "--resume"]) == 0
+    assert lines_of(week)["Zoë Müller"]["received"][:10] == "2026-11-20", "what was there is not taken for what is there"
+
+
 def test_who_loses_points_is_said_and_two_of_one_name_are_told_apart(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
     set_due(week)
     toml = (week / "assignment.toml").read_text(encoding="utf-8").replace("# late_days = 0", "late_days = 1")
