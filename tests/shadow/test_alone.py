@@ -123,7 +123,7 @@ ALONE_AT_LEAST = {
     "12-inplace-errors": 0.75,
     "16-mlp-case-study": 0.6,
     "17-dynamic-graphs-and-custom-functions": 0.7,
-    "18-performance-tuning": 0.6,
+    "18-performance-tuning": 0.5,  # amp, bfloat16, torch.library and hooks on saved tensors, which the shadow declines
 }
 ADDRESS = re.compile(r"0x[0-9a-f]+")
 NUMBER = re.compile(r" *-?\d+(\.\d+)?(e[+-]?\d+)?")
