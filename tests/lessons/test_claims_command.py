@@ -47,4 +47,4 @@ def test_the_list_and_the_places_name_every_claim(capsys: pytest.CaptureFixture[
     main(["claims", "--where", str(NOTEBOOKS)])
     said = capsys.readouterr().out
     assert all(f" {key} " in said for key in ledger())
-    assert "errors-012" in said
+    assert "errors-ledger-rest-claims" in said
