@@ -17,6 +17,7 @@ from pitfall_lab.cli import Refusal
 NAME = "roster.csv"
 _PARTS = ("last_name", "first_name")
 COLUMNS = ("student", "id", "name", "section", "email", "login", "extra_days", "received")
+_NUMBER = "number_in_canvas"
 _EXPORTED = {
     "sis_user_id": "id",
     "id_number": "id",
@@ -38,7 +39,10 @@ NEAR = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970) replaces the file's own time."""
+    """One line: ``student`` is what the submission is called; ``received`` (seconds since 1970) replaces the file's own time.
+
+    ``number`` is Canvas' own, which its names of submissions have.
+    """
 
     student: str
     ident: str = ""
@@ -48,6 +52,7 @@ class Person:
     login: str = ""
     extra_days: float = 0.0
     received: float | None = None
+    number: str = ""
 
 
 class Faults:
@@ -77,7 +82,7 @@ def read(path: Path) -> list[Person]:
     words: set[str] = set()
     logins: set[str] = set()
     faults = Faults()
-    for number, cells in table(path, (*COLUMNS, *_PARTS), ("student", "id", "login", "email")):
+    for number, cells in table(path, (*COLUMNS, *_PARTS, _NUMBER), ("student", "id", "login", "email")):
         if not cells["name"] and all(cells[part] for part in _PARTS):
             cells["name"] = ", ".join(cells[part] for part in _PARTS)
         if not cells["id"] and cells["name"] in _NO_PEOPLE:
@@ -94,7 +99,7 @@ def read(path: Path) -> list[Person]:
         words |= {cells["id"], student} - {""}
         logins |= {login} - {""}
         known = {name: cells[name] for name in ("name", "section", "email", "login")}
-        people[student] = Person(student, cells["id"], **known, extra_days=extra, received=received)
+        people[student] = Person(student, cells["id"], **known, extra_days=extra, received=received, number=cells[_NUMBER])
     faults.refuse()
     return list(people.values())
 
@@ -166,8 +171,8 @@ def _renamed(head: list[str]) -> list[str]:
     >>> _renamed(["first_name", "last_name", "id_number", "email_address"]), _renamed(["student_id", "id"])
     (['first_name', 'last_name', 'id', 'email'], ['student_id', 'id'])
     """
-    if "sis_login_id" in head:
-        first = {head.index(name): ours for name, ours in (("student", "name"), ("id", "number_in_canvas")) if name in head}
+    if {"sis_login_id", "sis_user_id"} & set(head):
+        first = {head.index(name): ours for name, ours in (("student", "name"), ("id", _NUMBER)) if name in head}
         head = [first.get(place, name) for place, name in enumerate(head)]
     return [ours if (ours := _EXPORTED.get(name)) and ours not in head else name for name in head]
 

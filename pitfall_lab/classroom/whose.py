@@ -6,9 +6,10 @@ The names that learning management systems give to what they hand out:
 - Canvas: ``lovelaceada_77_912_week-3.ipynb``, ``lovelaceada_LATE_77_912_week-3.ipynb`` (the name, the numbers of the user and the file);
 - Blackboard: ``Week 3_adal_attempt_2026-11-20-12-00-00_week-3.ipynb`` (the login, and when), with a ``.txt`` for each attempt.
 
-Their numbers are no ids of the roster. They are taken as such only between people of one name, and only where each other number of
-that system is the id of a person of the name that it comes with. Two numbers with one name are two people. A name that fits several
-people fits none of them: a mark is never given by a guess.
+Canvas' number decides where the roster has Canvas' own column of them, and some of them come with the name that they have there.
+Otherwise these numbers are no ids of the roster. They are taken as such only between people of one name, and only where each other
+number of that system is the id of a person of the name that it comes with. Two numbers with one name are two people. A name that
+fits several people fits none of them: a mark is never given by a guess.
 """
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ class Directory:
         self._forms = {name: said for name in names if (said := form(name))}
         self._canvas = {self._sender(said) for said in self._forms.values() if said.system == "canvas"}
         self._telling = self._systems_with_ids()
+        self._numbers = self._of_canvas()
         self._meant = {name: self._of(name) for name in names}
         self._twofold = self._of_two_people()
 
@@ -188,6 +190,12 @@ class Directory:
             return T(en=en, zh="有两人以此名提交，而名单中只有一人")
         if (said := self._forms.get(name)) and said.system == _UNCLEAR:
             return T(en="its name has the forms of two systems", zh="其名称同时符合两种系统的格式")
+        if said and said.system == "canvas" and self._numbers and not self._meant.get(name) and (named := self._by_name(said)):
+            ids = ", ".join(sorted(self._people[student].ident or student for student in named))
+            return T(
+                en=f"its name fits {ids} in the roster, and Canvas' number in it is another",
+                zh=f"此名与名单中的 {ids} 相符，但 Canvas 编号不同",
+            )
         if len(people := self.candidates(name)) > 1:
             ids = ", ".join(person.ident or person.student for person in people)
             return T(en=f"the name fits {len(people)} people in the roster ({ids})", zh=f"此名与名单中的 {len(people)} 人相符（{ids}）")
@@ -234,8 +242,21 @@ class Directory:
         if said.system == "blackboard":
             return self._by_login(said.who)
         meant = self._by_name(said)
+        if said.system == "canvas" and self._numbers:
+            numbered = self._numbers.get(said.number, set())
+            unnumbered = {student for student in meant if not self._people[student].number}
+            return (numbered & meant) or (set() if numbered and meant else numbered or unnumbered)
         by_number = {student for student in meant if self._people[student].ident == said.number}
         return by_number if len(meant) > 1 and by_number and said.system in self._telling else meant
+
+    def _of_canvas(self) -> dict[str, set[str]]:
+        """Who has which of Canvas' numbers; nobody where none of the names that were handed in has the number of whom it names."""
+        numbers: dict[str, set[str]] = {}
+        for person in self._people.values():
+            if person.number:
+                numbers.setdefault(person.number, set()).add(person.student)
+        forms = (said for said in self._forms.values() if said.system == "canvas")
+        return numbers if any(numbers.get(said.number, set()) & self._by_name(said) for said in forms) else {}
 
     def _by_name(self, said: Form) -> set[str]:
         """Canvas has no accents in its names, so that what is written as in the list may be another person's without its accents."""
@@ -294,6 +315,7 @@ class Directory:
         numbers: dict[tuple[str, str], dict[str, list[str]]] = {}
         for name, said in self._forms.items():
             sure = name in self._people or f"{said.who}_{said.number}" in self._people
+            sure = sure or (said.system == "canvas" and said.number in self._numbers)
             if said.number and not sure and len(self._meant[name]) == 1:
                 (student,) = self._meant[name]
                 numbers.setdefault((said.system, student), {}).setdefault(said.number, []).append(name)

@@ -186,7 +186,10 @@ ADA = roster.Person("1001", "1001", "Lovelace, Ada", login="adal")
 "Chen, Carol",72,,carol,B,3
 "Student, Test",73,,5a0c,A,
 """,
-            [replace(ADA, student="lovelaceada_71", section="A"), roster.Person("carol", "", "Chen, Carol", "B", login="carol")],
+            [
+                replace(ADA, student="lovelaceada_71", section="A", number="71"),
+                roster.Person("carol", "", "Chen, Carol", "B", login="carol", number="72"),
+            ],
         ),
         (
             "First name,Last name,ID number,Institution,Email address,Week 3 (Real)\nAda,Lovelace,1001,,ada@x.org,-\nBo,Hu,,,bo@x.org,4\n",

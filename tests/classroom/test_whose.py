@@ -133,6 +133,26 @@ def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_c
     assert "fits 2 people" in contrary.doubt(annas[0]).en  # type: ignore[union-attr]
 
 
+def test_canvas_number_decides_where_the_roster_has_it() -> None:
+    class_of = [replace(person, number=str(500 + int(person.ident) % 100)) for person in CLASS[1:-1]] + CLASS[-1:]
+    whose_is = {
+        "schmidtanna_505_1_w": "1005",
+        "schmidtanna_506_2_w": "1006",
+        "schmidtanna_505_3_v": "1005",
+        "schmidtanna_999_4_w": None,  # somebody of this name who is not in the roster
+        "lovelaceada_513_5_w": None,  # Marie's number
+        "mcsklodowska_513_6_w": "1013",  # Canvas shows another name of hers
+        "hoppergrace_700_7_w": "1015",  # the roster has no number of hers
+        "strangerx_701_8_w": None,
+    }
+    directory = Directory(class_of, whose_is)
+    assert {name: (person := directory.person(name)) and person.ident for name in whose_is} == whose_is
+    assert "fits 1014 in the roster, and Canvas' number in it is another" in directory.doubt("lovelaceada_513_5_w").en  # type: ignore[union-attr]
+    others = ["schmidtanna_77_1_w", "lovelaceada_78_2_w"]
+    other = Directory(class_of, others)
+    assert [(person := other.person(name)) and person.ident for name in others] == [None, "1014"], "the numbers are of another server"
+
+
 def test_two_downloads_of_moodle_have_other_numbers_for_the_same_people() -> None:
     class_of = ["Grace Hopper", "Ada Lovelace", "Marie Curie", "Łukasz Żółć"]
     names = [f"{name}_{number + n}_assignsubmission_file_" for number in (30, 60) for n, name in enumerate(class_of)]
