@@ -176,9 +176,9 @@ def _write_others(
     """Write the tables for other systems, and the pages. ``left``: pages of an earlier run that stay as they are."""
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
-        print(
-            f"For {system.capitalize()}: {lms.write(grades, system, assignment, entries, column)}, for an item of {ledger.counted(most)}."
-        )
+        path = lms.write(grades, system, assignment, entries, column)
+        by = f" {lms.to_map(entries)}" if system == "moodle" else ""
+        print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{by}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
             print(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")

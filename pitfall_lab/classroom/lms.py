@@ -31,15 +31,30 @@ from pitfall_lab.cli import Refusal
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
 _STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
 """The column by which a system knows a student."""
+_MAPPED = 3
+"""So many columns of Moodle's table can identify a student."""
 Table = list[list[str]]
 
 
 def _moodle(column: str, _most: float, entries: Sequence[Entry]) -> Table:
     head = ["ID number", "Username", "Email address", "Full name", column, f"{column} (feedback)"]
-    return [
-        head,
-        *([_known(e, "ident"), _known(e, "login"), _known(e, "email"), _known(e, "name"), _mark(e), _feedback(e)] for e in entries),
-    ]
+    rows = []
+    for entry in entries:
+        # an address is in a column of its own, by which Moodle can find the student
+        who = [entry.person.ident, entry.person.login] if entry.person.email else [_known(entry, "ident"), _known(entry, "login")]
+        rows.append([*who, entry.person.email, _known(entry, "name"), _mark(entry), _feedback(entry)])
+    return [head, *rows]
+
+
+def to_map(entries: Sequence[Entry]) -> str:
+    """A sentence on the column by which Moodle finds students: the first that all have, else the one that most have."""
+    listed = [entry for entry in entries if entry.listed]
+    head, *lines = _moodle("", 0, listed)
+    filled = {head[at]: sum(bool(line[at]) for line in lines) for at in range(_MAPPED)}
+    column = max(filled, key=lambda name: filled[name])
+    lacking = len(lines) - filled[column]
+    more = f" {lacking} of {len(lines)} have none, and are left out there." if lacking else ""
+    return f"Map “{column}” to the same in Moodle.{more}"
 
 
 def _canvas(column: str, most: float, entries: Sequence[Entry]) -> Table:

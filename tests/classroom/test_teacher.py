@@ -251,6 +251,25 @@ def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its
     assert "2 days late" in by["78"][5]
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "said"),
+    [
+        ("First name,Last name,Email address,name\nAda,Lovelace,ada@x.org,Ada Lovelace\n", ["", "", "ada@x.org"], "Map “Email address” to"),
+        ("id,name,email\n5,Ada Lovelace,ada@x.org\n", ["5", "", "ada@x.org"], "Map “ID number” to"),
+        ("login,name,email\nadal,Ada Lovelace,ada@x.org\n", ["", "adal", "ada@x.org"], "Map “Username” to"),
+        ("student,name\nada,Ada Lovelace\n", ["ada", "ada", ""], "Map “ID number” to"),
+        ("name,email,id\nAda Lovelace,ada@x.org,\nBo Hu,bo@x.org,7\nEve,,8\n", ["", "", "ada@x.org"], "1 of 3 have none"),
+    ],
+)
+def test_moodle_has_an_address_in_its_own_column_and_it_is_said_what_to_map(
+    text: str, first: list[str], said: str, rows: list[Row], tmp_path: Path
+) -> None:
+    entries = ledger.settled(ASSIGNMENT, [replace(rows[0], student="Ada Lovelace_3_assignsubmission_file_")], people(tmp_path, text))
+    line = next(line for line in table(lms.write(tmp_path / "g.csv", "moodle", ASSIGNMENT, entries)) if line[3] == "Ada Lovelace")
+    assert line[:3] == first
+    assert said in lms.to_map(entries)
+
+
 def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Row], tmp_path: Path) -> None:
     """The rules of its importer: the first two names, the optional pair of ids, then Section; a title with a number is an assignment's."""
     head, possible, *lines = written(rows, tmp_path, "canvas", "Week 3 (4711)")
