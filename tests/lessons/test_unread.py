@@ -107,7 +107,7 @@ def test_the_reason_of_a_write_that_is_not_counted_is_the_counter() -> None:
     start = "import torch\nx = torch.zeros(2, requires_grad=True)\ny = torch.sigmoid(x)\n"
     for line, why in (
         ("y.data.mul_(4)", "the version of y is 0"),
-        ("y.detach().mul_(4)", "a tensor that backward from y needs was written"),
+        ("y.detach().mul_(4)", "torch counted a write into a tensor saved for backward from y"),
     ):
         question = pose(f"{start}{line}\ny.sum().backward()", ask="x.grad")
         assert why in next(reason.text.en for reason in question.reasons if reason.right)
