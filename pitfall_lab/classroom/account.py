@@ -6,13 +6,14 @@ Nothing is left out silently.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
 from pitfall_lab.classroom.ledger import Entry, Override, called, counted
+from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
 from pitfall_lab.classroom.submissions import Submission
@@ -38,6 +39,16 @@ def tell(
         print(f"Not read, since these are no submissions: {listed(skipped)}.")
     for line in (*_unread(entries), *_late(entries, found), *_people(entries, found, directory)):
         print(line)
+
+
+def tell_again(entries: Sequence[Entry], before: Mapping[str, str], files: Mapping[str, Sequence[str]]) -> None:
+    """Print a line for each submission that ``--only`` named: its files, its points, and those that the table had ``before``."""
+    names = called(entries)
+    for entry in entries:
+        student = entry.row.student
+        old = before.get(plain(student))
+        was = "not in the table before" if old is None else f"before it had {old}"
+        print(f"Graded again: {shown(names[student])} ({', '.join(files.get(student, (student,)))}): {counted(entry.total)}, {was}.")
 
 
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:

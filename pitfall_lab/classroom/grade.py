@@ -16,6 +16,7 @@ from pitfall_lab import processes
 from pitfall_lab.check.command import count, mebibytes, seconds
 from pitfall_lab.classroom import account, fence, handback, ledger, lms, roster, submissions
 from pitfall_lab.classroom import assignment as assignments
+from pitfall_lab.classroom.analysis import table
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import Limits, Outcome, RoomError, sit
 from pitfall_lab.classroom.register import Row, State, refuse_strangers, remembered, versions
@@ -84,11 +85,13 @@ def run(args: argparse.Namespace) -> int:
     options = _as_before(args, grades, where, before)
     if left := _left(args, grades, where, earlier):
         options["left"] = left
-    people, overrides = _teachers(args, where.parent, assignment)
+    faults = roster.Faults()
+    people, overrides, whole = _teachers(args, where.parent, assignment, faults)
     found, directory, skipped = _found(where, grades, people)
-    only = _only(args.only, found, directory)
-    ledger.meant(overrides, ledger.everybody((submission.student for submission in found), people, directory), directory)
+    only = _meant(args.only, found, people, overrides, directory, faults=faults) if whole else set()
+    faults.refuse()
     refuse_strangers(grades, assignment)
+    marks = _marks(grades) if only else {}
     state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
@@ -107,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
     files = {each.student: each.names(where) for each in found}
     _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None)
+    account.tell_again([entry for entry in entries if entry.row.student in only], marks, files)
     account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)
     return 0
@@ -121,20 +125,48 @@ def _found(where: Path, grades: Path, people: list[roster.Person] | None) -> tup
     return submissions.merged(found, directory), directory, skipped
 
 
-def _only(words: Sequence[str], found: Sequence[submissions.Submission], directory: Directory) -> set[str]:
+def _marks(grades: Path) -> dict[str, str]:
+    """The points in the table of an earlier run, by the name of the submission; empty if there is no table."""
+    return {line["student"]: line["points"] for line in table(grades)} if grades.exists() else {}
+
+
+def _meant(
+    words: Sequence[str],
+    found: Sequence[submissions.Submission],
+    people: list[roster.Person] | None,
+    overrides: Sequence[ledger.Override],
+    directory: Directory,
+    *,
+    faults: roster.Faults,
+) -> set[str]:
+    """The submissions that ``--only`` names; ``faults`` gets the names there and in the teacher's own marks that fit nobody or several."""
+    persons = ledger.everybody((submission.student for submission in found), people, directory)
+    only: set[str] = set()
+    with faults.noted():
+        only = _only(words, found, persons, directory)
+    with faults.noted():
+        ledger.meant(overrides, persons, directory)
+    return only
+
+
+def _only(
+    words: Sequence[str], found: Sequence[submissions.Submission], persons: dict[str, roster.Person | None], directory: Directory
+) -> set[str]:
     """The submissions that ``--only`` names. Raises :class:`~pitfall_lab.cli.Refusal`."""
-    persons = {submission.student: directory.person(submission.student) for submission in found}
+    there = {submission.student for submission in found}
     parts = {part: submission.student for submission in found for part in submission.parts}
-    only = set()
+    only, faults = set(), roster.Faults()
     for word in words:
-        meant = ledger.named(parts.get(word, word), persons, directory)
-        if not meant and directory.known(word):
-            raise Refusal(f"{roster.shown(word)} is in the roster and handed in nothing.")
-        if not meant:
-            raise Refusal(f"There is no submission of {roster.shown(word)}, and the roster has no such id, login or name.")
-        if len(meant) > 1:
-            raise Refusal(f"{roster.shown(word)} fits {len(meant)} students: write the id.")
-        only.add(meant[0])
+        with faults.noted():
+            meant = ledger.named(parts.get(word, word), persons, directory)
+            if not meant:
+                raise Refusal(f"There is no submission of {roster.shown(word)}, and the roster has no such id, login or name.")
+            if len(meant) > 1:
+                raise Refusal(f"{roster.shown(word)} fits {len(meant)} students: write the id.")
+            if meant[0] not in there:
+                raise Refusal(f"{roster.shown(word)} is in the roster and handed in nothing.")
+            only.add(meant[0])
+    faults.refuse()
     return only
 
 
@@ -192,22 +224,26 @@ def _write_others(
         print(f"The pages in {left} are of an earlier run and were not written anew; --report {left} does it.")
 
 
-def _teachers(args: argparse.Namespace, home: Path, assignment: Assignment) -> tuple[list[roster.Person] | None, list[ledger.Override]]:
-    """The roster and the teacher's own marks, where there are such files; they are read before anything is graded.
+def _teachers(
+    args: argparse.Namespace, home: Path, assignment: Assignment, faults: roster.Faults
+) -> tuple[list[roster.Person] | None, list[ledger.Override], bool]:
+    """The roster and the teacher's own marks, where there are such files, and whether the roster could be read as far as who is in it.
 
-    They are beside the assignment; a file that is called so among the submissions is a student's.
+    They are beside the assignment; a file that is called so among the submissions is a student's. They are read before anything is
+    graded, and ``faults`` gets what is wrong in them.
     """
     there = (home / assignments.NAME).is_file()
     listed, own = args.roster or home / roster.NAME, home / ledger.NAME
-    people, overrides, faults = None, [], roster.Faults()
+    people, overrides, whole = None, [], True
     if args.roster or (there and listed.exists()):
+        whole = False
         with faults.noted():
-            people = roster.read(listed)
+            people = roster.read(listed, faults)
+            whole = True
     if there and own.exists():
         with faults.noted():
-            overrides = ledger.read_overrides(own, assignment)
-    faults.refuse()
-    return people, overrides
+            overrides = ledger.read_overrides(own, assignment, faults)
+    return people, overrides, whole
 
 
 def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path]:

@@ -67,10 +67,13 @@ class Entry:
         return [*self.row.remarks(language, to_student=to_student), *(note.say(language) for note in notes)]
 
 
-def read_overrides(path: Path, assignment: Assignment) -> list[Override]:
-    """The teacher's own marks. Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used."""
+def read_overrides(path: Path, assignment: Assignment, into: Faults | None = None) -> list[Override]:
+    """The teacher's own marks.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``.
+    """
     found: dict[tuple[str, str], Override] = {}
-    faults = Faults()
+    faults = into or Faults()
     for line, cells in table(path, ("student", "exercise", "points", "note"), ("student",)):
         student, key, note = cells["student"], cells["exercise"], cells["note"]
         with faults.noted():
@@ -81,7 +84,8 @@ def read_overrides(path: Path, assignment: Assignment) -> list[Override]:
             if (student, key) in found:
                 raise Refusal(f"{path}, line {line}: {shown(student)} has two marks for {key or 'the sum'}.")
             found[student, key] = Override(student, key, number_in(path, line, "points", cells["points"]), note)
-    faults.refuse()
+    if into is None:
+        faults.refuse()
     return list(found.values())
 
 

@@ -76,12 +76,12 @@ class Faults:
             raise Refusal("\n".join([*self._said[:MOST_FAULTS], *more]))
 
 
-def read(path: Path) -> list[Person]:
-    """The people in a roster. Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used."""
+def read(path: Path, into: Faults | None = None) -> list[Person]:
+    """The people in a roster. Raises :class:`~pitfall_lab.cli.Refusal` with the lines that cannot be used, or notes these in ``into``."""
     people: dict[str, Person] = {}
     words: set[str] = set()
     logins: set[str] = set()
-    faults = Faults()
+    faults = into or Faults()
     for number, cells in table(path, (*COLUMNS, *_PARTS, _NUMBER), ("student", "id", "login", "email")):
         if not cells["name"] and all(cells[part] for part in _PARTS):
             cells["name"] = ", ".join(cells[part] for part in _PARTS)
@@ -99,9 +99,10 @@ def read(path: Path) -> list[Person]:
         words |= {cells["id"], student} - {""}
         logins |= {login} - {""}
         known = {name: cells[name] for name in ("name", "section", "email", "login")}
-        people[student] = Person(student, cells["id"], **known, extra_days=extra, received=received, number=cells[_NUMBER])
-    faults.refuse()
-    return list(people.values())
+        people.setdefault(student, Person(student, cells["id"], **known, extra_days=extra, received=received, number=cells[_NUMBER]))
+    if into is None:
+        faults.refuse()
+    return [person for student, person in people.items() if student]
 
 
 def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str], logins: set[str]) -> None:

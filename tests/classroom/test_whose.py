@@ -516,12 +516,14 @@ def test_everything_that_is_wrong_with_the_teachers_files_is_said_before_anythin
     roster, own = (week / "roster.csv").read_text("utf-8"), (week / "overrides.csv").read_text("utf-8")
     monkeypatch.setattr("pitfall_lab.classroom.grade._graded", lambda *_, **__: pytest.fail("graded"))
     (week / "roster.csv").write_text(roster + "\n1014,Twice,\n,Nobody,\n1030,Late,ada\n", encoding="utf-8")
-    (week / "overrides.csv").write_text(own + "1014,9.9,1,x\n1014,4.2,many,x\n", encoding="utf-8")
+    (week / "overrides.csv").write_text(own + "1014,9.9,1,x\n1012,4.2,many,x\nwho,,1,x\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["grade", str(week), "--trust"]) == 2
     said = capsys.readouterr().err
     assert [f"line {line}:" in said for line in (6, 7, 8)] == [True] * 3
-    assert [each in said for each in ("line 4: “9.9” is no exercise", "line 5: points must be a number")] == [True] * 2
+    own_faults = ("line 4: “9.9” is no exercise", "line 5: points must be a number", "“who”, which is no submission")
+    assert [each in said for each in own_faults] == [True] * 3
+    assert "two marks" not in said
     (week / "roster.csv").write_text(roster, encoding="utf-8")
     (week / "overrides.csv").write_text(own + "who,,1,x\nwhat,,1,x\n", encoding="utf-8")
     assert main(["grade", str(week), "--trust"]) == 2
@@ -706,9 +708,24 @@ def test_only_grades_those_whom_it_names(week: Path, capsys: pytest.CaptureFixtu
     after = lines_of(week)
     assert after["mallory"]["sha256"] == before["mallory"]["sha256"]
     assert after["Ada Lovelace"]["sha256"] != before["Ada Lovelace"]["sha256"]
-    assert "Changed since they were graded, and left as they were: 1 (“mallory”); --resume grades them." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Changed since they were graded, and left as they were: 1 (“mallory”); --resume grades them." in said
+    assert "Graded again: “Ada Lovelace” (lovelaceada_5_9_04, lovelaceada_5_9_04.ipynb): " in said
+    assert f"points, before it had {before['Ada Lovelace']['points']}." in said
     assert main([*words, "--resume"]) == 0
     assert lines_of(week)["mallory"]["sha256"] != before["mallory"]["sha256"]
+
+
+def test_a_name_that_fits_two_people_is_refused_also_where_one_handed_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (week / "roster.csv").open("a", encoding="utf-8") as file:
+        file.write("\n1007,Anna Schmidt,as\n1009,Anna Schmidt,at\n")
+    (week / "submissions" / "1007.ipynb").write_bytes(book(e4_2="x = 1"))
+    capsys.readouterr()
+    assert main(["grade", str(week), "--trust", "--only", "Anna Schmidt", "--only", "who", "--only", "1009"]) == 2
+    said = capsys.readouterr().err
+    for sentence in ("“Anna Schmidt” fits 2 students", "no submission of “who”", "“1009” is in the roster and handed in nothing"):
+        assert sentence in said
+    assert main(["grade", str(week), "--trust", "--only", "1007"]) == 0
 
 
 def test_what_is_for_the_teacher_is_not_in_what_students_get(week: Path) -> None:
