@@ -112,9 +112,8 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
     for people, theirs in unclear.items():
         fits = " or ".join(f"{person.name or person.student} ({person.ident or person.student})" for person in people[:SHOWN])
         yield f"Not clear whose, and so in no table for another system: {listed(theirs)}. It may be of {fits}: {cure}"
-    maybe = {person.student for people in unclear for person in people}
     absent = [entry for entry in entries if entry.row.absent]
-    if without := [names[entry.row.student] for entry in absent if not entry.has_mark and entry.row.student not in maybe]:
+    if without := [names[entry.row.student] for entry in absent if not entry.has_mark and not entry.maybe]:
         yield f"Handed in nothing, and have no mark: {listed(without)}."
     if marked := [names[entry.row.student] for entry in absent if entry.has_mark]:
         yield f"Handed in nothing, and have a mark of yours: {listed(marked)}."

@@ -52,8 +52,11 @@ def told(folder: Path, entries: Sequence[Entry], files: Files) -> Iterator[str]:
     marked = {entry.row.student: entry for entry in entries if entry.has_mark}
     for system, name in _NAMES.items():
         if found := _named(system, marked, files):
-            others = [names[student] for student in marked if student not in found]
-            without = f" Not in it: {listed(others)}, {_WITHOUT[system]}." if others else ""
+            others = [student for student in marked if student not in found]
+            without = ""
+            for absent, why in ((False, _WITHOUT[system]), (True, "who handed in nothing")):
+                if theirs := [names[student] for student in others if marked[student].row.absent == absent]:
+                    without += f" Not in it: {listed(theirs)}, {why}."
             yield f"Pages for {system.capitalize()}: {folder / name}.{without}"
 
 

@@ -246,6 +246,8 @@ class _Sitting:
         self.left -= answer["seconds"]
         if answer["status"] != "done":
             self.ended, self.detail = _ending(answer)
+            if self.ended == "timeout":
+                self.detail = f"the limit is {self.limits.timeout:g} s"
             return None
         try:
             report = json.loads(answer["report"])

@@ -41,7 +41,8 @@ class Override:
 class Entry:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
 
-    ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came.
+    ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came. ``maybe``: a submission of
+    which it is not clear whose it is may be of this person, who otherwise handed in nothing.
     """
 
     row: Row
@@ -55,6 +56,7 @@ class Entry:
     own: bool = False
     asides: tuple[T, ...] = ()
     timed: bool = False
+    maybe: bool = False
 
     @property
     def has_mark(self) -> bool:
@@ -116,13 +118,14 @@ def settled(
     there = {row.student for row in rows}
     rows += [Row(student, "", absent=True) for student in persons if student not in there]
     own = meant(overrides, persons, directory)
+    unclear = {each.student for name in there if people is not None and not persons[name] for each in directory.candidates(name)}
     entries = []
     for row in rows:
         person = persons[row.student]
         entry = _entry(assignment, row, person or Person(row.student), own.get(row.student, []))
         stranger = people is not None and person is None
         asides = (directory.doubt(row.student) or _STRANGER,) if stranger else ()
-        entries.append(replace(entry, asides=asides, listed=not stranger))
+        entries.append(replace(entry, asides=asides, listed=not stranger, maybe=row.absent and row.student in unclear))
     return sorted(entries, key=lambda entry: (entry.person.section, folded(entry.person.name or entry.row.student), entry.row.student))
 
 

@@ -65,6 +65,7 @@ _WORDS: dict[str, T] = {
         "it costs points where it does not hold any more.",
         zh="✓ 成立，○ 不成立。标有 [原题已有] 的性质在发下的单元格中已经成立，因此本身不得分；若不再成立则会扣分。",
     ),
+    "maybe": T(en="Who may have handed in what is not clear whose it is", zh="可能已提交（无法确定提交者）"),
     "hints": T(en="Hints", zh="提示"), "absent": T(en="Who did not hand in", zh="未提交者"), "section": T(en="Section", zh="班级"),
     "separates": T(en="Separates", zh="区分度"), "alike": T(en="Answers that are alike", zh="相似的答案"),
     "separates_note": T(
@@ -82,6 +83,7 @@ _WORDS: dict[str, T] = {
         "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。"
         "相似不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
     ),
+    "alike_short": T(en="Answers left out here as too short: {count}.", zh="此处因过短而未列出的答案：{count} 份。"),
     "common": T(en="Answers that four or more have", zh="四人以上相同的答案"),
     "common_note": T(
         en="Equal but for names, space and comments. Most often it is the obvious answer; with an unusual one, it may be a group.",
@@ -220,6 +222,9 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     """The page of answers that are alike, side by side; what differs is marked by a line's colour and by a sign."""
     parts = [f"<p class=quiet>{_say('alike_note', language)}</p>"]
     rows = [entry.row for entry in entries if not entry.row.absent]
+    if short := similar.too_short(rows, assignment.keys):
+        said = _WORDS["alike_short"].say(language).format(count=short)
+        parts[0] = parts[0].replace("</p>", f" {escape(said)}</p>")
     called = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
     for pair in similar.pairs(rows, assignment.keys):
         names = [escape(", ".join(called[student] for student in students)) for students in (pair.one, pair.other)]
@@ -260,8 +265,9 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     parts += [f"<h2>{_say('each', language)}</h2>", _students(assignment, entries, language)]
     parts.append(f'<p><a href="alike.html">{_say("alike", language)}</a> · <a href="analysis.csv">analysis.csv</a></p>')
     names = called(entries)
-    if absent := [names[entry.row.student] for entry in entries if entry.row.absent]:
-        parts.append(f"<h2>{_say('absent', language)} ({len(absent)})</h2><p>{escape(', '.join(absent))}</p>")
+    for what, maybe in (("absent", False), ("maybe", True)):
+        if absent := [names[entry.row.student] for entry in entries if entry.row.absent and entry.maybe == maybe]:
+            parts.append(f"<h2>{_say(what, language)} ({len(absent)})</h2><p>{escape(', '.join(absent))}</p>")
     return page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 
 

@@ -43,16 +43,27 @@ def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
     return sorted(found, key=lambda pair: -pair.ratio)[:SHOWN]
 
 
-def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
-    """The different answers that are none of the course's own and that add enough to the given cell, each with its student and source."""
+def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
+    """The different answers that are none of the course's own, each with its students and what they wrote."""
     answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         for outcome in row.outcomes:
             if outcome.key == exercise.key and outcome.source:
                 answers.setdefault(tokens(outcome.source), []).append((row.student, outcome.source))
+    known = {tokens(source) for source in (exercise.given, *exercise.right, *exercise.wrong)}
+    return [(words, of) for words, of in answers.items() if words not in known]
+
+
+def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
+    """Those of them that add enough to the given cell."""
     given = tokens(exercise.given)
-    known = {given, *(tokens(right) for right in exercise.right), *(tokens(wrong) for wrong in exercise.wrong)}
-    return [(words, of) for words, of in answers.items() if words not in known and _adds(words, given) >= NEW]
+    return [(words, of) for words, of in _unknown(exercise, rows) if _adds(words, given) >= NEW]
+
+
+def too_short(rows: Sequence[Row], keys: Sequence[str]) -> int:
+    """How many answers are left out because they add too little to what was given."""
+    given = {key: tokens(exercises()[key].given) for key in keys}
+    return sum(len(of) for key in keys for words, of in _unknown(exercises()[key], rows) if _adds(words, given[key]) < NEW)
 
 
 def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:

@@ -506,6 +506,13 @@ def test_answers_that_are_alike_but_for_names_are_found_and_common_ones_are_not(
     assert similar.pairs([answer(f"s{n}", UNUSUAL) for n in range(similar.COMMON)], KEYS) == []
 
 
+def test_it_is_said_how_many_answers_are_too_short_to_be_compared() -> None:
+    given = exercises()["12.2"].given
+    rows = [answer("a", f"{given}\nx = 1"), answer("b", f"{given}\ny = 1"), answer("c", given), answer("d", UNUSUAL)]
+    assert similar.too_short(rows, ["12.2"]) == 2
+    assert "too short: 2." in report.alike_page(ASSIGNMENT, ledger.settled(ASSIGNMENT, rows), "en")
+
+
 def test_an_answer_that_four_have_is_listed_with_their_names() -> None:
     ring = [answer(f"100{n}", UNUSUAL.replace("a ", f"a{n} ").replace("(a)", f"(a{n})").replace("a.", f"a{n}.")) for n in range(4)]
     ((key, students, source),) = similar.common([*ring, answer("x", "def attend(q, k, v):\n    return None")], KEYS)

@@ -716,6 +716,19 @@ def test_only_grades_those_whom_it_names(week: Path, capsys: pytest.CaptureFixtu
     assert lines_of(week)["mallory"]["sha256"] != before["mallory"]["sha256"]
 
 
+def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (week / "roster.csv").open("a", encoding="utf-8") as file:
+        file.write("\n1007,Anna Schmidt,as\n1009,Anna Schmidt,at\n")
+    (week / "overrides.csv").unlink()
+    (week / "submissions" / "Anna Schmidt.ipynb").write_bytes(book(e4_2="x = 1"))
+    capsys.readouterr()
+    assert main(["grade", str(week), "--trust", "--report", str(week / "report")]) == 0
+    assert "Handed in nothing, and have no mark: 2 (“Jean-Luc d'Arc”, “Zoë Müller”)" in capsys.readouterr().out
+    page = (week / "report" / "index.html").read_text(encoding="utf-8")
+    assert "Who did not hand in (2)" in page
+    assert "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007), Anna Schmidt (1009)</p>" in page
+
+
 def test_a_name_that_fits_two_people_is_refused_also_where_one_handed_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (week / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("\n1007,Anna Schmidt,as\n1009,Anna Schmidt,at\n")
