@@ -716,6 +716,13 @@ def test_only_grades_those_whom_it_names(week: Path, capsys: pytest.CaptureFixtu
     assert lines_of(week)["mallory"]["sha256"] != before["mallory"]["sha256"]
 
 
+def test_who_has_a_mark_and_no_files_is_not_said_to_have_files(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grade", str(week), "--trust", "--report", str(week / "report")]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "canvas-feedback.zip." in line]
+    assert "Not in it: 1 (“mallory”), whose files have no name of Canvas'" in line
+    assert line.endswith("Not in it: 1 (“Jean-Luc d'Arc”), who handed in nothing.")
+
+
 def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (week / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("\n1007,Anna Schmidt,as\n1009,Anna Schmidt,at\n")
