@@ -143,7 +143,18 @@ def main() -> int:
     rows = [row(name) for name in NAMES]
     for one in rows:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(one.kinds.items()))
-        figures = (one.minutes, one.said, one.before, one.screens, one.pictures, one.questions, one.claims, one.investigate, one.asserts, one.pauses)
+        figures = (
+            one.minutes,
+            one.said,
+            one.before,
+            one.screens,
+            one.pictures,
+            one.questions,
+            one.claims,
+            one.investigate,
+            one.asserts,
+            one.pauses,
+        )
         print("{:3s} {:7d} {:4d} {:5d} {:7.1f} {:8d} {:9d} {:6d} {:11d} {:7d} {:6d}".format(one.name, *figures), kinds)
     broken = [f"{one.name}: {said}" for one in rows for said in one.broken()]
     print("\n".join(broken) or "All bounds are kept.")
