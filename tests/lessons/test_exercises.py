@@ -6,6 +6,8 @@ import ast
 import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -97,6 +99,8 @@ def test_an_exercise_is_complete(key: str) -> None:
 
 
 # ---------------------------------------------------------------- what is seen
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_a_run_leaves_no_trace_in_the_caller(capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,7 +382,9 @@ def test_an_error_that_ends_an_iteration_has_its_own_type() -> None:
 
 def test_a_mode_that_is_not_left_is_an_error() -> None:
     cell = "from torch.utils.flop_counter import FlopCounterMode\nFlopCounterMode(display=False).__enter__()\nf = lambda x: x"
-    assert marks(cell, runs()) == [False]
+    program = f"from tests.lessons.test_exercises import marks, runs\nprint(marks({cell!r}, runs()))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[False]\n"  # in a process of its own: the hooks that this mode puts on all modules stay there
     assert marks("torch.set_default_device('cpu')\nf = lambda x: x", runs()) == [True]
     step = "def f(x):\n    p = nn.Parameter(x)\n    p.grad = torch.ones(4)\n    torch.optim.SGD([p]).step()\n    return p"
     assert marks(step, no_optimizer()) == [False]
