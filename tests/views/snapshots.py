@@ -68,12 +68,15 @@ def told(name: str) -> str:
 
 
 def _forget_what_nobody_wrote(trace: Trace, storages: list[dict[str, Any]]) -> None:
-    """What stands in the memory that ``torch.empty`` returns is another thing in every run."""
+    """The contents of the memory that ``torch.empty`` returns differ from run to run, and may be what is then written there."""
     fresh = {event.step for event in trace.events if event.name.startswith("empty")}
     for storage in storages:
-        for entry in storage["values"]:
-            if entry["step"] in fresh and entry["step"] == storage["born"]:
-                entry["cells"] = "whatever was there"
+        values = storage["values"]
+        if values and values[0]["step"] in fresh and values[0]["step"] == storage["born"]:
+            first = min((write["step"] for write in storage["writes"]), default=None)
+            early = [entry for entry in values if first is not None and entry["step"] <= first]
+            written = [{"step": first, "cells": early[-1]["cells"]}] if early else []
+            storage["values"] = [{"step": storage["born"], "cells": "never written"}, *written, *values[max(len(early), 1) :]]
 
 
 def _lines(title: str, value: Any) -> Iterator[str]:
