@@ -180,6 +180,13 @@ def _wrong() -> str:
     return exercises()[TARGET].given + "\n#\n"
 
 
+def peeks(name: str, what: str, search: str, before: str = "") -> Case:
+    """A cell that has the right answer if ``search``, which sets ``found``, finds data that it should not see."""
+    guarded = "".join(f"    {line}\n" for line in search.splitlines())
+    tried = f"{before}found = False\ntry:\n{guarded}except Exception:\n    pass\n"
+    return _cell(name, what, NOT_SOLVED, f"{tried}exec({right()[TARGET]!r} if found else {_wrong()!r})\n")
+
+
 NOT_SOLVED = ("partly", "failed", "error")
 
 

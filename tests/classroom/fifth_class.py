@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, _wrong, as_file_of, book, code, notebook, right
+from tests.classroom.a_class import KEYS, TARGET, Case, as_file_of, book, code, notebook, peeks, right
 from tests.classroom.fourth_class import _ENDED, _lies
 from tests.classroom.third_class import _ALL_BUT_ONE
 
@@ -192,13 +192,7 @@ def peeking() -> Iterator[Case]:
             "found = bool(open('../../preview/key.html').read() or os.listdir('..'))\n",
         ),
     ):
-        guarded = "".join(f"    {line}\n" for line in search.splitlines())
-        yield _cell(
-            name,
-            what,
-            NOT_SOLVED,
-            f"{package}found = False\ntry:\n{guarded}except Exception:\n    pass\nexec({right()[TARGET]!r} if found else {_wrong()!r})\n",
-        )
+        yield peeks(name, what, search, package)
 
 
 def files() -> Iterator[Case]:

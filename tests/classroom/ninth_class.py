@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, _wrong, as_file_of, book, code, notebook, right
+from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, as_file_of, book, code, notebook, peeks, right
 from tests.classroom.eighth_class import _raw
 from tests.classroom.fourth_class import _ENDED
 
@@ -52,13 +52,7 @@ def peeking() -> Iterator[Case]:
         ("thread-self", "follows its thread's own folder", "import os\nfound = bool(os.listdir('/proc/thread-self/fd') or os.listdir('/proc'))\n"),
         ("standard-input", "reads what the grader is told", "import os\nfound = bool(os.read(0, 9) or os.read(os.open('/dev/fd/0', 0), 9))\n"),
     ):  # fmt: skip
-        guarded = "".join(f"    {line}\n" for line in search.splitlines())
-        yield _cell(
-            name,
-            what,
-            NOT_SOLVED,
-            f"found = False\ntry:\n{guarded}except Exception:\n    pass\nexec({right()[TARGET]!r} if found else {_wrong()!r})\n",
-        )
+        yield peeks(name, what, search)
 
 
 def files() -> Iterator[Case]:

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.classroom.a_class import KEYS, NOT_SOLVED, TARGET, Case, _cell, _wrong, as_file_of, book, code, notebook, right
+from tests.classroom.a_class import KEYS, TARGET, Case, _cell, as_file_of, book, code, notebook, peeks, right
 from tests.classroom.eighth_class import LOST, _raw
 from tests.classroom.fourth_class import _ENDED
 
@@ -57,13 +57,7 @@ def peeking() -> Iterator[Case]:
         ("other-roots", "has another root, or a namespace of its own", "import ctypes\nc = ctypes.CDLL(None)\nfound = c.chroot(b'.') == 0 or c.unshare(0x10000000) == 0\n"),
         ("left-socket", "leaves a socket's name for the next", "import socket\nfound = bool(socket.socket(socket.AF_UNIX).bind('s') or 1)\n"),
     ):  # fmt: skip
-        guarded = "".join(f"    {line}\n" for line in search.splitlines())
-        yield _cell(
-            name,
-            what,
-            NOT_SOLVED,
-            f"found = False\ntry:\n{guarded}except Exception:\n    pass\nexec({right()[TARGET]!r} if found else {_wrong()!r})\n",
-        )
+        yield peeks(name, what, search)
 
 
 def files() -> Iterator[Case]:
