@@ -1,7 +1,8 @@
 """Runs of changed programs behind an Explorer that is drawn already: fixes one by one, and what the reader wants to try.
 
-They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook does not. Explorers
-take turns, run by run: a cell that the reader opens does not wait until another cell's fixes are tried.
+They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook does not. Between
+two runs the newest request comes first: a cell that the reader runs, or a change that the reader tries, does not wait until the fixes of
+all other cells were tried, and these go on afterwards.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ class Bench:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.running: Turn | None = None
+        #: The requests in progress, the newest last, and the condition under which this list changes.
+        self._turns: list[Turn] = []
+        self._changed = threading.Condition()
         self._shop: Workshop | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files = 0
@@ -83,6 +87,27 @@ class Bench:
             self._shop.__enter__()
         return self._shop
 
+    def enter(self, turn: Turn) -> None:
+        """Begin a request; it comes before all earlier ones."""
+        with self._changed:
+            self._turns.append(turn)
+
+    def leave(self, turn: Turn) -> None:
+        """End a request: the newest of the others continues."""
+        with self._changed:
+            self._turns.remove(turn)
+            self._changed.notify_all()
+
+    def wait(self, turn: Turn) -> None:
+        """Return when no newer request is in progress, or when this one was stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: turn.is_over or turn not in self._turns or turn is self._turns[-1])
+
+    def wake(self) -> None:
+        """Let all requests look again whether they may run: one of them was stopped."""
+        with self._changed:
+            self._changed.notify_all()
+
     def keep(self, values: bytes) -> str:
         """Write the values that a program takes from earlier cells to a file that the process can read."""
         if not values:
@@ -118,6 +143,7 @@ class Bench:
             if folder is not None:
                 folder._finalizer.detach()  # type: ignore[attr-defined]  # noqa: SLF001 - tempfile has no other way
         self.lock, self.running, self._shop, self._folder = threading.Lock(), None, None, None
+        self._turns, self._changed = [], threading.Condition()
 
 
 @cache
@@ -163,14 +189,16 @@ class Lab:
     def _turn(self) -> Iterator[Turn]:
         turn = Turn(self._bench)
         self._turns.add(turn)
+        self._bench.enter(turn)
         try:
             yield turn
         finally:
             self._turns.discard(turn)
+            self._bench.leave(turn)
 
 
 class Turn:
-    """Some runs that are stopped together; between two of them, other Explorers may have theirs."""
+    """Some runs that are stopped together; between two of them, a newer request may have its own."""
 
     spoiled = False
     """No recording here looks closely for numbers that are not finite."""
@@ -181,8 +209,14 @@ class Turn:
     def stop(self) -> None:
         """End these runs now."""
         self._over.set()
+        self._bench.wake()
         if self._bench.running is self:
             self._bench.interrupt()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether these runs were stopped."""
+        return self._over.is_set()
 
     def trace(self, subject: Subject, *, whole: bool = True) -> Trace:
         """Run a program on both engines. Raises :class:`Stopped`, and what a workshop raises."""
@@ -197,6 +231,7 @@ class Turn:
         return self._run(lambda shop: shop.witness(subject, meant=meant))
 
     def _run(self, run: Callable[[Workshop], R]) -> R:
+        self._bench.wait(self)
         with self._bench.lock:
             if self._over.is_set():
                 raise Stopped

@@ -173,7 +173,8 @@ class Watcher:
         self._shell = shell
         self._session: Session | None = None
         self._cell: tuple[Program, Language] | None = None
-        self._last: Lab | None = None
+        #: What tries the fixes of a cell, by the cell's id in the notebook; "" where there is none.
+        self._labs: dict[str, Lab] = {}
         #: The notebook's ids of the cells that have run, by number.
         self._ids: dict[int, str] = {}
         #: The language of the last cell that was watched, also used for hints.
@@ -410,10 +411,11 @@ class Watcher:
         from pitfall_lab.rules import find
         from pitfall_lab.widgets.explorer import Explorer
 
-        if self._last is not None:  # a new look is at what is now
-            self._last.stop()
+        cell = getattr(result.info, "cell_id", None) or ""
+        if cell in self._labs:  # its fixes are for what the cell was
+            self._labs[cell].stop()
         subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
-        watched = bool(getattr(result.info, "cell_id", None))
+        watched = bool(cell)
         cause = self._panel.cause(result.error_in_exec, self._shell.transform_cell(result.info.raw_cell or ""))
         with _uncollected():
             found = find(recorded)
@@ -421,7 +423,7 @@ class Watcher:
                 from pitfall_lab.notebook.hint import with_cause
 
                 found = with_cause(found, cause)
-            lab = self._last = Lab(self._bench, subject, recorded, found, program.left)
+            lab = self._labs[cell] = Lab(self._bench, subject, recorded, found, program.left)
             without_fixes = [finding.with_fixes(()) for finding in found]
             explorer = Explorer(recorded, findings=without_fixes, language=language, lab=lab, whole=not watched)
         hopes = any(finding.fixes for finding in found)

@@ -33,7 +33,7 @@ const STYLE = `
 .pl-question .pl-lines label { flex-wrap: wrap }
 .pl-question .pl-legend { margin: 4px 0; font-size: 0.9em; opacity: 0.85; }
 .pl-question .pl-came.pl-hidden { border-left-color: transparent;
-  background: repeating-linear-gradient(-45deg, transparent 0 4px, var(--jp-border-color2, #ccc) 4px 6px) }
+  background: repeating-linear-gradient(-45deg, transparent 0 4px, var(--jp-border-color1, #bbb) 4px 6px) }
 .pl-question .pl-came.pl-parts { font-weight: 600 }
 .pl-question .pl-came .pl-ghost { display: block; font-weight: 400; font-style: italic; border: 1px dashed var(--jp-border-color1, #888); padding: 0 4px }
 `;

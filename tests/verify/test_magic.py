@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import time
 import zlib
 
 import pytest
@@ -223,6 +224,27 @@ def test_the_collector_waits_while_an_explorer_is_drawn_and_is_then_as_it_was(sh
         assert (seen, gc.isenabled()) == ([False], on)
     finally:
         gc.enable()
+
+
+def test_the_fixes_of_all_cells_are_tried_the_newest_first_and_those_of_a_cell_that_ran_again_are_not(shell, monkeypatch):
+    ended = []
+    tell = Explorer._tell
+    monkeypatch.setattr(Explorer, "_tell", lambda self, state, *more: (ended.append((state, self)), tell(self, state, *more)))
+    with fix_runs.bench().lock:  # all of them wait for the first run
+        for number, cell in enumerate(("seven", "eight", "eight"), 1):
+            shell.run_cell(f"%%pitfall\n{FAILS}", cell_id=cell)
+            wait_until(lambda number=number: len(ended) >= number)
+    seven, before, eight = explorers(shell)
+    wait_until(lambda: ("done", seven) in ended)
+    assert [end for end in ended if end[0] != "trying"] == [("stopped", before), ("done", eight), ("done", seven)]
+    assert seven.findings[0].fixes
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_a_stop_ends_the_run_that_is_going_on(shell, monkeypatch):
