@@ -101,10 +101,10 @@ EXERCISES = (
         title=T(en="Layers that count", zh="看得见的层"),
         task=T(
             en=(
-                "`Switch(kinds, width)` has one linear layer for each of `kinds`, a list of different words, and a head that makes "
-                "one number of each row. Its optimizer gets no parameters, and two calls with the same input give different "
+                "`Switch(kinds, width)` has one linear layer for each of `kinds`, a list of different words, and a head that turns "
+                "each row into one number. Its optimizer gets no parameters, and two calls with the same input give different "
                 "numbers. Repair it: all layers are found, and saved with the model; for a table `x` (N, width) and one of the "
-                "kinds it gives the kind's layer, then tanh, then the head, of shape (N, 1)."
+                "kinds it applies the kind's layer, then tanh, then the head; the result has shape (N, 1)."
             ),
             zh=(
                 "`Switch(kinds, width)` 为 `kinds`（由不同单词组成的列表）中的每一个准备一个线性层，另有一个输出头把每一行变成一个数。"
