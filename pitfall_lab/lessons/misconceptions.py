@@ -231,8 +231,8 @@ def inplace_never_breaks_backward(policy: Policy) -> Policy:
         en="no_grad() stops recording, and a parameter may be changed inside it.", zh="no_grad() 停止记录，而且在其中可以修改参数。"
     ),
     fact=T(
-        en="no_grad() records no new nodes, but the version counter counts every write, also inside it.",
-        zh="no_grad() 不记录新节点，但版本计数器照样计入其中的每次写入。",
+        en="no_grad() records no new nodes, but a write inside it is counted like one outside.",
+        zh="no_grad() 不记录新节点，但其中的写入和外面的一样会被计入版本。",
     ),
     check="t = torch.ones(2, requires_grad=True)\nwith torch.no_grad():\n    t.add_(1)\nassert t._version == 1",
 )
