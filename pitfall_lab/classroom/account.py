@@ -113,10 +113,17 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
         fits = " or ".join(f"{person.name or person.student} ({person.ident or person.student})" for person in people[:SHOWN])
         yield f"Not clear whose, and so in no table for another system: {listed(theirs)}. It may be of {fits}: {cure}"
     absent = [entry for entry in entries if entry.row.absent]
+    if strangers and (wrong := [entry.row.student for entry in absent if _has_own_word(entry.person)]):
+        yield f"In the column student of {ROSTER}, and no submission is called so: {listed(wrong)}."
     if without := [names[entry.row.student] for entry in absent if not entry.has_mark and not entry.maybe]:
         yield f"Handed in nothing, and have no mark: {listed(without)}."
     if marked := [names[entry.row.student] for entry in absent if entry.has_mark]:
         yield f"Handed in nothing, and have a mark of yours: {listed(marked)}."
+
+
+def _has_own_word(person: Person) -> bool:
+    """Whether the roster has something of its own in the column ``student``, which is the id, login or address otherwise."""
+    return person.student not in {person.ident, person.login, person.email}
 
 
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:

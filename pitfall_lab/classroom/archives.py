@@ -11,6 +11,8 @@ from pitfall_lab.trace import T
 
 MOST_MEMBERS = 2000
 _SKIPPED = ("__MACOSX", ".")
+_FOLDER_ITSELF = (".", "..")
+"""Parts of a path that some programs write into zips. No name in a zip is used as a path, so they do no harm."""
 _OTHERS = {b"Rar!": "RAR", b"7z\xbc\xaf'": "7z", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zX": "xz"}
 
 
@@ -20,6 +22,15 @@ class Unreadable(Exception):
     def __init__(self, en: str, zh: str) -> None:
         super().__init__(en)
         self.sentence = T(en=en, zh=zh)
+
+
+_DOCUMENTS = {
+    b"%PDF": ("a PDF", "PDF 文件"),
+    b"\x89PNG": ("a picture", "图片"),
+    b"\xff\xd8\xff": ("a picture", "图片"),
+    b"<": ("a web page", "网页"),
+    b"{\\rtf": ("a text document", "文字处理文档"),
+}
 
 
 def is_zip(raw: bytes) -> bool:
@@ -34,6 +45,16 @@ def refuse_others(raw: bytes) -> None:
             raise Unreadable(f"it is an archive ({kind}), not a notebook: unpack it", f"这是压缩包（{kind}），不是笔记本：请先解压")
 
 
+def refuse_documents(name: str, raw: bytes) -> None:
+    """Raise :class:`Unreadable` for what is handed in instead of a notebook: a page, a picture, a program. ``name``: the file's."""
+    known = [words for begin, words in _DOCUMENTS.items() if raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(begin)]
+    if name.lower().endswith(".py"):
+        known.append(("a Python program", "Python 程序"))
+    if known:
+        en, zh = known[0]
+        raise Unreadable(f"it is {en}, not a notebook (a file .ipynb)", f"它是{zh}，不是笔记本（.ipynb 文件）")
+
+
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
     """The notebooks of a zip: name, bytes, when written. Raises :class:`Unreadable`.
 
@@ -45,6 +66,10 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as box:
             books = [each for each in box.infolist() if _is_notebook(each.filename)]
+            if not books:
+                said = _others([each.filename for each in box.infolist() if not each.is_dir()])
+                en, zh = said and f", but {said}", said and f"，只有 {said}"
+                raise Unreadable(f"there is no notebook in the zip{en}", f"压缩包中没有笔记本{zh}")
             if len(books) > most:
                 raise Unreadable(f"there are more than {most} notebooks in the zip", f"压缩包中的笔记本超过 {most} 个")
             for each in books:
@@ -52,13 +77,22 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
                 largest -= len(text)
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError, ValueError, RuntimeError, OverflowError):
         raise Unreadable("it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压") from None
-    if not found:
-        raise Unreadable("there is no notebook in the zip", "压缩包中没有笔记本")
     return found
 
 
 def _is_notebook(name: str) -> bool:
-    return name.lower().endswith(".ipynb") and not any(part.startswith(_SKIPPED) for part in name.split("/"))
+    return name.lower().endswith(".ipynb") and not _is_left_behind(name)
+
+
+def _is_left_behind(name: str) -> bool:
+    return any(part.startswith(_SKIPPED) and part not in _FOLDER_ITSELF for part in name.split("/"))
+
+
+def _others(names: list[str]) -> str:
+    """The first files of a zip, for saying what is there instead of a notebook."""
+    shown = [name for name in names if not _is_left_behind(name)] or names
+    printable = ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name[-40:]) for name in shown[:3]]
+    return ", ".join(f"“{name}”" for name in printable) + " …" * (len(shown) > 3)
 
 
 def _member(box: zipfile.ZipFile, each: zipfile.ZipInfo, largest: int) -> bytes:

@@ -7,6 +7,7 @@ import copy
 import csv
 import re
 import secrets
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -136,7 +137,7 @@ def make(args: argparse.Namespace) -> int:
         f"{len(books)} notebook{'s' * (len(books) != 1)} for students, with {len(made.keys)} exercise{'s' * (len(made.keys) != 1)}, "
         f"in {args.folder / STUDENT}: about {alone} minutes for the exercises.\n"
         f"Put what comes back into {args.folder / assignments.SUBMISSIONS}, one file or folder for each student, and run\n"
-        f"  pitfall-lab grade {args.folder} --report {args.folder / 'report'}"
+        f"  pitfall-lab grade {shlex.quote(str(args.folder))} --report {shlex.quote(str(args.folder / 'report'))}"
     )
     return 0
 

@@ -25,6 +25,8 @@ from pitfall_lab.trace import Language, T
 NAME = "overrides.csv"
 _STRANGER = T(en="not in the roster", zh="不在名单中")
 DAY = 86_400
+DIGITS = 6
+"""Digits after the point to which a sum of points is rounded, so that it is 0.3 and not 0.30000000000000004."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,15 @@ class Entry:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
 
     ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came. ``maybe``: a submission of
-    which it is not clear whose it is may be of this person, who otherwise handed in nothing.
+    which it is not clear whose it is may be of this person, who otherwise handed in nothing. ``unrounded`` is the sum before any of
+    its parts was rounded: percent are of it.
     """
 
     row: Row
     person: Person
     points: dict[str, float]
     total: float
+    unrounded: float = 0.0
     late: int = 0
     deducted: float = 0.0
     notes: tuple[T, ...] = ()
@@ -189,7 +193,7 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
     for entry in entries:
         row, person = entry.row, entry.person
         known = [person.ident, person.name, person.section, person.email, person.login] if roster else []
-        sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.total / most if most else 0:.1f}"]
+        sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.unrounded / most if most else 0:.1f}"]
         each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []
         received = _received(row, person)
@@ -208,29 +212,37 @@ def _moment(seconds: float) -> str:
 
 
 def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override]) -> Entry:
-    points = {outcome.key: round(outcome.credit * assignment.worth(outcome.key), 2) for outcome in row.outcomes}
+    exact = {outcome.key: outcome.credit * assignment.worth(outcome.key) for outcome in row.outcomes}
+    points = {outcome.key: shown_points(outcome.credit, assignment.worth(outcome.key)) for outcome in row.outcomes}
     notes = []
     for each in own:
         if each.key:
             was, points[each.key] = points.get(each.key, 0.0), each.points
+            exact[each.key] = each.points
             notes.append(
                 T(
                     en=f"{each.key}: {counted(each.points)} by the teacher instead of {was:g} ({each.note})",
                     zh=f"{each.key}：教师给 {each.points:g} 分，原为 {was:g} 分（{each.note}）",
                 )
             )
-    total = round(sum(points.values()), 2)
-    late, deducted = _lateness(assignment, row, person, total)
+    total, unrounded = sum(points.values()), sum(exact.values())
+    late, lost = _lateness(assignment, row, person)
+    deducted = round(total * lost, 2)
     if late:
         notes.append(_late_note(late, min(late, assignment.late_days), person.extra_days, deducted))
-    total = round(total - deducted, 2)
+    total, unrounded = round(total - deducted, DIGITS), unrounded * (1 - lost)
     timed = assignment.due is not None and _received(row, person) is not None
     for each in own:
         if not each.key:
             en = f"{counted(each.points)} in all by the teacher instead of {total:g} ({each.note})"
             notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
-            total = each.points
-    return Entry(row, person, points, total, late, deducted, tuple(notes), own=bool(own), timed=timed)
+            total = unrounded = each.points
+    return Entry(row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed)
+
+
+def shown_points(credit: float, worth: float) -> float:
+    """The points of an exercise as the tables have them: a solved one has all of its points, however many digits these have."""
+    return worth if credit >= 1 else round(credit * worth, 2)
 
 
 def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
@@ -250,11 +262,11 @@ def _received(row: Row, person: Person) -> float | None:
     return None if row.absent else row.received if person.received is None else person.received
 
 
-def _lateness(assignment: Assignment, row: Row, person: Person, points: float) -> tuple[int, float]:
-    """The days that were begun after the deadline, and what they cost beyond those that each student has free."""
+def _lateness(assignment: Assignment, row: Row, person: Person) -> tuple[int, float]:
+    """The days that were begun after the deadline, and the share of the points that they cost beyond those that each student has free."""
     received = _received(row, person)
     if assignment.due is None or received is None or row.absent:
         return 0, 0.0
     late = max(0, math.ceil((received - assignment.due) / DAY - person.extra_days))
     charged = max(0, late - assignment.late_days)
-    return late, round(min(points, points * charged * assignment.late_penalty / 100), 2)
+    return late, min(1.0, charged * assignment.late_penalty / 100)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
-from pitfall_lab.classroom.ledger import Entry, called
+from pitfall_lab.classroom.ledger import Entry, called, shown_points
 from pitfall_lab.classroom.register import VERDICTS, Row, plain, statuses, write_whole
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import _THE_SAME
@@ -191,10 +191,10 @@ def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
 def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, language: Language) -> str:
     at = 0 if language == "en" else 1
     worth = assignment.worth(outcome.key)
-    points = outcome.credit * worth if points is None else points
+    points = shown_points(outcome.credit, worth) if points is None else points
     exercise = exercises().get(outcome.key)
     called = f" · {inline(exercise.title.say(language))}" if exercise else ""
-    title = f"{_say('exercise', language)} {escape(outcome.key)}{called} · {points:.3g} {_say('of', language)} {worth:g}"
+    title = f"{_say('exercise', language)} {escape(outcome.key)}{called} · {points:g} {_say('of', language)} {worth:g}"
     task = f"<details><summary>{_say('task', language)}</summary>{paragraphs(exercise.task.say(language))}</details>" if exercise else ""
     detail = f": {escape(outcome.detail)}" if outcome.detail else ""
     lines = []
@@ -225,9 +225,9 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     if short := similar.too_short(rows, assignment.keys):
         said = _WORDS["alike_short"].say(language).format(count=short)
         parts[0] = parts[0].replace("</p>", f" {escape(said)}</p>")
-    called = {entry.row.student: entry.person.name or entry.row.student for entry in entries}
+    names_of = called(entries)
     for pair in similar.pairs(rows, assignment.keys):
-        names = [escape(", ".join(called[student] for student in students)) for students in (pair.one, pair.other)]
+        names = [escape(", ".join(names_of[student] for student in students)) for students in (pair.one, pair.other)]
         head = "".join(f"<th scope=col>{name}</th>" for name in names)
         cells = "".join(
             f"<tr class={'same' if same else 'differs'}>{_side(mine, same)}{_side(theirs, same)}</tr>"
@@ -237,7 +237,7 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     if len(parts) == 1:
         parts.append(f"<p>{_say('none_alike', language)}</p>")
     common = [
-        f"<h3>{escape(key)} · {len(students)}</h3><p>{escape(', '.join(called[student] for student in students))}</p>"
+        f"<h3>{escape(key)} · {len(students)}</h3><p>{escape(', '.join(names_of[student] for student in students))}</p>"
         f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(source)}</pre></details>"
         for key, students, source in similar.common(rows, assignment.keys)
     ]
@@ -337,12 +337,12 @@ def _beliefs(rows: Sequence[Row], language: Language) -> str:
 
 def _students(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
     heads = "".join(f"<th scope=col>{escape(key)}</th>" for key in assignment.keys)
-    lines = []
+    lines, names_of = [], called(entries)
     for entry in entries:
         row = entry.row
         credit = {outcome.key: outcome for outcome in row.outcomes}
         cells = "".join(_credit(credit.get(key), entry.points.get(key), assignment.worth(key), language) for key in assignment.keys)
-        shown = escape(entry.person.name or row.student)
+        shown = escape(names_of[row.student])
         name = f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>' if entry.has_mark else shown
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
         points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.total:g}</td>"

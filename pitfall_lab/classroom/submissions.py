@@ -149,12 +149,13 @@ def _newest(folder: Path) -> float | None:
 
 
 def _contents(folder: Path) -> str:
-    """The first files in a folder, for saying what is there."""
+    """The first files in a folder, for saying what is there; hidden ones where there are no others."""
     try:
         with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in itertools.islice(entries, MOST_FILES) if not _LEFT_BEHIND.fullmatch(entry.name))
+            names = sorted(entry.name for entry in itertools.islice(entries, MOST_FILES))
     except OSError:
         return ""
+    names = [name for name in names if not _LEFT_BEHIND.fullmatch(name)] or names
     return ", ".join(f"“{_printable(name[:40])}”" for name in names[:3]) + " …" * (len(names) > 3)
 
 
@@ -329,6 +330,7 @@ def _books(file: _Book) -> list[_Book]:
     """The notebooks of a file, oldest first: itself, or those in a zip."""
     archives.refuse_others(file.raw)
     if not archives.is_zip(file.raw):
+        archives.refuse_documents(file.name, file.raw)
         return [file]
     inside = archives.unpacked(file.raw, most=MOST_FILES, largest=LARGEST)
     if several := _of_several(name for name, _, _ in inside):

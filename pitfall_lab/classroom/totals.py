@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pitfall_lab.classroom.analysis import table
+from pitfall_lab.classroom.ledger import DIGITS
 from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import listed, shown
 from pitfall_lab.classroom.whose import exact, folded
@@ -56,10 +57,15 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     :class:`~pitfall_lab.cli.Refusal`.
     """
     files = [path / "grades.csv" if path.is_dir() else path for path in paths]
+    places = [grades.resolve() for grades in files]
+    if twice := next((str(path) for path, count in Counter(places).items() if count > 1), None):
+        raise Refusal(f"{twice} is named twice: its points would count twice.")
     tables = [table(grades) for grades in files]
     for grades, lines in zip(files, tables, strict=True):
         _refuse_twice(grades, lines)
-    names = [grades.resolve().parent.name if grades.name == "grades.csv" else grades.stem for grades in files]
+    names = [place.parent.name if place.name == "grades.csv" else place.stem for place in places]
+    if len(set(names)) < len(names):  # spring/week-1 and autumn/week-1
+        names = [str(grades.parent if grades.name == "grades.csv" else grades) for grades in files]
     most = sum(_number(grades, lines[0]["of"]) for grades, lines in zip(files, tables, strict=True))
     people, said = _joined(tables, names)
     rows = [[*_SHOWN, *names, "points", "of"]]
@@ -70,7 +76,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
             if line.get("verdict") != "absent" or line.get("notes")  # a mark of the teacher's has a note
         }
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
-        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{round(sum(points.values()), 2):g}", f"{most:g}"])
+        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{round(sum(points.values()), DIGITS):g}", f"{most:g}"])
     return [[plain(cell) for cell in row] for row in rows], said
 
 

@@ -2,7 +2,7 @@
 
 The names that learning management systems give to what they hand out:
 
-- Moodle: ``Ada Lovelace_123_assignsubmission_file_`` (the number is the participant's);
+- Moodle: ``Ada Lovelace_123_assignsubmission_file_`` (the number is the participant's), ``Team 3-Ada Lovelace_123_…`` with groups;
 - Canvas: ``lovelaceada_77_912_week-3.ipynb``, ``lovelaceada_LATE_77_912_week-3.ipynb`` (the name, the numbers of the user and the file);
 - Blackboard: ``Week 3_adal_attempt_2026-11-20-12-00-00_week-3.ipynb`` (the login, and when), with a ``.txt`` for each attempt.
 
@@ -27,12 +27,21 @@ _MOODLE = re.compile(r"(?P<who>.+?)_(?P<number>[0-9]{1,12})_assignsubmission_[a-
 _CANVAS = re.compile(r"(?P<who>(?=[^_]*[^\W\d_])[^_]+)_(?P<late>LATE_)?(?P<number>[0-9]{1,20})_(?P<attempt>[0-9]{1,20})_.+", re.DOTALL)
 _BLACKBOARD = re.compile(r"(?P<who>.+?)_attempt_(?P<attempt>[0-9]{4}(?:-[0-9]{2}){5})(?P<file>_.*)?", re.DOTALL)
 _ENDING = re.compile(r"(?:\.ipynb|\.zip)?(?: ?\([0-9]{1,3}\))?(?:\.ipynb|\.zip)?\Z", re.IGNORECASE)
+_DOCUMENT = re.compile(
+    r"\.(?:pdf|py|txt|md|rst|rtf|docx?|odt|pages|html?|url|webloc|json|zip|rar|7z|tar|tgz|gz|bz2|xz|tar\.gz|png|jpe?g|heic)\Z",
+    re.IGNORECASE,
+)
+"""The endings of what is handed in instead of a notebook."""
+_COPY_OF = re.compile(r"(?:kopie von|copie de|copia d[ei]|cópia de) +", re.IGNORECASE)
+"""What Colab and Drive put before the name of a copy; *Copy of* is among the words beside a name."""
 _COPY = re.compile(r" ?\(([0-9]{1,3})\)(?=\.[^.]*\Z|\Z)")
 _DUPLICATE = re.compile(r"-Copy([0-9]{1,3})(?=\.[^.]*\Z|\Z)")
 _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h", "ŧ": "t", "ŋ": "n"})
 _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
 _UNCLEAR = "unclear"
 """Of two systems' forms one is in what the student called the file: who does so could else hand in in another's name."""
+GROUPED = 2
+"""So many names with a group before a person's name, and half of Moodle's names at least, are no chance."""
 FEW = 3
 """So many people with several numbers are more than chance."""
 _BETWEEN = re.compile(r"[\s_,.+()\[\]-]+")
@@ -152,11 +161,17 @@ def _turned(name: str) -> set[str]:
     return set().union(*(_both(" ".join(words[n:] + words[:n])) for n in range(len(words))))
 
 
+def _words(name: str) -> list[str]:
+    """The words of a name with their accents, in no order."""
+    return sorted(re.split(r"[\s,]+", exact(name)))
+
+
 class Directory:
     """The roster, and the names of all that was handed in: which submission is whose."""
 
     def __init__(self, people: Iterable[Person], names: Iterable[str] = ()) -> None:
         self._people = {person.student: person for person in people}
+        self._files = {_ENDING.sub("", student): student for student in self._people}
         self._idents: dict[str, set[str]] = {}
         self._names: dict[str, set[str]] = {}
         self._folded: dict[str, set[str]] = {}
@@ -172,6 +187,7 @@ class Directory:
                     index.setdefault(word, set()).add(person.student)
         names = list(dict.fromkeys(names))
         self._forms = {name: said for name in names if (said := form(name))}
+        self._groups = self._has_groups()
         self._canvas = {self._sender(said) for said in self._forms.values() if said.system == "canvas"}
         self._telling = self._systems_with_ids()
         self._numbers = self._of_canvas()
@@ -206,9 +222,13 @@ class Directory:
         return [person for student, person in self._people.items() if student in self._meant.get(name, ())]
 
     def known(self, word: str) -> set[str]:
-        """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents."""
+        """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents.
+
+        Of several the one counts whose name has the same accents: these were written by somebody who knows them.
+        """
         idents, names, plain = self._idents.get(exact(word)), self._names.get(exact(word)), self._any(self._folded, _both(word))
-        return set(idents or names or plain)
+        accented = {student for student in plain if not word.isascii() and _words(self._people[student].name) == _words(word)}
+        return set(idents or names or accented or plain)
 
     def one_person(self, name: str) -> Hashable:
         """A key that is equal for two names if by their form alone (such as Canvas' user number) they are from one person.
@@ -235,8 +255,13 @@ class Directory:
         for whole in (name, bare, f"{said.who}_{said.number}" if said else ""):
             if whole in self._people:
                 return {whole}
+        for whole in (bare, _DOCUMENT.sub("", bare)):
+            if whole in self._files:
+                return {self._files[whole]}
         if said is None:
-            return self._by_words(bare)
+            # what is no notebook keeps its ending, which may be a part of a login, too; so is "copy of" a part of the name
+            forms = (bare, _DOCUMENT.sub("", bare), _COPY_OF.sub("", bare, count=1))
+            return next((found for each in dict.fromkeys(forms) if (found := self._by_words(each))), set())
         if said.system == _UNCLEAR:
             return set()
         if said.system == "blackboard":
@@ -261,8 +286,20 @@ class Directory:
     def _by_name(self, said: Form) -> set[str]:
         """Canvas has no accents in its names, so that what is written as in the list may be another person's without its accents."""
         if said.system != "canvas":
-            return self.known(said.who)
+            return self.known(said.who) or (self._in_group(said.who) if self._groups else set())
         return self._any(self._idents, {exact(said.who)}) | self._any(self._folded, _both(said.who))
+
+    def _in_group(self, who: str) -> set[str]:
+        """Moodle puts the name of a group or team, and a hyphen, before the person's name; both may have hyphens."""
+        parts = who.split("-")
+        names = ("-".join(parts[n:]) for n in range(1, len(parts)))
+        return next((found for name in names if (found := self._any(self._whole, _both(name)))), set())
+
+    def _has_groups(self) -> bool:
+        """Whether Moodle's names have groups before them. A single one may be somebody with a double name who is not in the roster."""
+        senders = {said.who for said in self._forms.values() if said.system == "moodle"}
+        grouped = [who for who in senders if not self.known(who) and self._in_group(who)]
+        return len(grouped) >= GROUPED and 2 * len(grouped) >= len(senders)
 
     def _by_login(self, who: str) -> set[str]:
         """Blackboard's login is behind the assignment's name; both may have underscores."""

@@ -137,6 +137,23 @@ def test_days_after_the_deadline_cost_what_the_assignment_says(
     assert given.deducted == 0, "when it came the teacher knows better than the file"
 
 
+def test_percent_are_of_the_unrounded_sum_and_a_solved_exercise_has_all_of_its_points(rows: list[Row], tmp_path: Path) -> None:
+    said = rows[0].outcomes[0].marks[0]
+    marks = tuple(replace(said, holds=holds, had=False, idle=False) for holds in (True, False, False))
+    third = tuple(replace(outcome, status="partly", marks=marks) for outcome in rows[0].outcomes)
+    odd = replace(ASSIGNMENT, due=DUE, late_days=0, points={KEYS[0]: 1.3333, KEYS[1]: 0.1, KEYS[2]: 0.2})
+    late = Row("carol", "3", third, received=DUE + 1)
+    ledger.write_grades(
+        tmp_path / "g.csv", odd, ledger.settled(odd, [replace(rows[0], received=DUE), replace(late, received=DUE, student="dan"), late])
+    )
+    with (tmp_path / "g.csv").open(encoding="utf-8-sig", newline="") as file:
+        lines = {line["student"]: (line["points"], line["of"], line["percent"]) for line in csv.DictReader(file)}
+    most = sum(odd.worth(key) for key in KEYS)
+    assert lines["ada"] == (f"{most:g}", f"{most:g}", "100.0")
+    assert lines["dan"] == ("0.87", f"{most:g}", "33.3"), "0.44 + 0.03 + 0.07 + 0.33 of 2.6333 are 33.0 percent"
+    assert lines["carol"][2] == "30.0"
+
+
 def test_the_deadline_is_read_from_the_assignment(tmp_path: Path) -> None:
     path = tmp_path / "assignment.toml"
     text = replace(ASSIGNMENT, due=None).to_toml()
@@ -434,6 +451,19 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
     assert main(["classroom", "totals", str(tmp_path / "nowhere")]) == 2
 
 
+def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for term in ("spring", "autumn"):
+        (tmp_path / term / "w1").mkdir(parents=True)
+        ledger.write_grades(tmp_path / term / "w1" / "grades.csv", ASSIGNMENT, ledger.settled(ASSIGNMENT, rows[:1]))
+    assert main(["classroom", "totals", "spring/w1", str(tmp_path / "spring" / "w1" / "grades.csv")]) == 2
+    assert "grades.csv is named twice: its points would count twice" in capsys.readouterr().err
+    assert main(["classroom", "totals", "spring/w1", "autumn/w1"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of"
+
+
 CANVAS_LIST = """Student,ID,SIS Login ID,Section
 "Żółć, Łukasz",511,zolcl,A
 "Schmidt, Anna",504,schmidta,A
@@ -520,6 +550,15 @@ def test_an_answer_that_four_have_is_listed_with_their_names() -> None:
     entries = ledger.settled(ASSIGNMENT, ring, [roster.Person("1000", name="Ada Lovelace")])
     page = report.alike_page(ASSIGNMENT, entries, "en")
     assert "<p>1001, 1002, 1003, Ada Lovelace</p>" in page
+
+
+def test_two_of_one_name_are_told_apart_on_the_pages_of_the_class(rows: list[Row]) -> None:
+    unusual = tuple(replace(outcome, source=outcome.source + "\nspare = [" + "1, " * 30 + "]") for outcome in rows[1].outcomes)
+    listed = [roster.Person("1011", "1011", "Anna Schmidt"), roster.Person("1012", "1012", "Anna Schmidt")]
+    entries = ledger.settled(ASSIGNMENT, [Row("1011", "1", unusual), Row("1012", "2", unusual)], listed)
+    for text in (report.alike_page(ASSIGNMENT, entries, "en"), report.class_page(ASSIGNMENT, entries, "en")):
+        assert "Anna Schmidt (1011)" in text
+        assert "Anna Schmidt (1012)" in text
 
 
 def test_the_class_page_has_the_points_of_the_table_and_names_in_order(rows: list[Row], tmp_path: Path) -> None:

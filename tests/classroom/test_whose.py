@@ -27,6 +27,7 @@ from pitfall_lab.classroom.roster import Person
 from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.trace import T
 
 KEYS = ("4.2", "12.2")
 EARLY, LATE = (datetime(2026, 11, day, 12).astimezone().timestamp() for day in (20, 24))
@@ -95,6 +96,10 @@ def book(**answers: str) -> bytes:
         ("hw 1007", "1007"),
         ("李娜-作业8", "1012"),
         ("李 娜 week 3", "1012"),
+        ("1014.pdf", "1014"),
+        ("Lovelace, Ada.tar.gz", "1014"),
+        ("Kopie von 1014", "1014"),
+        ("Copia di Grace Hopper", "1015"),
         # what is nobody's, or could be two people's
         ("Anna_Grace_Hopper", None),
         ("Ada Lovelace and Grace Hopper", None),
@@ -107,6 +112,8 @@ def book(**answers: str) -> bytes:
         ("stranger_1_1_w", None),
         ("stranger_1005_1006_w", None),
         ("Nobody Known_1_assignsubmission_file_", None),
+        ("Anna-Ada Lovelace_1_assignsubmission_file_", None),
+        ("xada.pdf", None),
         ("Week 3_nobody_attempt_2026-11-20-12-00-00_1", None),
         ("week_1", None),
         ("Anna Schmidt", None),
@@ -120,6 +127,35 @@ def book(**answers: str) -> bytes:
 def test_a_name_finds_its_person_or_nobody(name: str, ident: str | None) -> None:
     person = Directory(CLASS, [name]).person(name)
     assert (person and person.ident) == ident
+
+
+@pytest.mark.parametrize("groups", [("Group A", "Group A", "Group A"), ("Team 1", "Team 2", "Late-Team 3")])
+def test_moodle_puts_groups_and_teams_before_names(groups: tuple[str, ...]) -> None:
+    whom = ("Ada Lovelace", "Jean-Luc d_Arc", "Zoë Müller")
+    names = [f"{group}-{name}_{n}_assignsubmission_file_" for n, (group, name) in enumerate(zip(groups, whom, strict=True))]
+    directory = Directory(CLASS, names)
+    assert [(person := directory.person(name)) and person.ident for name in names] == ["1014", "1011", "1001"]
+    others = [f"{name}_{n + 50}_assignsubmission_file_" for n, name in enumerate(("Grace Hopper", "Marie Curie", "李 娜", "Zoe Adams"))]
+    mixed = Directory(CLASS, [names[0], *others])
+    assert mixed.person(names[0]) is None, "a single one of a class may be somebody with a double name"
+
+
+def test_of_two_names_that_differ_in_accents_the_one_that_is_written_counts() -> None:
+    people = [Person("1", "1", "Zoë Müller"), Person("2", "2", "Zoe Muller"), Person("3", "3", "Zoé Muller")]
+    told = {"Müller, Zoë": "1", "zoë müller": "1", "Muller Zoé": "3", "mullerzoe": None, "Zoe Müller": None}
+    assert {name: (person := Directory(people, [name]).person(name)) and person.ident for name in told} == told
+
+
+def test_an_ending_is_left_away_only_where_the_whole_name_is_nobodys() -> None:
+    people = [Person("ada", login="ada"), Person("ada.py", login="ada.py")]
+    assert [Directory(people, [name]).person(name) for name in ("ada.py", "ada.pdf")] == [people[1], people[0]]
+
+
+@pytest.mark.parametrize("column", ["x y.ipynb", "x y", "x y.zip"])
+def test_the_column_student_takes_a_files_name_with_its_ending(column: str) -> None:
+    listed = [Person(column, "7", "Carol Chen"), Person("8", "8", "Bo Hu")]
+    assert [(person := Directory(listed, [name]).person(name)) and person.ident for name in ("x y", "8", "x")] == ["7", "8", None]
+    assert Directory([Person("1024", "1024"), Person("x y.pdf")], ["1024.pdf"]).person("1024.pdf") == Person("1024", "1024")
 
 
 def test_a_number_is_an_id_between_people_of_one_name_where_all_numbers_of_the_class_are_ids() -> None:
@@ -256,6 +292,21 @@ def test_a_folder_without_a_notebook_says_what_is_there(tmp_path: Path) -> None:
     (found,), _ = submissions.found(tmp_path)
     assert found.problem is not None
     assert found.problem.en == "there is no notebook in the folder, but “08.py”"
+    (tmp_path / "ada" / "08.py").unlink()
+    (tmp_path / "ada" / ".ipynb_checkpoints").mkdir()
+    (found,), _ = submissions.found(tmp_path)
+    assert found.problem == T(
+        en="there is no notebook in the folder, but “.ipynb_checkpoints”", zh="文件夹中没有笔记本，只有 “.ipynb_checkpoints”"
+    )
+
+
+def test_what_is_no_notebook_is_its_owners_and_says_what_it_is(tmp_path: Path) -> None:
+    sheets = handed_in(tmp_path, {"1014.py": b"x = 1\n", "1015.pdf": b"%PDF-1.7", "1015.ipynb": book(e4_2="x = 1")})
+    assert sheets["1014.py"].problem == T(
+        en="it is a Python program, not a notebook (a file .ipynb)", zh="它是Python 程序，不是笔记本（.ipynb 文件）"
+    )
+    assert sheets["1015"].cells == {"4.2": "x = 1"}
+    assert [note.en for note in sheets["1015"].notes] == ["1015.pdf was left out: it is a PDF, not a notebook (a file .ipynb)"]
 
 
 def test_of_one_chapter_the_newest_attempt_counts_and_it_is_said_which(tmp_path: Path) -> None:
@@ -327,7 +378,12 @@ def test_a_zip_is_read(tmp_path: Path, place: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        (packed({"readme.txt": b"x"}), "no notebook in the zip"),
+        (packed({"readme.txt": b"x"}), "no notebook in the zip, but “readme.txt”"),
+        (packed({"a/inner.zip": packed({"04.ipynb": book(e4_2="x = 1")})}), "no notebook in the zip, but “a/inner.zip”"),
+        (packed({".ipynb_checkpoints/04.ipynb": book()}), "no notebook in the zip, but “.ipynb_checkpoints/04.ipynb”"),
+        (b"%PDF-1.7 x", "it is a PDF, not a notebook"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html>", "it is a web page, not a notebook"),
+        (b"\x89PNG\r\n", "it is a picture, not a notebook"),
         (packed({"04.ipynb": book()}, zipfile.ZIP_LZMA), "unusual kind: unpack it"),
         (encrypted(), "with a password: unpack it"),
         (packed({"04.ipynb": book(e4_2="x = 1" * 99)})[:-40], "cannot be read: unpack it"),
@@ -346,6 +402,13 @@ def test_an_archive_that_cannot_be_read_gets_one_sentence(tmp_path: Path, raw: b
     (sheet,) = handed_in(tmp_path, {"ada.zip": raw, "ada/04.ipynb": book(e4_2="x = 1")}).values()
     assert sheet.cells == {"4.2": "x = 1"}
     assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+
+
+@pytest.mark.parametrize("inside", ["./04.ipynb", "../../04.ipynb", "a/../04.ipynb"])
+def test_a_name_in_a_zip_is_no_path_and_what_is_there_is_read(tmp_path: Path, inside: str) -> None:
+    (sheet,) = handed_in(tmp_path, {"ada.zip": packed({inside: book(e4_2="a = 1"), "12.ipynb": book(e12_2="b = 1")})}).values()
+    assert sheet.cells == {"4.2": "a = 1", "12.2": "b = 1"}
+    assert not (tmp_path.parent / "04.ipynb").exists()
 
 
 @pytest.mark.parametrize("at", range(0, 400, 23))
@@ -504,6 +567,11 @@ def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pyt
         "Not clear whose, and so in no table for another system: 1 (“Anna Schmidt”). It may be of Anna Schmidt (1007) or "
     )
     assert "Anna Schmidt (1009): write what the submission is called into the column student of roster.csv" in said
+    people = (week / "roster.csv").read_text(encoding="utf-8").splitlines()
+    lines_of = [f"{'' if number else 'student'},{line}" for number, line in enumerate(people)] + ["broke,1010,Eve,"]
+    (week / "roster.csv").write_text("\n".join(lines_of), encoding="utf-8")
+    assert main(["grade", str(week), "--trust", "--resume"]) == 0
+    assert "In the column student of roster.csv, and no submission is called so: 1 (“broke”)." in capsys.readouterr().out.splitlines()
     assert "Could not be read: 1 (“broken”): it is not a notebook: it is no JSON." in lines
     with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         (notes,) = [line["notes"] for line in csv.DictReader(file) if line["student"] == "Anna Schmidt"]
