@@ -202,6 +202,7 @@ def _warm() -> Originals:
     """Import everything that a run needs, use it once, and note every function as it is now."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        import pitfall_lab.lessons.made
         import pitfall_lab.lessons.turns  # it may trace, since it was there before the cell
         import pitfall_lab.verify  # noqa: F401 - so that forks find it, and torch, imported
 

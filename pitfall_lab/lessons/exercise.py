@@ -512,9 +512,26 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
             for effect in event.effects
             if effect.path.startswith("storages.") and effect.path.count(".") == 1 and effect.value["size"] >= elements
         ]
-        return len(made) <= at_most or T(en=f"{len(made)} storages were made", zh=f"新建了 {len(made)} 块存储")
+        count = len(made)
+        if any(event.op.startswith(_TRANSFORMS) for event in seen.trace.events if event.step > start):
+            drive = _MAKING.format(elements=elements, drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    "))
+            inside = attempt.value("made.count", **{**run, "drive": drive})
+            if not isinstance(inside, int):
+                return inside.say() if isinstance(inside, Problem) else False
+            count = max(count, inside)
+        return count <= at_most or T(en=f"{count} storages were made", zh=f"新建了 {count} 块存储")
 
     return check
+
+
+_TRANSFORMS = ("torch.func.", "torch.compile", "torch.jit.")
+"""Calls that a recording has as one, whatever is made inside."""
+_MAKING = """\
+from pitfall_lab.lessons.made import Made
+
+with Made({elements}) as made:
+{drive}
+"""
 
 
 def _begin(seen: Observation) -> int:

@@ -777,6 +777,14 @@ def nearest(queries, keys):
 """,
         """\
 def nearest(queries, keys):
+    return torch.vmap(lambda q: ((keys - q) ** 2).sum(-1).argmin())(queries)
+""",
+        """\
+def nearest(queries, keys):
+    return torch.func.vmap(lambda q: torch.func.vmap(lambda k: (q - k).square().sum())(keys).argmin())(queries)
+""",
+        """\
+def nearest(queries, keys):
     queries /= queries.norm(dim=1, keepdim=True)
     return ((keys ** 2).sum(dim=1) - 2 * queries @ keys.T).argmin(dim=1)
 """,
@@ -1263,6 +1271,13 @@ def activate(x, bias):
         """\
 def activate(x, bias):
     return torch.add(bias, torch.sigmoid(x), alpha=2)
+""",
+    ),
+    "18.2": (
+        """\
+def nearest(queries, keys):
+    lengths = (keys * keys).sum(1)
+    return torch.vmap(lambda q: (lengths - 2 * (keys @ q)).argmin())(queries)
 """,
     ),
     "19.3": (

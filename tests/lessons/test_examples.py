@@ -8,7 +8,9 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.parametrize("name", ["boxes", "run_here", "attempt", "exercise", "exercises", "worlds", "claims", "demonstrations", "turns"])
+@pytest.mark.parametrize(
+    "name", ["boxes", "run_here", "attempt", "exercise", "exercises", "worlds", "claims", "demonstrations", "made", "turns"]
+)
 def test_the_examples_in_the_docstrings_hold(name: str) -> None:
     done = doctest.testmod(import_module(f"pitfall_lab.lessons.{name}"))
     assert done.attempted

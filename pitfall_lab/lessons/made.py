@@ -1,0 +1,39 @@
+"""How many large tensors a piece of code makes, also inside a function transform, whose calls a recording has as one.
+
+A recording sees ``torch.func.vmap(f)`` as one call with one result. What ``f`` makes of all rows at once is seen below the transform only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts, as a context manager, the results on new memory with so many elements or more.
+
+    >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
+    >>> with Made(4 * 6 + 1) as made:
+    ...     found = torch.func.vmap(lambda q: ((keys - q) ** 2).sum(-1))(queries)
+    >>> made.count, found.shape
+    (2, torch.Size([4, 6]))
+    """
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
+        self._elements = elements
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        there = {_memory(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
+        made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and _memory(each) not in there]
+        self.count += sum(each.untyped_storage().nbytes() >= self._elements * each.element_size() for each in made)
+        return result
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
