@@ -62,7 +62,13 @@ def _canvas(column: str, most: float, entries: Sequence[Entry]) -> Table:
         raise Refusal(f"Canvas keeps columns called like “{column}” for itself; give another name with --column.")
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", column]
     possible = ["    Points Possible", "", "", "", "", f"{most:g}"]
-    return [head, possible, *([_known(e, "name"), "", _known(e, "ident"), _known(e, "login"), e.person.section, _mark(e)] for e in entries)]
+    rows = []
+    for entry in entries:
+        # Canvas finds a student by its own number first, and by the name where nothing else fits: two may have it
+        who = entry.person
+        ids = [who.number, who.ident, who.login] if who.number else ["", _known(entry, "ident"), _known(entry, "login")]
+        rows.append([_known(entry, "name"), *ids, who.section, _mark(entry)])
+    return [head, possible, *rows]
 
 
 def _blackboard(column: str, most: float, entries: Sequence[Entry]) -> Table:

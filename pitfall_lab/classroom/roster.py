@@ -18,6 +18,8 @@ NAME = "roster.csv"
 _PARTS = ("last_name", "first_name")
 COLUMNS = ("student", "id", "name", "section", "email", "login", "extra_days", "received")
 _NUMBER = "number_in_canvas"
+_WHO = ("student", "id", "login", "email", _NUMBER)
+"""What a submission may be called; Canvas' list has no id and no login of who has not accepted the invitation yet."""
 _EXPORTED = {
     "sis_user_id": "id",
     "id_number": "id",
@@ -87,7 +89,7 @@ def read(path: Path, into: Faults | None = None) -> list[Person]:
             cells["name"] = ", ".join(cells[part] for part in _PARTS)
         if not cells["id"] and cells["name"] in _NO_PEOPLE:
             continue
-        cells["student"] = student = next((cells[each] for each in ("student", "id", "login", "email") if cells[each]), "")
+        cells["student"] = student = next((cells[each] for each in _WHO if cells[each]), "")
         login = cells["login"].casefold()
         extra, received = 0.0, None
         with faults.noted():

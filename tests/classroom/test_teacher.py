@@ -202,10 +202,12 @@ ADA = roster.Person("1001", "1001", "Lovelace, Ada", login="adal")
 "Lovelace, Ada",71,1001,adal,A,,lovelaceada_71
 "Chen, Carol",72,,carol,B,3
 "Student, Test",73,,5a0c,A,
+"Invited, Ina",74,,,B,
 """,
             [
                 replace(ADA, student="lovelaceada_71", section="A", number="71"),
                 roster.Person("carol", "", "Chen, Carol", "B", login="carol", number="72"),
+                roster.Person("74", "", "Invited, Ina", "B", number="74"),
             ],
         ),
         (
@@ -299,8 +301,17 @@ def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Ro
     assert "Points Possible" in possible[0]
     assert (possible[5], {len(line) for line in lines}) == ("4", {6})
     assert {line[2]: line[5] for line in lines}["79"] == ""
+    assert {line[1] for line in lines} == {""}
     with pytest.raises(Refusal, match="Canvas keeps"):
         written(rows, tmp_path, "canvas", "Final Grade")
+
+
+def test_canvas_own_list_goes_back_with_canvas_own_numbers(rows: list[Row], tmp_path: Path) -> None:
+    text = 'Student,ID,SIS Login ID,Section\n"Schmidt, Anna",71,ada,A\n"Schmidt, Anna",72,,A\n'
+    entries = ledger.settled(ASSIGNMENT, rows[:1], people(tmp_path, text))
+    lms.write(tmp_path / "grades.csv", "canvas", ASSIGNMENT, entries)
+    _, _, *lines = table(tmp_path / "grades.canvas.csv")
+    assert [line[:5] for line in lines] == [["Schmidt, Anna", "72", "", "", "A"], ["Schmidt, Anna", "71", "", "ada", "A"]]
 
 
 def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: list[Row], tmp_path: Path) -> None:
