@@ -43,7 +43,10 @@ class Item:
 
 
 def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list[Item]:
-    """Each property of each exercise, of those who handed in something readable; ``at`` is the language, 0 or 1."""
+    """One item for each property of each exercise, counted over the students who handed in something readable.
+
+    ``at`` is the language of the properties' sentences: 0 for English, 1 for Chinese.
+    """
     found = []
     for key in assignment.keys:
         answers = [(row, outcome) for row in rows for outcome in row.outcomes if outcome.key == key and outcome.marks]

@@ -115,7 +115,7 @@ def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def of_chapters(chapters: Iterable[int], *, ident: str, name: str) -> Assignment:
-    """All exercises of some chapters."""
+    """The assignment ``ident``, called ``name``, with all exercises of some chapters."""
     return Assignment(ident, name, tuple(key for number in chapters for key in available()[number]))
 
 

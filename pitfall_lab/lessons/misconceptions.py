@@ -29,7 +29,7 @@ class Misconception:
     change: Callable[[Policy], Policy]
 
     def __call__(self, policy: Policy) -> Policy:
-        """Return ``policy`` as someone with this belief would have it."""
+        """Return ``policy`` with this belief in place of torch's rule."""
         return self.change(policy)
 
 
@@ -58,7 +58,7 @@ def misconception(belief: T, tempting: T, fact: T, check: str) -> Callable[[Call
     check="t = torch.ones(2, requires_grad=True) * 1\nd = t.detach()\nd.add_(1)\nassert t.tolist() == [2, 2] and t._version == 1",
 )
 def detach_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: articles 1 and 3 use detach() to keep old values."""
+    """Return ``policy`` with this belief. Its origin: articles 1 and 3 use detach() to keep old values."""
     return replace(policy, detach_copies=True)
 
 
@@ -72,7 +72,7 @@ def detach_copies(policy: Policy) -> Policy:
     check="import numpy as np\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5\nassert t.tolist() == [5, 0]",
 )
 def from_numpy_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, preface: the question the whole article starts from."""
+    """Return ``policy`` with this belief. Its origin: article 1, preface: the question the whole article starts from."""
     return replace(policy, from_numpy_copies=True)
 
 
@@ -89,7 +89,7 @@ def from_numpy_copies(policy: Policy) -> Policy:
     check="t = torch.zeros(4)\nt[1:3].fill_(9)\nassert t.tolist() == [0, 9, 9, 0]",
 )
 def views_copy(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: carried over from Python lists."""
+    """Return ``policy`` with this belief. Its origin: carried over from Python lists."""
     return replace(policy, views_copy=True)
 
 
@@ -108,7 +108,7 @@ def views_copy(policy: Policy) -> Policy:
     check="t = torch.arange(4.)\np = t[[0, 1]]\np.fill_(-1)\nassert t.tolist() == [0, 1, 2, 3]",
 )
 def index_shares_memory(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, section 2, lists index_select, masked_select and gather as sharing."""
+    """Return ``policy`` with this belief. Its origin: article 1, section 2, lists index_select, masked_select and gather as sharing."""
     return replace(policy, index_shares_memory=True)
 
 
@@ -125,7 +125,7 @@ def index_shares_memory(policy: Policy) -> Policy:
     check="t = torch.zeros(2, 3)\nt.reshape(6)[0] = 1\nassert t[0, 0] == 1",
 )
 def reshape_always_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: the usual half-remembered advice on view against reshape."""
+    """Return ``policy`` with this belief. Its origin: the usual half-remembered advice on view against reshape."""
     return replace(policy, reshape_always_copies=True)
 
 
@@ -139,7 +139,7 @@ def reshape_always_copies(policy: Policy) -> Policy:
     check="t = torch.zeros(2, 3)\nt.t().reshape(6)[0] = 1\nassert t.sum() == 0",
 )
 def reshape_never_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: the other half of the same advice."""
+    """Return ``policy`` with this belief. Its origin: the other half of the same advice."""
     return replace(policy, reshape_never_copies=True)
 
 
@@ -153,7 +153,7 @@ def reshape_never_copies(policy: Policy) -> Policy:
     check="t = torch.ones(2, requires_grad=True)\nt.clone().sum().backward()\nassert t.grad.tolist() == [1, 1]",
 )
 def clone_cuts_graph(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, section 3, compares clone and detach."""
+    """Return ``policy`` with this belief. Its origin: article 1, section 3, compares clone and detach."""
     return replace(policy, clone_cuts_graph=True)
 
 
@@ -172,7 +172,7 @@ def clone_cuts_graph(policy: Policy) -> Policy:
     ),
 )
 def id_tells_memory(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, section 2, compares instances by their id."""
+    """Return ``policy`` with this belief. Its origin: article 1, section 2, compares instances by their id."""
     return replace(policy, id_tells_memory=True)
 
 
@@ -186,7 +186,7 @@ def id_tells_memory(policy: Policy) -> Policy:
     check="y = torch.zeros(2)\nold = y\ny += 1\nassert old is y and old.tolist() == [1, 1]",
 )
 def augmented_assignment_rebinds(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 6: the += that breaks backward."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 6: the += that breaks backward."""
     return replace(policy, augmented_assignment_rebinds=True)
 
 
@@ -200,7 +200,7 @@ def augmented_assignment_rebinds(policy: Policy) -> Policy:
     check="h = torch.ones(3)\nh[0] = 2\nassert h._version == 1 and h[1:]._version == 1",
 )
 def views_have_own_version(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: chapter 12: the row assignment that breaks backward."""
+    """Return ``policy`` with this belief. Its origin: chapter 12: the row assignment that breaks backward."""
     return replace(policy, views_have_own_version=True)
 
 
@@ -221,7 +221,7 @@ def views_have_own_version(policy: Policy) -> Policy:
     ),
 )
 def inplace_never_breaks_backward(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 6: the message that the chapter explains."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 6: the message that the chapter explains."""
     return replace(policy, inplace_never_breaks_backward=True)
 
 
@@ -237,7 +237,7 @@ def inplace_never_breaks_backward(policy: Policy) -> Policy:
     check="t = torch.ones(2, requires_grad=True)\nwith torch.no_grad():\n    t.add_(1)\nassert t._version == 1",
 )
 def no_grad_hides_versions(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 6: the step between two backwards."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 6: the step between two backwards."""
     return replace(policy, no_grad_hides_versions=True)
 
 
@@ -251,7 +251,7 @@ def no_grad_hides_versions(policy: Policy) -> Policy:
     check="w = torch.ones(1, requires_grad=True)\n(2 * w).backward()\n(2 * w).backward()\nassert w.grad.item() == 4",
 )
 def backward_overwrites_grad(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: articles 2, 3 and 4 all warn of it."""
+    """Return ``policy`` with this belief. Its origin: articles 2, 3 and 4 all warn of it."""
     return replace(policy, backward_overwrites_grad=True)
 
 
@@ -268,7 +268,7 @@ def backward_overwrites_grad(policy: Policy) -> Policy:
     ),
 )
 def detach_has_own_version(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 2.3: a write to the detached tensor leaves the gradient alone."""
+    """Return ``policy`` with this belief. Its origin: article 3, section 2.3: a write to the detached tensor leaves the gradient alone."""
     return replace(policy, detach_has_own_version=True)
 
 
@@ -282,7 +282,7 @@ def detach_has_own_version(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nx.data.add_(1)\nassert x.tolist() == [2, 2]",
 )
 def data_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: articles 1 and 2 write through .data."""
+    """Return ``policy`` with this belief. Its origin: articles 1 and 2 write through .data."""
     return replace(policy, data_copies=True)
 
 
@@ -299,7 +299,7 @@ def data_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nx.data.add_(1)\nassert x._version == 0",
 )
 def data_shares_version(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, section 3.3: no error is taken for a right gradient."""
+    """Return ``policy`` with this belief. Its origin: article 1, section 3.3: no error is taken for a right gradient."""
     return replace(policy, data_shares_version=True)
 
 
@@ -310,7 +310,7 @@ def data_shares_version(policy: Policy) -> Policy:
     check="import numpy as np\na = np.ones(2)\nt = torch.tensor(a)\na += 1\nassert t.tolist() == [1, 1]",
 )
 def torch_tensor_shares_memory(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 1: conversion is said to share storage in both directions."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 1: conversion is said to share storage in both directions."""
     return replace(policy, torch_tensor_shares_memory=True)
 
 
@@ -323,7 +323,7 @@ def torch_tensor_shares_memory(policy: Policy) -> Policy:
     check="x = torch.ones(2)\ny = x.clone()\ny += 1\nassert x.tolist() == [1, 1]",
 )
 def clone_shares_memory(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, section 3, compares clone and detach by both questions, memory and graph."""
+    """Return ``policy`` with this belief. Origin: article 1, section 3, compares clone and detach by both questions, memory and graph."""
     return replace(policy, clone_shares_memory=True)
 
 
@@ -339,7 +339,7 @@ def clone_shares_memory(policy: Policy) -> Policy:
     check="x = torch.ones(1, 2)\ny = x.expand(3, 2)\nx += 1\nassert y.stride() == (0, 1) and y.tolist() == [[2, 2]] * 3",
 )
 def expand_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 0, section 2.2.1: the smaller operand becomes an enlarged tensor."""
+    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.1: the smaller operand becomes an enlarged tensor."""
     return replace(policy, expand_copies=True)
 
 
@@ -353,7 +353,7 @@ def expand_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nassert x.contiguous() is x",
 )
 def contiguous_always_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 1, on views that are not contiguous."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 1, on views that are not contiguous."""
     return replace(policy, contiguous_always_copies=True)
 
 
@@ -367,7 +367,7 @@ def contiguous_always_copies(policy: Policy) -> Policy:
     check="x = torch.ones(2)\nassert x.to(torch.float32) is x and x.to(torch.float32, copy=True) is not x",
 )
 def to_always_copies(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 1.5: code that moves everything to the device that was found."""
+    """Return ``policy`` with this belief. Its origin: article 3, section 1.5: code that moves everything to the device that was found."""
     return replace(policy, to_always_copies=True)
 
 
@@ -383,7 +383,7 @@ def to_always_copies(policy: Policy) -> Policy:
     check="y = torch.zeros(2)\nold = y\ny = y + 1\nassert old is not y and old.tolist() == [0, 0]",
 )
 def assignment_writes_in_place(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 1, section 2, tells the two apart by id()."""
+    """Return ``policy`` with this belief. Its origin: article 1, section 2, tells the two apart by id()."""
     return replace(policy, assignment_writes_in_place=True)
 
 
@@ -400,7 +400,7 @@ def assignment_writes_in_place(policy: Policy) -> Policy:
     check="x = torch.ones(2, requires_grad=True)\nh = x * 2\nh += 1\nh.sum().backward()\nassert x.grad.tolist() == [2, 2]",
 )
 def inplace_always_refused(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 6, replaces every in-place operation."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 6, replaces every in-place operation."""
     return replace(policy, inplace_always_refused=True)
 
 
@@ -417,7 +417,7 @@ def inplace_always_refused(policy: Policy) -> Policy:
     ),
 )
 def inplace_on_leaf_allowed(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 0, section 2.2.2, multiplies a leaf in place."""
+    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.2, multiplies a leaf in place."""
     return replace(policy, inplace_on_leaf_allowed=True)
 
 
@@ -434,7 +434,7 @@ def inplace_on_leaf_allowed(policy: Policy) -> Policy:
     ),
 )
 def zero_grad_leaves_zeros(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 2.3: after zero_grad the gradient is said to be a zero tensor."""
+    """Return ``policy`` with this belief. Its origin: article 3, section 2.3: after zero_grad the gradient is said to be a zero tensor."""
     return replace(policy, zero_grad_leaves_zeros=True)
 
 
@@ -451,7 +451,7 @@ def zero_grad_leaves_zeros(policy: Policy) -> Policy:
     ),
 )
 def step_clears_grads(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 3: the four steps of a training round leave zero_grad out."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 3: the four steps of a training round leave zero_grad out."""
     return replace(policy, step_clears_grads=True)
 
 
@@ -468,7 +468,7 @@ def step_clears_grads(policy: Policy) -> Policy:
     ),
 )
 def graph_survives_backward(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 2.3: a second backward on one loss doubles the gradient."""
+    """Return ``policy`` with this belief. Its origin: article 3, section 2.3: a second backward on one loss doubles the gradient."""
     return replace(policy, graph_survives_backward=True)
 
 
@@ -485,7 +485,7 @@ def graph_survives_backward(policy: Policy) -> Policy:
     ),
 )
 def grad_of_non_leaf_kept(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 3: the gradients of all tensors are said to be updated."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 3: the gradients of all tensors are said to be updated."""
     return replace(policy, grad_of_non_leaf_kept=True)
 
 
@@ -502,7 +502,7 @@ def grad_of_non_leaf_kept(policy: Policy) -> Policy:
     ),
 )
 def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 2.3, switches tracking off by the flag."""
+    """Return ``policy`` with this belief. Its origin: article 3, section 2.3, switches tracking off by the flag."""
     return replace(policy, non_leaf_flag_can_be_cleared=True)
 
 
@@ -513,7 +513,7 @@ def non_leaf_flag_can_be_cleared(policy: Policy) -> Policy:
     check="x = torch.ones(1, requires_grad=True)\nassert not (torch.ones(2) * x.item()).requires_grad",
 )
 def item_keeps_graph(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 2.4, computes with x.item()."""
+    """Return ``policy`` with this belief. Its origin: article 3, section 2.4, computes with x.item()."""
     return replace(policy, item_keeps_graph=True)
 
 
@@ -527,7 +527,7 @@ def item_keeps_graph(policy: Policy) -> Policy:
     check="model = torch.nn.Linear(2, 1).eval()\nassert model(torch.ones(1, 2)).requires_grad",
 )
 def eval_stops_gradients(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 2, section 4.2.1: eval() is said to avoid needless computing."""
+    """Return ``policy`` with this belief. Its origin: article 2, section 4.2.1: eval() is said to avoid needless computing."""
     return replace(policy, eval_stops_gradients=True)
 
 
@@ -541,7 +541,7 @@ def eval_stops_gradients(policy: Policy) -> Policy:
     check="m = torch.nn.Module()\nm.scale = torch.ones(1, requires_grad=True)\nassert list(m.parameters()) == []",
 )
 def tensor_attributes_are_parameters(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 3, on what parameters() returns."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 3, on what parameters() returns."""
     return replace(policy, tensor_attributes_are_parameters=True)
 
 
@@ -555,7 +555,7 @@ def tensor_attributes_are_parameters(policy: Policy) -> Policy:
     check="n = torch.tensor([3, 4])\nassert (n / 2).tolist() == [1.5, 2.0] and (n // 2).tolist() == [1, 2]",
 )
 def integer_division_stays_integer(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 0, section 2.2.2, makes tensors of whole numbers."""
+    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.2, makes tensors of whole numbers."""
     return replace(policy, integer_division_stays_integer=True)
 
 
@@ -578,7 +578,7 @@ def integer_division_stays_integer(policy: Policy) -> Policy:
     ),
 )
 def zero_grad_spares_unused(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: articles 2 and 3, which reset at the start of an iteration and accumulate."""
+    """Return ``policy`` with this belief. Its origin: articles 2 and 3, which reset at the start of an iteration and accumulate."""
     return replace(policy, zero_grad_spares_unused=True)
 
 
@@ -592,7 +592,7 @@ def zero_grad_spares_unused(policy: Policy) -> Policy:
     check="w = torch.ones(1, requires_grad=True)\nw.sum().backward()\nwith torch.no_grad():\n    pass\nassert w.grad.item() == 1",
 )
 def no_grad_zeroes_grads(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 3, section 2.3, describes torch.no_grad() as a way to set gradients to zero."""
+    """Return ``policy`` with this belief. Origin: article 3, section 2.3, describes torch.no_grad() as a way to set gradients to zero."""
     return replace(policy, no_grad_zeroes_grads=True)
 
 
@@ -610,7 +610,7 @@ def no_grad_zeroes_grads(policy: Policy) -> Policy:
     ),
 )
 def backward_sums_elements(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 0, section 1.2, calls backward on three elements."""
+    """Return ``policy`` with this belief. Its origin: article 0, section 1.2, calls backward on three elements."""
     return replace(policy, backward_sums_elements=True)
 
 
@@ -624,7 +624,7 @@ def backward_sums_elements(policy: Policy) -> Policy:
     check="m = torch.tensor([[1., 1.], [0., 1.]])\nassert (m * m).tolist() == [[1, 1], [0, 1]] and (m @ m).tolist() == [[1, 2], [0, 1]]",
 )
 def star_multiplies_matrices(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: articles 0, 2, 3 and 4 list * and @ side by side."""
+    """Return ``policy`` with this belief. Its origin: articles 0, 2, 3 and 4 list * and @ side by side."""
     return replace(policy, star_multiplies_matrices=True)
 
 
@@ -638,7 +638,7 @@ def star_multiplies_matrices(policy: Policy) -> Policy:
     check="assert torch.zeros(4, 1).squeeze().shape == (4,) and torch.zeros(1, 1).squeeze().shape == ()",
 )
 def squeeze_keeps_batch(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 4, section 5."""
+    """Return ``policy`` with this belief. Its origin: article 4, section 5."""
     return replace(policy, squeeze_keeps_batch=True)
 
 
@@ -652,5 +652,5 @@ def squeeze_keeps_batch(policy: Policy) -> Policy:
     check="column, row = torch.zeros(3, 1), torch.zeros(3)\nassert (column - row).shape == (3, 3)",
 )
 def equal_counts_pair_up(policy: Policy) -> Policy:
-    """Return the policy of this belief. Its origin: article 0, section 2.2.1, and every loss that compares (N, 1) with (N,)."""
+    """Return ``policy`` with this belief. Its origin: article 0, section 2.2.1, and every loss that compares (N, 1) with (N,)."""
     return replace(policy, equal_counts_pair_up=True)

@@ -20,7 +20,7 @@ FEWEST, MOST = 3, 1 << 24
 
 
 class Numbers(NamedTuple):
-    """Of ``of`` numbers the smallest and the largest, whether all are ``whole``, and how many are ``beyond`` each of :data:`LIMITS`."""
+    """The range of ``of`` numbers: the smallest, the largest, whether all are ``whole``, how many are ``beyond`` each of :data:`LIMITS`."""
 
     of: int
     least: float

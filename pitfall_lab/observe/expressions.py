@@ -40,7 +40,10 @@ class Expressions:
                     self._written[id(value)] = said if old is None or len(said) < len(old) else old
 
     def of(self, value: Any) -> str:
-        """The source of an expression whose value is ``value``; empty if there is none."""
+        """The source of an expression for the object ``value`` itself (an equal one does not count); empty if none is found.
+
+        First the expressions of the line that is being executed are searched, then the frame's variables and the objects inside them.
+        """
         if id(value) in self._written:
             return self._written[id(value)]
         for name, held in self._variables.items():

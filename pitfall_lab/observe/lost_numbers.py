@@ -36,7 +36,11 @@ NEAR = 1e-9
 
 
 class Numbers(NamedTuple):
-    """An example, ``one`` and ``other`` (both sides, or two numbers that become equal) and what they became, and how many ``of`` all."""
+    """How many numbers (``lost`` of ``of``) a call changes without an error, with one example.
+
+    For an operation ``sign``, ``one`` and ``other`` are its operands, ``meant`` is the true result and ``got`` what torch returns. For a
+    conversion (``=``), ``one`` and ``other`` are neighbours, or a number and itself.
+    """
 
     sign: Sign
     one: float

@@ -164,7 +164,7 @@ class Listener(Protocol):
         """Called when the recording pauses at a limit. Must not raise."""
 
     def goes_on(self, span: Span | None) -> bool:
-        """Called while the recording pauses, before a call from ``span``: whether recording goes on with it."""
+        """Called while the recording pauses, before a call from ``span``: return whether the recording continues with it."""
 
     def missed(self, span: Span | None) -> None:
         """Called for a call that the program makes after the recording has ended, or while it pauses."""
@@ -173,7 +173,7 @@ class Listener(Protocol):
         """Called when rounds of a loop begin that are not recorded."""
 
     def returns(self) -> None:
-        """Called when the recording goes on after such rounds. Must not raise."""
+        """Called when the recording continues after rounds that were not recorded. Must not raise."""
 
 
 class Recorder(TorchFunctionMode):
@@ -433,7 +433,7 @@ class Recorder(TorchFunctionMode):
             return rounds.repeats(func, args, kwargs, caller)
 
     def _looked(self, result: Any) -> None:
-        """Test what a call has returned that is not recorded."""
+        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`)."""
         try:
             self._rounds.look((result,))  # type: ignore[union-attr]
         except Exception as error:
@@ -517,7 +517,7 @@ class Recorder(TorchFunctionMode):
             return None, Verdict.RUN
 
     def _goes_on(self, func: Any, caller: FrameType) -> bool:
-        """Whether the paused recording goes on with this call, which the program makes at a line that is new."""
+        """Whether the paused recording continues with this call, because the program makes it at a line that was not recorded yet."""
         if self._backward_frame is not None or self._opened or regions.tracing():
             return False
         try:
@@ -746,7 +746,7 @@ class Enough(Exception):
     """Raised by a listener to end the recording; ``why`` gives the reason, in words for the learner."""
 
     only_pauses = False
-    """Whether the recording may go on later."""
+    """Whether the recording may continue later."""
 
     def __init__(self, why: T) -> None:
         super().__init__(why.en)

@@ -60,7 +60,7 @@ class Loop:
     since: int = 0
     """The number of the call with which its first round began, since it runs."""
     partly: bool = False
-    """Whether recording went on within the present round, not at its head."""
+    """Whether the recording was resumed inside the present round and not at its beginning."""
     rounds: int = 0
     recorded: int = 0
     sample: int = 2 * FIRST

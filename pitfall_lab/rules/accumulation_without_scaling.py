@@ -23,7 +23,7 @@ MEANS = {"mean", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_e
 
 @dataclass(frozen=True, slots=True)
 class Unscaled:
-    """Backwards of one line, ``count`` before each step of the optimizer; the text says so by ``divisor``: ``(i + 1) % divisor == 0``."""
+    """Backwards of one line, ``count`` before each step of the optimizer, made under a condition ``(i + 1) % divisor == 0``."""
 
     backward: Event
     used: Event
@@ -32,7 +32,7 @@ class Unscaled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds up gradients of means over a number of batches that the text knows, without dividing."""
+    """One finding for each line that adds up gradients of means over a number of batches written in the program, without dividing."""
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return
     reported = set()

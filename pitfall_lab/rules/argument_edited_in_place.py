@@ -1,4 +1,4 @@
-"""PL711: a function or layer changed its argument in place and handed it back; its caller still needed the old numbers."""
+"""PL711: a function or layer changed its argument in place and returned it; its caller still needed the old numbers."""
 
 from __future__ import annotations
 

@@ -84,7 +84,10 @@ def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
 
 
 def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tuple[float, bool, Event, str] | None:
-    """The number that a tensor was multiplied by just before, whether that tensor was a trained one, and the multiplication."""
+    """The factor that a tensor was just multiplied by, whether that tensor was a trained one, the multiplication, and the tensor.
+
+    None if the tensor is no such product with a known number.
+    """
     record = story.tensor(label, event.step) or {}
     writes = story.writes(str(record.get("storage")), record.get("born") or 0, event.step)
     before = [step for step in story.writes(str(record.get("storage")), -1, event.step) if story.events[step].name in ("mul_", "__imul__")]

@@ -97,7 +97,7 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
 
 
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """Fixes that replace ``first.backward(); second.backward()`` by one backward of the sum: gradients add up either way."""
+    """A fix that replaces ``first.backward(); second.backward()`` by one backward of the sum, with the same gradients; else None."""
     program = reuse.story.program
     roots = [_plain_backward(statement) for statement in (first, second)]
     block = program.block(first)
@@ -114,7 +114,7 @@ def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
 
 
 def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """Fixes that repeat, before the second backward, the computation that it needs."""
+    """A fix that repeats, before the second backward, the computation that it needs; None if that is not possible."""
     program = reuse.story.program
     builders = [statement for statement in reuse.builders() if statement in program.block(second) and statement.lineno < first.lineno]
     if not builders or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in builders):

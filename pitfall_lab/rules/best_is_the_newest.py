@@ -67,7 +67,7 @@ def _finding(story: Story, found: Newest) -> Finding:
         T(
             en="An assignment gives a tensor a second name and copies nothing. After the next write both names show the new "
             "numbers, so the "
-            "comparison has the same answer for ever. Keep a copy, `clone()`, or a plain number, `item()`.",
+            "comparison always has the same answer. Keep a copy, `clone()`, or a plain number, `item()`.",
             zh="赋值只是给张量第二个名字，并不复制。下一次写入之后，两个名字看到的都是新的数，所以比较的答案永远一样。请保留副本 "
             "`clone()`，"
             "或者普通的数 `item()`。",
@@ -99,8 +99,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="The best so far is the same tensor as the newest", zh="“目前最好的”与最新的是同一个张量"),
     what=T(
-        en="A program keeps the best loss so far by giving it another name, and goes on adding into the same tensor. The best one changes "
-        "along, so nothing is ever better than it. Keep a copy.",
+        en="A program keeps the best loss so far by giving it another name, and continues to add into the same tensor. The best one "
+        "changes with it, so no later loss is ever better. Keep a copy.",
         zh="程序只是给目前最好的损失另起一个名字，然后继续往同一个张量里累加。最好的那个也跟着变，于是再也没有比它更好的。请保留一份副本。",
     ),
     why=T(

@@ -244,7 +244,7 @@ RULE = Rule(
         en="To combine tensors of different shapes torch *broadcasts*: it lines the shapes up from the right and stretches axes of "
         "length 1. `x.sum(dim=1)` of a tensor of shape `(3, 3)` has shape `(3,)`: it is along the last axis, and the sum of row 0 "
         "divides column 0. With `keepdim=True` it has shape `(3, 1)`, a column, and the sum of row 0 divides row 0. Sums over the "
-        "first axis need no `keepdim`. A bias follows the same rule: one number for each output lies along the last axis, shape "
+        "first axis need no `keepdim`. A bias follows the same rule: one number for each output belongs on the last axis, shape "
         "`(outputs,)`; as `(outputs, 1)` it gives each *row* a number.",
         zh="形状不同的张量一起运算时，torch 会*广播*：从右边对齐形状，并拉伸长度为 1 的轴。形状为 `(3, 3)` 的张量，`x.sum(dim=1)` 的形状是 "
         "`(3,)`：它沿最后一维排列，第 0 列被除以第 0 行的和。加上 `keepdim=True`，形状就是 `(3, 1)`，即一列，第 0 行被除以第 0 行的和。沿"

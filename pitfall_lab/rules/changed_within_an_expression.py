@@ -125,8 +125,8 @@ RULE = Rule(
         "了，第二项是由减半后的数算出的。请写 `log_variance.mul(0.5).exp()`。",
     ),
     why=T(
-        en="Functions whose name ends with an underscore write *in place* and return the same tensor, so they can stand in a chain like "
-        "all others. The change is seen under every name of the tensor, in other functions too. Autograd differentiates what was really "
+        en="Functions whose name ends with an underscore write *in place* and return the same tensor, so they can be used in a chain like "
+        "all others. The change shows under every name of the tensor, in other functions too. Autograd differentiates what was really "
         "computed and raises only if a backward needs the old numbers, which a product with a constant does not.",
         zh="名字以下划线结尾的函数是*就地*写入的，并返回同一个张量，所以可以像其他函数一样写在链中。这个改变在张量的所有名字下都能看到，"
         "在别的函数里也一样。自动求导按实际的计算求导，只有反向传播需要旧的数时才报错，而与常数相乘并不需要。",

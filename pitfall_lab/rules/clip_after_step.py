@@ -199,8 +199,8 @@ RULE = Rule(
     ),
     why=T(
         en="`clip_grad_norm_` scales all gradients down together when their length is above a limit; `clip_grad_value_` cuts each number. "
-        "Both write into `.grad` and nothing else. The optimizer knows nothing about it: `step()` takes what is in `.grad` at this "
-        "moment. After the step the gradients are only waiting to be cleared. Nothing fails, and training looks normal until the one "
+        "Both write into `.grad` and nothing else. The optimizer is not involved: `step()` reads what is in `.grad` at that "
+        "moment. After the step the gradients are not used again. Nothing fails, and training looks normal until the one "
         "batch with a huge gradient comes for which the clipping was written.",
         zh="`clip_grad_norm_` 在梯度总长超过上限时把所有梯度一起缩小；`clip_grad_value_` 截断每个数值。两者都只写 `.grad`。优化器对此一无"
         "所知：`step()` 取的是此刻 `.grad` 里的值。更新之后，梯度只是在等待清零。什么都不会报错，训练看起来也正常，直到遇上梯度巨大的那"

@@ -40,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _compared(story: Story, event: Event) -> Compared | None:
-    """Return the comparison of a tensor with NaN; None if both sides are NaN, which programs do to show what NaN is."""
+    """The data of the finding if one operand is NaN and the other is not; else None (programs compare NaN with NaN to show what it is)."""
     for one, other in (event.operands[:2], event.operands[1::-1]) if len(event.operands) > 1 else ():
         if one.label is None or one.label == other.label or not _is_nan(story, other, event.step) or _is_nan(story, one, event.step):
             continue

@@ -1,4 +1,4 @@
-"""PL656: the discriminator's loss also went back into the generator, whose update then used that gradient beside its own."""
+"""PL656: the discriminator's loss also filled the generator's gradients, and the generator's update used them with its own."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Leaked | None:
-    """Was another optimizer stepped between the backwards, whose parameters both losses reach, and which does not use the last one?"""
+    """The data of the finding if another optimizer (the player's) stepped between two backwards that reach its parameters; else None.
+
+    The gradient of the second of them must be lost unused in those parameters.
+    """
     first, last, mine = added[0], added[-1], set(update.holds)
     if not first.operands or not last.operands:
         return None
@@ -64,7 +67,7 @@ def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: Op
 
 
 def _is_unused(story: Story, labels: set[str], step: int) -> bool:
-    """Does each parameter lose the gradient that the backward at ``step`` gave it before it is updated again?"""
+    """Whether each parameter's gradient from the backward at ``step`` is cleared before the next update of that parameter."""
     for label in labels:
         later = [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")]
         if not later or later[0] != "cleared":

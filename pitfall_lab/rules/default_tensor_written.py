@@ -1,4 +1,4 @@
-"""PL728: a function's default value is a tensor that it writes in place, so each call goes on where the last one ended."""
+"""PL728: a function's default value is a tensor that it writes in place, so each call begins with what the last call left in it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def _defaults(function: Function) -> list[tuple[str, ast.expr]]:
 
 
 def _written(story: Story, function: Function, name: str, value: ast.expr) -> Default | None:
-    """Two writes that depend on the old numbers, with the function left in between, and a result that is used where it was called."""
+    """The data of the finding if two calls of the function wrote its default value depending on the old numbers; else None.
+
+    The function must have returned between the two writes, and its caller must use the result.
+    """
     made = next((event for event in story.within(value) if event.results and event.span == story.program.place(value)), None)
     storage = (story.tensor(made.results[0], made.step) or {}).get("storage") if made is not None else None
     if made is None or storage is None:
@@ -86,7 +89,7 @@ def _finding(story: Story, found: Default) -> Finding:
         ),
         related=[
             story.related("changed", found.first.step, T(en="the first call writes it", zh="第一次调用写入它")),
-            story.related("changed", found.again.step, T(en="a later call goes on with it", zh="之后的调用接着写它")),
+            story.related("changed", found.again.step, T(en="a later call continues with the changed one", zh="之后的调用接着写它")),
         ],
         fixes=_fixes(story, found),
         facts=[Fact("name", found.name)],
@@ -112,7 +115,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="A function writes into the default value of its argument", zh="函数写入了其参数的默认值"),
     what=T(
-        en="A function has a tensor as the default of an argument, and adds to it in place. The default is made once, so each call goes on "
+        en="A function has a tensor as the default of an argument, and adds to it in place. The default is made once, so each call begins "
         "with the sum of the calls before. Use `None` as the default and make the tensor inside.",
         zh="函数以一个张量作为参数的默认值，并就地加上数值。默认值只创建一次，所以每次调用都接着之前各次调用的和继续。请用 `None` 作"
         "默认值，"

@@ -114,7 +114,7 @@ def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
 
 
 def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """The change that makes the conversion one to float64."""
+    """The syntax node to replace and its new text, which make the conversion one to float64; None if there is no such place."""
     if not isinstance(node, ast.Call):
         return None
     for each in (*node.args, *(k.value for k in node.keywords)):

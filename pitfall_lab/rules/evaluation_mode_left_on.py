@@ -154,7 +154,7 @@ RULE = Rule(
         en="`eval()` and `train()` set one flag, `training`, on the module and everything in it; it stays until it is set again. "
         "`no_grad()` has nothing to do with it and does not switch it. Dropout without the flag returns its input. Batch normalisation "
         "without it uses `running_mean` and `running_var` instead of the averages of the batch, and leaves them as they are. Both are "
-        "legal in training, for a part that is to stay as it is, so torch says nothing.",
+        "allowed in training, for a part that is to stay as it is, so torch gives no warning.",
         zh="`eval()` 和 `train()` 设置的是模块及其所有子模块的同一个标志 `training`；它一直有效，直到再次设置。`no_grad()` 与它无关，也不会"
         "切换它。没有这个标志，dropout 就返回输入本身；批归一化就使用 `running_mean` 和 `running_var`，而不是这一批的统计量，也不更新它"
         "们。对于要保持不变的部分，训练时这样做是合法的，所以 torch 什么也不说。",

@@ -127,8 +127,8 @@ def _finding(story: Story, found: Mixed) -> Finding:
             zh=f"{here.zh}把输入当作 {examples} 个样本、每个 {steps} 步，而{loss.zh}有 {steps} 个样本的目标：两个轴弄反了。",
         ),
         T(
-            en=f"A {name} works along the first axis unless it is made with `batch_first=True`, and treats the second one as examples that "
-            f"know nothing of each other. Here it went from one example to the others, and `{code}` on {there.en} leaves out the axis of "
+            en=f"A {name} works along the first axis unless it is made with `batch_first=True`, and treats the second one as separate "
+            f"examples. Here it went from one example to the others, and `{code}` on {there.en} leaves out the axis of "
             f"{examples}, which it took for examples.",
             zh=f"除非用 `batch_first=True` 创建，{name} 沿第一个轴工作，把第二个轴当作互不相干的样本。这里它从一个样本走到其他样本，"
             f"而{there.zh}的 `{code}` 去掉了它当作样本的那个长度为 {examples} 的轴。",

@@ -44,8 +44,8 @@ def _finding(story: Story, step: int, label: str | None, counts: tuple[int, int]
             zh=f"{here.zh}写入 {name.zh}，而它是把同样的数重复显示了几次：改变其中一个，就是改变它所有的重复。",
         ),
         T(
-            en=f"{capital(name.en)} has shape {shape} but only {memory} numbers in memory, because stretching it copied nothing. Where "
-            f"`{statement_text(story, span)}` stands, {happens.en}.",
+            en=f"{capital(name.en)} has shape {shape} but only {memory} numbers in memory, because stretching it copied nothing. At "
+            f"`{statement_text(story, span)}` {happens.en}.",
             zh=f"{name.zh} 的形状是 {shape}，但内存中只有 {memory} 个数，因为拉伸时什么也没有复制。在 `{statement_text(story, span)}` 这里"
             f"，{happens.zh}。",
         ),

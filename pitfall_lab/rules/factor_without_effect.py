@@ -43,7 +43,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _idle(story: Story, draw: Event) -> Idle | None:
-    """The factor that the softmax's result was multiplied with before the draw, found by going back through views and normalisation."""
+    """The data of the finding if a softmax's result was multiplied with one number before ``draw``; else None.
+
+    Views and normalisation between the two are followed backwards.
+    """
     label, step = draw.operands[0].label, draw.step
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))

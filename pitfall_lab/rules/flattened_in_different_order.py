@@ -25,7 +25,7 @@ HOPS = 10
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """``event`` made one axis of the first two axes of ``source``, ``sizes``."""
+    """``event`` joined the first two axes of ``source``, of lengths ``sizes``, into one."""
 
     event: Event
     source: str
@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story, label: str, step: int) -> Joined | None:
-    """The call that joined the first two axes into one; None if the rows were reordered or mixed after it."""
+    """How the first two axes were joined into one on the way to ``label``; None if they were not, or the rows were mixed after it."""
     rows = (story.shape(label, step) or (0,))[:1]
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))

@@ -1,4 +1,4 @@
-"""PL670: a generator's loss asks the discriminator for the same answer to generated examples as the discriminator's own loss does."""
+"""PL670: a generator's loss pushes the discriminator's answers to generated examples the same way as the discriminator's own loss."""
 
 from __future__ import annotations
 
@@ -122,7 +122,10 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 
 
 def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
-    """The first of the generator's aims that the discriminator's loss has too, if that is so for all of them; else None."""
+    """The first pair of equal aims and both turns, if the discriminator's loss has all the aims of the generator's; else None.
+
+    The pair is (the generator's aim, the discriminator's).
+    """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]
     fakes, reals = ([p for p in judged if bool(p.behind & generator) is generated] for generated in (True, False))
@@ -203,11 +206,11 @@ RULE = Rule(
     code="PL670",
     name="generator-taught-to-fail",
     severity="warning",
-    title=T(en="A generator is trained towards what its discriminator wants", zh="生成器朝着判别器想要的方向训练"),
+    title=T(en="A generator is trained in the same direction as its discriminator", zh="生成器朝着判别器想要的方向训练"),
     what=T(
-        en="Two networks are to be trained against each other: one makes examples, the other tells them from real ones. Here both "
-        "losses want "
-        "the made examples to be recognised, so the maker gets worse. Give its loss the label of real examples.",
+        en="Two networks are to be trained against each other: one makes examples, the other distinguishes them from real ones. Here both "
+        "losses fall when "
+        "the made examples are recognised, so the maker gets worse. Give its loss the label of real examples.",
         zh="两个网络本应相互对抗：一个生成样本，另一个把它们与真实样本区分开。这里两个损失都希望生成的样本被认出来，于是生成器越来越差。"
         "请把真实样本的标签交给它的损失。",
     ),
@@ -220,7 +223,7 @@ RULE = Rule(
         "标签的 critic 则用均值的相反数。把带 0 的那一行照抄过来不会报错；两个损失都会下降，因为它们的目标一致。",
     ),
     advice=T(
-        en="let the loss on {line} want the opposite of what the discriminator's loss on {used} wants of generated examples.",
+        en="give the loss on {line} the opposite target for generated examples from that of the discriminator's loss on {used}.",
         zh="让{line}的损失对生成样本的要求，与{used}上判别器损失的要求相反。",
     ),
     bad="""import torch

@@ -95,7 +95,7 @@ RULE = Rule(
         en="The first backward makes a tensor for the gradient of each parameter and puts it into `.grad`. Later ones *accumulate*: they "
         "add into this very tensor. `grads.append(w.grad)` in a loop therefore collects one tensor many times. After "
         "`optimizer.zero_grad()`, which sets `.grad` to `None`, the next backward makes a new tensor, and what was kept is safe: such "
-        "programs work by luck until someone writes `zero_grad(set_to_none=False)` or accumulates over batches.",
+        "programs work only until `zero_grad(set_to_none=False)` is written in them or they accumulate over batches.",
         zh="第一次反向传播为每个参数的梯度创建一个张量，放进 `.grad`。之后的反向传播会*累积*：加到这同一个张量上。因此循环里的 "
         "`grads.append(w.grad)` 是把同一个张量收集了许多次。`optimizer.zero_grad()` 会把 `.grad` 设为 `None`，下一次反向传播就创建新的"
         "张量，留下的东西便是安全的：这样的程序靠运气工作，直到有人写了 `zero_grad(set_to_none=False)` 或跨批次累积。",

@@ -78,7 +78,7 @@ RULE = Rule(
     ),
     why=T(
         en="Torch records a computation when it runs; the record (the *graph*) belongs to that one run. `backward()` uses it up. A loss "
-        "that was computed before the loop also keeps its old value for ever: it does not follow the weights, because `loss` is a "
+        "that was computed before the loop also keeps its old value: it does not follow the weights, because `loss` is a "
         "number that was computed, not a formula. `retain_graph=True` silences the error in the first rounds and then meets weights "
         "that have been changed since.",
         zh="torch 在计算运行时做记录；这份记录（*计算图*）只属于那一次运行，`backward()` 会用完它。循环之前算好的损失也永远保持旧的数值："

@@ -240,7 +240,7 @@ def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
     """Why this kind of cut ends the graph, and what that means for the tensor ``lost``; ``trained``: that tensor is a parameter."""
     texts = {
         "number": T(
-            en="A Python number knows nothing of where it came from. What is computed from it starts anew, as if it had been typed in.",
+            en="A Python number does not store how it was computed. What is computed from it starts anew, as if it had been typed in.",
             zh="Python 的数不知道自己从哪里来。由它算出的一切都重新开始，就像是手工输入的一样。",
         ),
         "copy": T(
@@ -396,8 +396,8 @@ RULE = Rule(
         "`backward()` walks it from the loss to the parameters. Some calls return numbers only. `item()`, `tolist()`, `float()` and "
         "`numpy()` leave torch; `torch.tensor(x)` makes a new starting point; `detach()` and `.data` drop the history on purpose; "
         "`argmax`, comparisons and integer casts have no derivative; and inside `torch.no_grad()` nothing is recorded. If such a call "
-        "stands between all parameters and the loss, torch says that the loss *does not require grad*. If it stands before some of them "
-        "only, torch says nothing, and the optimizer passes over them in silence.",
+        "comes between all parameters and the loss, torch raises: the loss *does not require grad*. If it comes after some of them "
+        "only, torch raises no error, and the optimizer skips them without a warning.",
         zh="程序计算时，每个结果都记得自己来自什么运算和哪些输入：这就是*计算图*，`backward()` 沿着它从损失走回参数。有些调用只给出数值："
         "`item()`、`tolist()`、`float()` 和 `numpy()` 离开了 torch；`torch.tensor(x)` 创建新的起点；`detach()` 和 `.data` 有意丢掉历史；"
         "`argmax`、比较和转换成整数没有导数；在 `torch.no_grad()` 里什么也不记录。如果这样的调用挡在所有参数与损失之间，torch 就会说损失 "

@@ -220,7 +220,7 @@ RULE = Rule(
         en="A tensor remembers the operations that made it (its *graph*), not only its numbers. The hidden state of a recurrent network, "
         "a running average of losses, or a target that is updated with results of the model carry this graph from one round into the "
         "next; it grows with every round. Going back through a fixed number of steps only is called truncated backpropagation through "
-        "time: the numbers of the state go on, its history does not. `retain_graph=True` lets the graph grow for ever: each round "
+        "time: the numbers of the state are carried on, its history is not. `retain_graph=True` lets the graph grow and grow: each round "
         "goes back through all rounds before it, slower and slower, and the weights that were updated in between make it fail anyway.",
         zh="张量记得的不只是数值，还有得到它的运算（它的*计算图*）。循环网络的隐藏状态、损失的滑动平均、用模型结果更新的目标，都会把这张"
         "图从一轮带到下一轮；每一轮它都会变大。只往回走固定的步数，叫作截断的时间反向传播：状态的数值继续传下去，历史则不传。"

@@ -95,7 +95,7 @@ def _finding(story: Story, node: ast.AST, sides: tuple[ast.expr, ast.expr], labe
     return RULE.finding(
         span, step,
         T(
-            en=f"{capital(here.en)} compares Python objects, which says nothing about memory: the two tensors {truth.en}.",
+            en=f"{capital(here.en)} compares Python objects, which does not show whether they share memory: the two tensors {truth.en}.",
             zh=f"{here.zh}比较的是 Python 对象，与内存无关：这两个张量{truth.zh}。",
         ),
         T(
@@ -132,11 +132,11 @@ RULE = Rule(
         "较 `a.untyped_storage().data_ptr()`。",
     ),
     why=T(
-        en="A tensor is a small Python object beside a *storage*, the memory with the numbers. Views, `detach()` and `.data` make new "
-        "objects on the same storage: `id` differs and memory does not. Objects without a name are worse: `id(x.data)` belongs to an "
+        en="A tensor is a small Python object that refers to a *storage*, the memory with the numbers. Views, `detach()` and `.data` make "
+        "new objects on the same storage: `id` differs and memory does not. Objects without a name are worse: `id(x.data)` belongs to an "
         "object that is gone before the line ends, and Python may give its number to the next one, so `id(x.data) == id(y.data)` can "
-        "be true for tensors that share nothing. `data_ptr()` gives the address of a tensor's first element; for the whole memory ask "
-        "its storage.",
+        "be true for tensors that share nothing. `data_ptr()` gives the address of a tensor's first element; compare "
+        "`untyped_storage().data_ptr()` for the whole memory.",
         zh="张量是一个小的 Python 对象，旁边是*存储*，即存放数值的内存。视图、`detach()` 和 `.data` 会在同一个存储上新建对象：`id` 不同，"
         "内存却相同。没有名字的对象更糟：`id(x.data)` 属于一个马上就消失的对象，Python 可能把它的编号给下一个对象，所以毫不相干的张量也"
         "可能让 `id(x.data) == id(y.data)` 为真。`data_ptr()` 给出张量第一个元素的地址；要问整块内存，请问它的存储。",

@@ -42,7 +42,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
-    """What the Function's ``backward`` called while this backward ran."""
+    """The calls that the Function's ``backward`` made while this backward ran."""
     found = []
     for event in story.events[backward.step + 1 :] if backward is not None else ():
         outer = story.outer_call(event.step)

@@ -45,7 +45,7 @@ def _finding(story: Story, step: int, failure: Failure, label: str) -> Finding:
         span,
         step,
         T(
-            en=f"{capital(here.en)} {use.en}, but it was made inside `inference_mode()` ({there.en}), which rules this out for ever.",
+            en=f"{capital(here.en)} {use.en}, but it was made inside `inference_mode()` ({there.en}) and can never be used so.",
             zh=f"{here.zh}{use.zh}，但它是在 `inference_mode()` 里创建的（{there.zh}），这样的张量永远不能这样用。",
         ),
         T(

@@ -49,7 +49,7 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _is_residual(story: Story, event: Event) -> bool:
-    """Whether the event adds in place the result of a branch to the tensor that the branch started from, or the reverse."""
+    """Whether the event adds, in place, a branch's result to the tensor that the branch was computed from, or that tensor to the result."""
     labels = [operand.label for operand in event.operands[:2]]
     if event.name not in ("add_", "__iadd__") or len(labels) < 2 or None in labels:
         return False
@@ -93,7 +93,7 @@ RULE = Rule(
         en="Each operation keeps (*saves*) for backward what its gradient is made of. A convolution or linear layer saves its input and "
         "weights, so its *output* may be overwritten. Sigmoid, tanh, exp, softmax and ReLU save their *output*, because their gradient is "
         "easiest to compute from it: `sigmoid'(x) = s · (1 - s)`. What is saved is the memory, not a copy, with the number of times "
-        "it had been written (its *version*). Writing in place changes both, and backward refuses to go on.",
+        "it had been written (its *version*). Writing in place changes both, and backward raises an error.",
         zh="每个运算都会为反向传播留下（*保存*）构成其梯度的东西。卷积层或线性层保存输入和权重，所以它的*输出*可以被覆盖。sigmoid、tanh、"
         "exp、softmax 和 ReLU 保存自己的*输出*，因为由它计算梯度最方便：`sigmoid'(x) = s · (1 - s)`。保存的是内存而不是副本，还有它被写入"
         "过的次数（*版本*）。就地写入同时改变两者，反向传播便拒绝继续。",

@@ -126,7 +126,7 @@ RULE = Rule(
     why=T(
         en="For tensors of integers `a // b` is the floor of the quotient, again an integer. `a / b` converts to float first. "
         "Nothing fails "
-        "where zeros go on into a network: a time step, a position or a noise level is then simply not there, and the network learns one "
+        "where a network gets the zeros: a time step, a position or a noise level is then simply not there, and the network learns one "
         "answer for all of them.",
         zh="对整数张量，`a // b` 是商的向下取整，仍是整数。`a / b` 会先转换成 float。零继续进入网络时不会报错：时间步、位置或噪声水"
         "平就这样消失"

@@ -1,4 +1,4 @@
-"""PL802: numbers with a fraction were written into a tensor of whole numbers. Torch drops the fraction and says nothing."""
+"""PL802: numbers with a fraction were written into a tensor of whole numbers. Torch drops the fraction without a warning."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
 
 
 def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> int:
-    """How often the program reached the loop's statement after the step ``since``, judged by the calls of statements beside it.
+    """How often the program reached the loop's statement after the step ``since``, judged by the calls of the statements around it.
 
     ``surely``: count only if no branch or early return can lead past the loop.
     """

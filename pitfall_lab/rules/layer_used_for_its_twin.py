@@ -1,4 +1,4 @@
-"""PL636: one layer is passed twice, and another one of the same shape, made beside it, never."""
+"""PL636: one layer is called twice in a row, and another one of the same shape, made next to it, never."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
-    """Layers that one function made beside each other."""
+    """Yield the findings' data for layers that one function made, one of them never used."""
     for group in groups:
         idle = [label for label in group if not _used(story, label)]
         for unused in idle:
@@ -77,7 +77,10 @@ def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
 
 
 def _block_twice(story: Story, label: str, unused: str) -> Twin | None:
-    """The finding's data if two statements of one function use a block one after the other, and a third one made the unused block."""
+    """The data of the finding if two statements of one function call a block, the second with the first one's result; else None.
+
+    The block and the ``unused`` one must also have been made by two statements of one function.
+    """
     made = _parting(story, *(story.event((story.tensor(each) or {}).get("born")) for each in (label, unused)))
     uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
     for first, second in itertools.pairwise(uses) if made is not None else ():
@@ -132,7 +135,7 @@ def _alike(story: Story, one: str, other: str) -> bool:
 
 
 def _twice(story: Story, label: str, unused: str) -> Twin | None:
-    """The first two uses on two lines, of which the second one gets what was computed from the first."""
+    """The data of the finding for the first two calls of a layer, on two lines, the second with what the first led to; else None."""
     uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
     for first, second in itertools.pairwise(uses):
         if first.span != second.span and first.scope == second.scope and _behind(story, first, second):

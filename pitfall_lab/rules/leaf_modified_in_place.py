@@ -175,7 +175,7 @@ def _fixes(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def _runs(program: Program, statement: ast.stmt) -> list[list[ast.stmt]]:
-    """What to put under ``no_grad``: this write with those right below it (``w -= …``, ``b -= …``), or else this one alone."""
+    """The runs of statements that a fix may put under ``no_grad``: this write with those right below it (``w -= …``), and it alone."""
     block = program.block(statement)
     end = block.index(statement) + 1 if statement in block else 1
     while statement in block and end < len(block) and _is_write(block[end]):
@@ -231,8 +231,8 @@ RULE = Rule(
     title=T(en="A tensor whose gradient is wanted was changed in place", zh="就地修改了要求梯度的张量"),
     what=T(
         en="You want the gradient of a tensor (`requires_grad=True`), and then a line changes the numbers in that very tensor "
-        "(`w -= …`, `w[0] = …`, `w.zero_()`). Torch stops at that line with an error. Such a tensor may be changed, but torch wants to "
-        "be told that the change is not a part of the computation: `with torch.no_grad():`.",
+        "(`w -= …`, `w[0] = …`, `w.zero_()`). Torch stops at that line with an error. Such a tensor may be changed, but only where the "
+        "change is marked as no part of the computation: `with torch.no_grad():`.",
         zh="你要求 torch 计算某个张量的梯度（`requires_grad=True`），随后又有一行直接修改这个张量里的数（`w -= …`、`w[0] = …`、"
         "`w.zero_()`）。torch 在那一行报错。这样的张量可以修改，但要告诉 torch 这次修改不属于计算：`with torch.no_grad():`。",
     ),

@@ -32,9 +32,9 @@ COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
 POSITIVE = {"square", "abs", "absolute", "pow", "norm", "vector_norm", "dist"}
 REDUCTIONS = {"mean", "sum", "norm", "vector_norm", "nanmean", "nansum"}
 LONGEST = 48
-"""So many letters of a call stand for its result."""
+"""The largest number of letters of a call's text that is used in messages as the name of its result."""
 FURTHER = 60
-"""So many calls after a product are looked at."""
+"""The largest number of calls after a product that are examined."""
 OUTER = {"unsqueeze", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
 SHAPED = {"view", "reshape", "arange", "linspace"}
 
@@ -406,7 +406,7 @@ RULE = Rule(
         en="Operations on two tensors accept different *shapes* by *broadcasting*: shapes are lined up from the right, and a dimension "
         "of length 1 is stretched. `(N, 1)` against `(N,)` becomes `(N, 1)` against `(1, N)`, and both are stretched to `(N, N)`. For "
         "a table of all pairs that is just right, so torch cannot refuse. The loss functions of `torch.nn.functional` print a "
-        "warning; `((p - y) ** 2).mean()` says nothing.",
+        "warning; `((p - y) ** 2).mean()` prints none.",
         zh="两个张量的运算通过*广播*接受不同的*形状*：形状从右边对齐，长度为 1 的维度被拉伸。`(N, 1)` 对 `(N,)` 变成 `(N, 1)` 对 `(1, "
         "N)`，两者都被拉伸成 `(N, N)`。要得到所有配对的表时这正合适，所以 torch 不能拒绝。`torch.nn.functional` 的损失函数会打印一条警"
         "告；`((p - y) ** 2).mean()` 什么也不说。",

@@ -141,7 +141,7 @@ def _evidence(story: Story, found: Mismatch) -> T:
         return T(
             en="A score below 0 says that a class is unlikely, and here each such score became 0, with a gradient of 0: "
             + ("no probability below one half is left." if event.name == "binary_cross_entropy_with_logits" else
-               "a class whose score is there no longer learns, and unlikely classes cannot be told apart."),
+               "a class whose score became 0 no longer learns, and all unlikely classes have the same score."),
             zh="小于 0 的分数表示某个类别不太可能，而这里每个这样的分数都变成了 0，梯度也是 0："
             + ("不可能再有小于一半的概率。" if event.name == "binary_cross_entropy_with_logits" else
                "分数落在那里的类别不再学习，不太可能的类别之间也无法区分。"),

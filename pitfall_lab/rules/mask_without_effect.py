@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _value(event: Event) -> float | None:
-    """The number that takes the place of scores: the plain argument beside the scores and the mask."""
+    """The number that replaces masked scores: the argument that is neither the scores nor the mask."""
     plain = [o.text for o in event.operands[1:] if o.label is None and o.text not in ("True", "False")]
     if len(plain) != 1 or sum(o.label is not None for o in event.operands) != 2:
         return None
@@ -139,10 +139,10 @@ RULE = Rule(
         "然起作用。请填入 `-inf`。",
     ),
     why=T(
-        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its `exp` is nothing "
-        "beside the "
+        en="`softmax` divides `exp(score)` by the sum of all of them. A score becomes a share of 0 only when its `exp` is 0 or "
+        "very small compared with the "
         "others: `exp(-inf)` is exactly 0, `exp(-1e9)` is 0 as well. `exp(0)` and `exp(1e-9)` are 1. In attention the padding of short "
-        "sentences then takes part in every result, in a causal mask the future does.",
+        "sentences then contributes to every result, in a causal mask the future does.",
         zh="`softmax` 用 `exp(分数)` 除以它们的总和。只有 `exp` 比其他小得多时，份额才会变成 0：`exp(-inf)` 恰好是 0，`exp(-1e9)` 也是 "
         "0；而 "
         "`exp(0)` 与 `exp(1e-9)` 都是 1。在注意力里，短句的填充会参与每个结果；在因果遮罩里，参与的是未来。",

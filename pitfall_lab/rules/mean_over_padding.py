@@ -83,14 +83,14 @@ def _diluted(story: Story, product: Event) -> Diluted | None:
 
 
 def _is_mean(use: Event, count: int) -> bool:
-    """A mean of everything, or, where each position has several features, over the positions."""
+    """Whether the call is a mean over everything or, if each position has several features, over the positions."""
     axis = whole(argument(use, "dim", 1))
     everything = len(use.operands) == 1
     return use.name == "mean" and use.error is None and (everything or (count == TABLE + 1 and axis is not None and axis % count == 1))
 
 
 def _pooled(story: Story, mean: Event) -> Pooled | None:
-    """A mean over the positions of looked-up tokens, trained, where some of them are known to be padding."""
+    """The data of the finding if ``mean`` goes over the positions of looked-up tokens, some of them padding, and is trained; else None."""
     label = mean.operands[0].label if mean.operands else None
     shape, axis = story.shape(label, mean.step) or (), whole(argument(mean, "dim", 1))
     node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) if mean.results else None

@@ -206,7 +206,7 @@ RULE = Rule(
     why=T(
         en="A new module is in training mode, and stays there until `eval()` is called. `no_grad()` only stops the recording for "
         "gradients; the layers compute as before. Calling a model in training mode is right for training, and also where the spread of "
-        "many random results is what is wanted, so torch says nothing. `torch.nn.functional.dropout` is no module and has no mode: it "
+        "many random results is to be measured, so torch gives no warning. `torch.nn.functional.dropout` is no module and has no mode: it "
         "drops unless its argument `training` is false, as `scaled_dot_product_attention` does unless its `dropout_p` is 0.",
         zh="新建的模块处于训练模式，直到调用 `eval()`。`no_grad()` 只是停止为梯度做记录，各层照样计算。训练时这样调用是对的；如果要的就"
         "是多次随机结果的分布，也是对的，所以 torch 什么也不说。`torch.nn.functional.dropout` 不是模块，没有模式：除非参数 "

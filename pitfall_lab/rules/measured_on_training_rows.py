@@ -110,7 +110,10 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
 
 
 def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """Two parts of one random order of the rows, for training and for evaluation, that overlap; neither contains the other."""
+    """The data of the finding if parts of one random order of the rows, for training and evaluation, overlap; else None.
+
+    A part that contains the other is no overlap.
+    """
     for one in learned.values():
         for other in measured.values():
             common = min(one.last, other.last) - max(one.first, other.first)
@@ -121,7 +124,7 @@ def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | 
 
 
 def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """Rows of a table that no call uses, if the network is evaluated only with rows that it was trained with."""
+    """The data of the finding if no call uses some rows of a table and the network is evaluated only with rows of its training."""
     if len(learned) != 1 or set(measured) != set(learned):
         return None
     one, other = *learned.values(), *measured.values()

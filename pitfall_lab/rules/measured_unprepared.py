@@ -86,7 +86,7 @@ def _fed(story: Story, event: Event) -> Fed | None:
 
 
 def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
-    """The training call that was given prepared rows of the same table, if all training calls were and this call's rows are unchanged."""
+    """The data of the finding if this call got unchanged rows of a table whose rows were prepared in all training calls; else None."""
     for other in learned:
         common = next((table for table in fed.tables if table in other.tables), None)
         before, prepared = _until(fed, common), _until(other, common)
@@ -136,7 +136,7 @@ def _finding(story: Story, found: Raw, place: ast.Call) -> Finding:
         ),
         T(
             en="The weights belong to numbers of the prepared size. Other rows of the same data, without the preparation, are numbers that "
-            "the network has never seen, so the measurement says nothing about it.",
+            "the network was not trained for, so the measurement does not show how good it is.",
             zh="权重是针对处理过的数值学到的。同一份数据的其他行未经处理，是网络从未见过的数值，所以这个测量说明不了什么。",
         ),
         related=[story.related("made", last.step, T(en="prepared like this for training", zh="训练时这样处理"))],
@@ -168,8 +168,8 @@ RULE = Rule(
         zh="程序对网络学习用的数据做了平移与缩放，却忘了对测量用的数据也这样做。网络没有错，回答却是错的。请用同样的两个数处理两者。",
     ),
     why=T(
-        en="`(x - x.mean(0)) / x.std(0)` makes a new tensor; nothing in a network remembers it. Whoever calls the network later must do "
-        "the same, with the mean and the deviation of the *training* data. Raw numbers have the same shape and type, so nothing is "
+        en="`(x - x.mean(0)) / x.std(0)` makes a new tensor; the network does not store this step. Every later call of the network needs "
+        "the same step, with the mean and the deviation of the *training* data. Raw numbers have the same shape and type, so nothing is "
         "raised. A layer in the network, or one function for both, cannot be forgotten.",
         zh="`(x - x.mean(0)) / x.std(0)` 生成一个新的张量；网络中没有任何东西记得这一步。以后每次调用网络都必须做同样的处理，并且用*训练*"
         "数据的均值与标准差。原始数据的形状与类型相同，所以不会报错。把它写成网络中的一层，或两处共用一个函数，就不会忘记。",

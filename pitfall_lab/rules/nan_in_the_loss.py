@@ -70,7 +70,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_before(story: Story, backward: Event) -> Made | None:
-    """The call of an earlier iteration that made a NaN which was masked out of its loss, but not out of its backward.
+    """The data of the finding if an earlier iteration made a NaN that was masked out of its loss, but not out of its backward.
 
     The gradient became NaN, and the update spread it to the weights.
     """
@@ -93,7 +93,7 @@ def _made_before(story: Story, backward: Event) -> Made | None:
 
 
 def _made(story: Story, start: str | None, backward: Event) -> Made | None:
-    """The call on the way to the loss that returned NaN although its operands had none, if their values in the trace show why."""
+    """The first call on the way to the loss that returned NaN although its operands had none, with the reason; None if unknown."""
     pending, seen = deque([start]), {start}
     found: list[Made] = []
     while pending and len(seen) < UPWARD:
@@ -122,7 +122,7 @@ def _why(story: Story, event: Event) -> T | None:
 
 
 def _no_score(story: Story, event: Event) -> T | None:
-    """A row of a softmax in which every score is ``-inf``."""
+    """The reason if in one row of a softmax every score is ``-inf``; else None."""
     if not _empty_row(story, event):
         return None
     return T(
@@ -132,7 +132,7 @@ def _no_score(story: Story, event: Event) -> T | None:
 
 
 def _empty_row(story: Story, event: Event) -> str:
-    """The first row of a softmax's scores in which every score is ``-inf``, such as ``[0, 0, :]``; empty where none is known."""
+    """The index, as text, of the first row of a softmax's scores that is all ``-inf``: ``[0, 0, :]``; empty if none is known."""
     label, axis = str(event.operands[0].label), dimension(story, event)
     shape, held = story.shape(label, event.step) or (), story.held(label, event.step - 1)
     record = story.tensor(label, event.step) or {}
@@ -154,7 +154,7 @@ def _empty_row(story: Story, event: Event) -> str:
 
 
 def _row(place: int, shape: tuple[int, ...], steps: list[int], axis: int) -> str:
-    """The index of the row along ``axis`` that an element at ``place`` is in."""
+    """The index, as text, of the row along ``axis`` that contains the element ``place`` numbers into the memory: ``[0, 2, :]``."""
     at = [(place // step) % size if step else 0 for size, step in zip(shape, steps, strict=True)]
     return f"[{', '.join(':' if i == axis % len(shape) else str(one) for i, one in enumerate(at))}]"
 
@@ -199,7 +199,7 @@ def _of_nothing(story: Story, event: Event) -> T | None:
 
 
 def _no_target(story: Story, event: Event) -> T | None:
-    """A cross entropy whose targets are all left out."""
+    """The reason if the call is a cross entropy all of whose targets are the ``ignore_index``; else None."""
     left_out = whole(given(event, "ignore_index"))
     label = event.operands[1].label if len(event.operands) > 1 else None
     held, shape = story.held(label, event.step - 1), story.shape(label, event.step) or ()

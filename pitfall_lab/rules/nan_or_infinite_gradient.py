@@ -111,7 +111,7 @@ def _origin(story: Story, backward: Event) -> Origin | None:
 
 
 def _shown(story: Story, found: Unfinite) -> Origin | None:
-    """The operation, as a closer recording has seen it; it may be one that has a finite slope everywhere."""
+    """Where the gradient stopped being finite, as a closer recording has seen it; any operation, also one with finite slopes only."""
     node, backward = story.record("nodes", found.node), story.event(found.step)
     if node is None or backward is None or story.span(node.get("born")) is None:
         return None
@@ -120,7 +120,7 @@ def _shown(story: Story, found: Unfinite) -> Origin | None:
 
 
 def _has_nan(story: Story, label: str, step: int | None) -> bool:
-    """Whether an operand was NaN, or of a dtype with so small a range that infinity is common."""
+    """Whether a tensor has a NaN in it, or a dtype with so small a range that infinity is common (float16)."""
     record = story.tensor(label, step) or {}
     memory = story.record("storages", record.get("storage"), step) or {}
     return record.get("dtype") == "float16" or any(value == "nan" for _, value in flat(memory.get("cells")))

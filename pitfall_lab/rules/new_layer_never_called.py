@@ -1,4 +1,4 @@
-"""PL972: a layer was put into a network under a name that its forward does not use, so the old layer goes on working."""
+"""PL972: a layer was put into a network under a name that its forward does not use, so the old layer is still the one that runs."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ RULE = Rule(
         en="Sampling with a learned spread (`mean + std * noise`) and dropout both need numbers that are independent of everything learned "
         "so far. A tensor that was drawn in a constructor, or before the loop, holds one draw; using it is not drawing. The gradient then "
         "belongs to that one draw: `std` learns to shrink or to grow with the sign of each number, and what dropout leaves out is left "
-        "out for ever. `torch.randn_like(std)` and `nn.Dropout` draw at each call.",
+        "out in every round. `torch.randn_like(std)` and `nn.Dropout` draw at each call.",
         zh="带有可学习方差的采样（`mean + std * noise`）和 dropout，都需要与已学到的一切无关的随机数。在构造函数里或循环之前抽取的张量只"
         "是一次抽取；使"
         "用它并不是抽取。梯度于是只属于那一次抽取：`std` 会按每个数的正负学着变小或变大，dropout 去掉的单元则永远被去"

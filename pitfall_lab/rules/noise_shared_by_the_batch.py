@@ -45,7 +45,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _shared(story: Story, draw: Event) -> SharedNoise | None:
-    """Follow the noise to its product with a computed deviation, and that to its sum with a computed mean of several examples."""
+    """The data of the finding if the noise of ``draw`` is multiplied with a computed deviation and the product added to a mean; else None.
+
+    The mean must be of several examples, and the noise be of one.
+    """
     noise = {draw.results[0]}
     record = story.tensor(draw.results[0], draw.step) or {}
     if record.get("requires_grad") or record.get("kind") == "parameter":
@@ -69,7 +72,10 @@ def _shared(story: Story, draw: Event) -> SharedNoise | None:
 
 
 def _added(story: Story, draw: Event, scaled: Event, size: int) -> SharedNoise | None:
-    """The sum of the scaled noise and a mean whose first axis the noise does not have."""
+    """The data of the finding if the scaled noise is added to a computed mean that has one more axis, of examples; else None.
+
+    The noise may have that axis with length 1. ``size``: the number of axes, without those of length 1, of one example's noise.
+    """
     for use in story.uses(scaled.results[0]):
         if use.name not in SUMS or use.error is not None:
             continue

@@ -105,7 +105,7 @@ def _is_mixed(story: Story, label: str, seen: set[str]) -> bool:
 
 
 def _same_round(story: Story, one: Event, other: Event) -> bool:
-    """Whether no update lies between two draws: both are made for one step."""
+    """Whether no update was made between the two draws: both are made for one step."""
     first, last = sorted((one.step, other.step))
     return not any(first < update.step <= last for update in story.trace.optimizer_steps)
 

@@ -196,7 +196,7 @@ RULE = Rule(
         en="There are two conventions. `key_padding_mask` of `nn.MultiheadAttention` and `src_key_padding_mask` of `nn.Transformer` are "
         "true where a position is to be left out, as is the mask of `masked_fill(mask, -inf)`. A bool `attn_mask` of "
         "`F.scaled_dot_product_attention`, and the masks of many tokenizers, are true where it takes part. The shape is the same, so "
-        "either is accepted; the loss still goes down, since what is computed beside the attention can be learned.",
+        "either is accepted; the loss still falls, because the parts of the model other than the attention learn.",
         zh="有两种约定。`nn.MultiheadAttention` 的 `key_padding_mask`、`nn.Transformer` 的 `src_key_padding_mask` 在要排除的位置为真，"
         "`masked_fill(mask, -inf)` 的掩码也是如此。`F.scaled_dot_product_attention` 的布尔 `attn_mask` 以及许多分词器的掩码，则在参与的位置"
         "为真。形状相同，所以都会被接受；损失照样下降，因为注意力之外的部分还能学习。",

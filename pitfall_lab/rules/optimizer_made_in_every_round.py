@@ -76,7 +76,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="An optimizer is made anew for every step", zh="每走一步都新建一个优化器"),
     what=T(
-        en="A program makes its Adam inside the training loop. Each one makes its first step, which knows nothing of the rounds before. "
+        en="A program makes its Adam inside the training loop. Each one makes its first step, without any state from the rounds before. "
         "Make the optimizer once, before the loop.",
         zh="程序在训练循环里创建 Adam。每一个都只走自己的第一步，对之前的各轮一无所知。请在循环之前只创建一次优化器。",
     ),

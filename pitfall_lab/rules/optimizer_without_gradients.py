@@ -199,8 +199,8 @@ RULE = Rule(
     why=T(
         en="`backward()` adds to the `.grad` of the leaves that the loss was computed from. `copy.deepcopy(net)` makes new leaves, with "
         "`.grad` of their own, and `optimizer.step()` reads those of the parameters that it was given when it was made. Where `.grad` is "
-        "None there is nothing to do, and torch says nothing: parts of a network may well be unused. In first-order MAML the gradients of "
-        "the adapted copy have to be handed to the meta-parameters by the program.",
+        "None it changes nothing, and torch gives no warning: parts of a network may well be unused. In first-order MAML the program "
+        "itself has to copy the gradients of the adapted copy to the meta-parameters.",
         zh="`backward()` 加到计算损失所用的叶子的 `.grad` 上。`copy.deepcopy(net)` 创建新的叶子，它们有自己的 `.grad`；而 "
         "`optimizer.step()` 读取的是创建时得到的那些参数的 `.grad`。`.grad` 为 None 时没有事可做，torch 也不作声：网络的某些部分本来就可能"
         "没有用到。在一阶 MAML 中，适应后副本的梯度必须由程序交给元参数。",

@@ -32,7 +32,7 @@ class Orders:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that sorts computed numbers and goes on to compute with the positions."""
+    """One finding for each line that sorts computed numbers, where positions of two sorts are then combined as numbers."""
     told, orders = set(), dict[str, Event]()
     for event in story.calls():
         if event.error is not None or not event.results:

@@ -70,7 +70,7 @@ def _seen(story: Story, attention: Attention) -> Seen | None:
 
 
 def _predicts_the_next(story: Story, lookup: Event) -> bool:
-    """Are the next tokens targets? Then the mask that is missing is another one: padding comes after all that is predicted."""
+    """Whether the next tokens are the targets: then a causal mask is missing, since all padding comes after what is predicted."""
     tokens = (lookup.operands[0].label, lookup.step)
     return any(
         next_axis(story, (loss.operands[1].label, loss.step), tokens) is not None
@@ -155,8 +155,8 @@ RULE = Rule(
         "`src_key_padding_mask=tokens == 0`。",
     ),
     why=T(
-        en="`padding_idx` of an `Embedding` makes the vector of padding 0 and keeps it so; an attention is not told. The layers in front "
-        "of it "
+        en="`padding_idx` of an `Embedding` keeps the vector of padding at 0, but masks nothing in an attention. The layers before "
+        "it "
         "add a bias or a position to the vector, and even a score of 0 gets a weight of exp(0) before the weights are divided by their "
         "sum. "
         "`nn.MultiheadAttention` has `key_padding_mask`, `nn.TransformerEncoder` `src_key_padding_mask` (true is left out); "

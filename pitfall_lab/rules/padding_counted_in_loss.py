@@ -141,9 +141,9 @@ RULE = Rule(
     why=T(
         en="`cross_entropy` takes the mean over all targets except those equal to `ignore_index`, which is -100 by default, whatever "
         "number "
-        "the program fills up with. `padding_idx` of an `Embedding` keeps the vector of padding at 0 and without a gradient; the loss "
-        "does not "
-        'know of it. With `reduction="none"` and a mask the sum has to be divided by the number of real tokens.',
+        "the program fills up with. `padding_idx` of an `Embedding` keeps the vector of padding at 0 and without a gradient; it does "
+        "not change "
+        'the loss. With `reduction="none"` and a mask the sum has to be divided by the number of real tokens.',
         zh="`cross_entropy` 对所有不等于 `ignore_index` 的目标取平均，而 `ignore_index` 默认是 -100，与程序用什么编号补齐无关。"
         "`Embedding` 的 "
         '`padding_idx` 只让填充的向量保持为 0 且没有梯度；损失并不知道它。用 `reduction="none"` 加掩码时，总和要除以真实的词的个数。',

@@ -135,8 +135,8 @@ RULE = Rule(
     title=T(en="Each element is compared with itself too", zh="每个元素也与它自己比较了"),
     what=T(
         en="A program compares all examples with all others and takes the best for each. In the table of one set each example is also "
-        "beside "
-        "itself, and it is always its own nearest. Leave the diagonal out.",
+        "paired "
+        "with itself, and it is always its own nearest. Leave the diagonal out.",
         zh="程序把所有样本两两比较，为每个样本取最好的一个。在同一个集合的表里，每个样本也与自己配对，而离它最近的总是它自己。请去掉对"
         "角线。",
     ),

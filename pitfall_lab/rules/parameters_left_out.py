@@ -147,7 +147,7 @@ RULE = Rule(
         "`[*encoder.parameters(), *decoder.parameters()]`。",
     ),
     why=T(
-        en="An optimizer holds a list of tensors that it is given once, when it is made. `backward()` knows nothing of optimizers: it "
+        en="An optimizer holds a list of tensors that it is given once, when it is made. `backward()` does not use any optimizer: it "
         "fills "
         "`.grad` of every parameter behind the loss. So parameters outside the list get gradients that add up from round to round and "
         "are never used. For a part that is to stay as it is that is only a waste, and `requires_grad_(False)` says so; here the part "

@@ -54,7 +54,7 @@ def _ran(story: Story, call: ast.Call) -> Event | None:
 
 
 def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> Shared | None:
-    """The first attribute that one part's data set is given and another's is not, or is given otherwise."""
+    """The data of the finding for the first attribute that is set through one part, but not, or not to the same, through another."""
     given: dict[str, list[tuple[str, ast.Assign]]] = {}
     for node in program.nodes:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None

@@ -63,7 +63,7 @@ def _works_as_weight(story: Story, label: str) -> bool:
 
 
 def _kind(story: Story, label: str, use: Event) -> str:
-    """``leaf``, or ``computed`` from one; ``data`` where no gradient is required."""
+    """The kind of the tensor when ``use`` ran: ``leaf``, ``computed`` from one, or ``data`` if it requires no gradient."""
     record = story.tensor(label, use.step) or {}
     return "data" if not record.get("requires_grad") else "leaf" if record.get("is_leaf") else "computed"
 
@@ -127,7 +127,7 @@ RULE = Rule(
     code="PL622",
     name="plain-tensor-for-parameter",
     severity="warning",
-    title=T(en="A plain tensor stands where a parameter was meant", zh="本应是参数的地方用了普通张量"),
+    title=T(en="A plain tensor is used where a parameter was meant", zh="本应是参数的地方用了普通张量"),
     what=T(
         en="A program keeps numbers that are to be learned in an ordinary tensor with `requires_grad=True`. The module does not list them "
         "among its parameters, so the optimizer never changes them. Write `self.scale = torch.nn.Parameter(torch.ones(3))`.",

@@ -107,7 +107,7 @@ def _finding(story: Story, found: Swapped) -> Finding:
         T(
             en=f"{capital(label.en)} has shape {size}, and the attention on {there.en} compares its {m} positions on axis 1. The table "
             f"was cut to "
-            f"{n} rows and stands along axis 0, so all positions of one example get the same vector: the model cannot tell their order, "
+            f"{n} rows and added along axis 0, so all positions of one example get the same vector: the model cannot use their order, "
             f"and what "
             "an example gets depends on its place in the batch.",
             zh=f"{label.zh} 的形状是 {size}，{there.zh}的注意力比较的是第 1 轴上的 {m} 个位置。表被截成 {n} 行，沿第 0 轴排列，于是同一个"

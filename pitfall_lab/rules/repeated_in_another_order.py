@@ -203,7 +203,7 @@ def _of_fold(story: Story, fold: Event, order: Order) -> Finding:
         ),
         T(
             en=f"A fold takes the rows as they come. {order.rows} rows were repeated {order.times} times; `repeat` gives a b a b, "
-            "`repeat_interleave` gives a a b b, and only one of them has the copies of a row beside each other.",
+            "`repeat_interleave` gives a a b b, and only the second has the copies of a row next to each other.",
             zh=f"折叠按顺序取行。{order.rows} 行重复了 {order.times} 次；`repeat` 给出 a b a b，`repeat_interleave` 给出 a a b b，"
             "只有一种让同一行的副本相邻。",
         ),
@@ -238,7 +238,7 @@ RULE = Rule(
     severity="warning",
     title=T(en="Examples and labels are repeated in two different orders", zh="样本与标签以两种不同的次序重复"),
     what=T(
-        en="A program repeats its examples so that each stands there several times in a row, and its labels as a whole list several times. "
+        en="A program repeats its examples so that the copies of each follow one another, and its labels as a whole list several times. "
         "There are as many of both, but they no longer belong together. Repeat both in the same way.",
         zh="程序把每个样本连续重复几次，却把标签作为整个列表重复几次。两者个数一样，却不再对应。请用同样的方式重复两者。",
     ),

@@ -32,7 +32,7 @@ def _finding(story: Story, event: Event, *, wanted: bool) -> Finding:
     born = (story.tensor(label, step) or {}).get("born")
     name = _name(story, event) or called(story, label, None, step)
     here, there = at_line(story, span), at_line(story, story.span(born))
-    does = T(en="asks for", zh="要求") if wanted else T(en="switches off", zh="关闭")
+    does = T(en="requests", zh="要求") if wanted else T(en="switches off", zh="关闭")
     instead = (
         T(en="No request is needed: a result of something that requires a gradient requires one itself. `retain_grad()` makes torch keep "
         "it.",

@@ -1,4 +1,4 @@
-"""PL522: a network goes on computing with a drawn sample through which no gradient comes back to what it was drawn from."""
+"""PL522: a network computes with a drawn sample through which no gradient flows back to the numbers that it was drawn from."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sampled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line, in a training, that draws a sample through which no gradient flows and that a network goes on with."""
+    """One finding for each line, in a training, that draws a sample through which no gradient flows and with which a network computes."""
     if not story.trace.optimizer_steps:
         return
     told, flow = set(), Flow(story)
@@ -232,8 +232,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="No gradient goes back through a drawn sample", zh="梯度无法穿过抽取的样本"),
     what=T(
-        en="A program draws random numbers around a mean that its network computes, and goes on with them. Drawn by `sample()` they are "
-        "plain numbers, so the rest of the network cannot tell the mean in which direction to move. Use `rsample()`.",
+        en="A program draws random numbers around a mean that its network computes, and computes with them. Drawn by `sample()` they are "
+        "plain numbers, so no gradient gets from the rest of the network back to the mean. Use `rsample()`.",
         zh="程序围绕网络算出的均值抽取随机数，再用它们继续计算。用 `sample()` 抽到的只是普通的数，网络的其余部分无法告诉均值该往哪里移动。"
         "请用 `rsample()`。",
     ),

@@ -61,7 +61,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scaled(story: Story, event: Event) -> Scaled | None:
-    """Was the first operand a tensor of data minus a statistic of its rows, and the second one made of such statistics?"""
+    """How data was scaled, if the call divides data minus a statistic of its rows by such statistics; else None."""
     if event.error is not None or len(event.operands) < 2 or event.operands[1].label is None or not event.results:
         return None
     sub = _maker(story, event.operands[0].label, event.step)

@@ -49,7 +49,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, updat
         ),
         T(
             en="A scheduler does not run by itself. Each call of its `step()` computes the next learning rate and writes it into the "
-            "optimizer; the optimizer knows nothing of it.",
+            "optimizer; the optimizer itself never calls the scheduler.",
             zh="调度器不会自己运行。每次调用它的 `step()`，才会算出下一个学习率并写进优化器；优化器对它一无所知。",
         ),
         related=[Related("step", update.span, None, T(en="every step here uses one rate", zh="这里的每次更新都用同一个学习率"))],
@@ -88,8 +88,8 @@ RULE = Rule(
         "`scheduler.step()`。",
     ),
     why=T(
-        en="A scheduler is an object beside the optimizer: it holds the optimizer and counts its own steps. Making one writes the first "
-        "rate; each `step()` writes the next one into `param_groups`. Without these calls nothing in torch looks at it again.",
+        en="A scheduler is an object of its own: it holds the optimizer and counts its own steps. Making one writes the first "
+        "rate; each `step()` writes the next one into `param_groups`. Without these calls the rate never changes.",
         zh="调度器是优化器之外的一个对象：它持有优化器，并数自己的步数。创建时写入最初的学习率；每次 `step()` 把下一个写进 `param_groups`。"
         "没有这些调用，torch 里没有任何东西会再用到它。",
     ),

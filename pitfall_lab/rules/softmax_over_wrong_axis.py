@@ -138,7 +138,10 @@ def _of_loss(story: Story, loss: Event, other: Event) -> Finding:
 
 
 def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tuple[WrongAxis | None, bool]:
-    """The first use of the result along another axis than the softmax's, and whether there is a use along the right one."""
+    """A pair: the data of the finding, or None; and whether the result is used along the softmax's own axis (then the first is None).
+
+    The data name the first use of the result along another axis, or a softmax along a last axis of one element.
+    """
     if shape[axis] == 1:
         maker = origin(story, event.operands[0].label, event.step - 1)
         single = axis == len(shape) - 1 and prod(shape) > 1 and maker is not None and maker.name == "linear"

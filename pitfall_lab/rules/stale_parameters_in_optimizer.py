@@ -176,7 +176,7 @@ RULE = Rule(
         en="`model.parameters()` returns the parameter tensors of this moment, and the optimizer puts them into its list. Assigning "
         "`model.head = nn.Linear(…)` later gives the model other tensors; the list does not change. `backward()` fills the `.grad` of "
         "the new ones, `step()` walks over the old ones, whose `.grad` is `None`, and leaves them alone. Nothing fails: the rest of the "
-        "model goes on learning around a part that stays as it was made. What changes a parameter in place, such as `model.double()` "
+        "model keeps learning around a part that stays as it was made. What changes a parameter in place, such as `model.double()` "
         "or `load_state_dict()`, keeps the tensor, and the optimizer with it.",
         zh="`model.parameters()` 给出此刻的参数张量，优化器把它们放进自己的列表。之后赋值 `model.head = nn.Linear(…)` 会让模型用上另外的张"
         "量，而列表不变。`backward()` 填的是新参数的 `.grad`，`step()` 走过的是旧参数，它们的 `.grad` 是 `None`，于是什么也不做。什么都不会"

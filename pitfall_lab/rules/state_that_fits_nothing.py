@@ -71,7 +71,7 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """The names without a prefix that wrappers put before them, and an error for what does not fit."""
+    """Fixes that load the names without the prefix that a wrapper put before them, or that let ``load_state_dict`` raise."""
     program, state = story.program, call.args[0] if call.args else None
     strict = [k for k in call.keywords if k.arg == "strict"]
     if state is None or not is_name(state):

@@ -1,4 +1,4 @@
-"""PL630: an optimizer steps with gradients that the loss of another player left in its parameters, beside those of its own loss."""
+"""PL630: an optimizer steps with gradients of its own loss and of the loss of another player, added up in its parameters."""
 
 from __future__ import annotations
 

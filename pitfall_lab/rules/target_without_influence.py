@@ -111,7 +111,7 @@ def _finding(story: Story, found: Added) -> Finding:
         ),
         T(
             en=f"From this line to the loss there are only sums, means and fixed factors. So {predicted.en} is pushed in one direction by "
-            "the same amount for ever, and the loss falls below every limit while the error grows. A loss needs the size of a difference: "
+            "the same amount in every step, and the loss falls without limit while the error grows. A loss needs the size of a difference: "
             "its square or its absolute value.",
             zh=f"从这一行到损失之间只有求和、平均与固定的系数。所以 {predicted.zh} 永远被朝一个方向推动同样的量，损失会无限下降，而误差却在"
             "增大。损失需要的是差的大小：它的平方或绝对值。",

@@ -57,7 +57,10 @@ def _is_whole(story: Story, given: str | None, source: str, step: int) -> bool:
 
 
 def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
-    """The copy, if nothing else gave either weight its first values afterwards and both belong to one forward, in different parts."""
+    """The data of the finding if both weights are used in different parts of one forward; else None.
+
+    Neither may be given other first values after the copy.
+    """
     moments = [[m for m in lives(story).get(label, ()) if m.kind == "added"] for label in (source, copy)]
     if any(len(each) < ROUNDS for each in moments) or moments[0][0].step != moments[1][0].step or moments[0][0].step < event.step:
         return None

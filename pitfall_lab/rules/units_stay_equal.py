@@ -62,7 +62,10 @@ def _memory(story: Story, label: str) -> str | None:
 
 
 def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
-    """Do the first and the last result of its layer have equal numbers for the units, none of them zero?"""
+    """The data of the finding if the weight's layer returns the same number for all its units, and not 0; else None.
+
+    That is required of the first of its results and of the last one.
+    """
     added = [m.step for m in lives(story)[weight] if m.kind == "added"]
     layers = [use for use in story.uses(weight) if use.name == "linear" and use.results and use.operands[1].label == weight]
     late = [use for use in layers if use.step > added[ROUNDS - 2]]
@@ -132,7 +135,7 @@ RULE = Rule(
     title=T(en="All units of a layer began equal and stay equal", zh="一层的所有单元开始时相等，并一直相等"),
     what=T(
         en="A program starts all weights of its layers at the same number. All units of a layer then compute the same, get the same "
-        "gradient, and stay equal for ever, as if the layer had one unit. Start the weights at random numbers.",
+        "gradient, and always stay equal, as if the layer had one unit. Start the weights at random numbers.",
         zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让权重从"
         "随机数开始。",
     ),

@@ -73,7 +73,7 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
         if other.en != name.en:
             return T(
                 en=f"{capital(name.en)} and {other.en} share their numbers, but the computation was recorded with {other.en}. A piece, a "
-                "reshaped or a detached tensor is a new one: what was computed before, or beside it, does not lead to it.",
+                "reshaped or a detached tensor is a new one: what was computed before it, or without it, does not lead to it.",
                 zh=f"{name.zh} 和 {other.zh} 共用数值，但计算是用 {other.zh} 记录的。切片、变形或 detach 得到新的张量："
                 "之前或旁边的计算不会通向它。",
             )
@@ -159,8 +159,8 @@ RULE = Rule(
     why=T(
         en="Every result remembers which tensors it was computed from. `torch.autograd.grad(y, x)` walks back from `y` until it meets "
         "`x`. A piece such as `x[:, 0]` or `x.view(-1)` is a new tensor that remembers coming from `x`; but `y`, computed from `x` itself, "
-        "knows nothing of the piece, although they share memory. `allow_unused=True` answers `None` instead of raising, and "
-        "`materialize_grads=True` answers zeros: right when an input may really be unused, wrong when the names are mixed up.",
+        "has no connection to the piece, although they share memory. `allow_unused=True` returns `None` instead of raising, and "
+        "`materialize_grads=True` returns zeros: right when an input may really be unused, wrong when the names are mixed up.",
         zh="每个结果都记得自己由哪些张量算出。`torch.autograd.grad(y, x)` 从 `y` 往回走，直到遇见 `x`。`x[:, 0]` 或 `x.view(-1)` 这样的一"
         "部分是新的张量，它记得自己来自 `x`；但 `y` 由 `x` 本身算出，对这一部分一无所知，尽管它们共用内存。`allow_unused=True` 不报错"
         "而返回 `None`，`materialize_grads=True` 返回零：输入确实可能没用到时这是对的，弄混了名字时则是错的。",

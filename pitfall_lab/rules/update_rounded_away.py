@@ -149,7 +149,7 @@ RULE = Rule(
     what=T(
         en="A program keeps the weights of a network in 16 bits and trains them with a small rate. Most updates are smaller than "
         "the distance "
-        "to the next number of that type, so the weights stay as they were and training stands still. Keep the weights in float32.",
+        "to the next number of that type, so the weights stay as they were and nothing is learned. Keep the weights in float32.",
         zh="程序用 16 位保存网络的权重，并以很小的学习率训练。大多数更新小于该类型相邻两个数之间的距离，于是权重不变，训练停滞。请让"
         "权重保持 "
         "float32。",

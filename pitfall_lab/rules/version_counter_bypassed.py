@@ -1,7 +1,7 @@
 """PL301: memory that backward needed was changed in a way torch does not count, so the gradient is silently wrong.
 
 Found from the trace's harms: the shadow engine computes the gradient that was meant (saved values as they were when
-saved) beside the one torch returned. No difference, no finding: such a write is often harmless.
+saved) and compares it with the one torch returned. No difference, no finding: such a write is often harmless.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ RULE = Rule(
     why=T(
         en="Torch finds out that saved memory was changed by a *version counter*: each write in place makes it grow by one, and backward "
         "compares. The counter belongs to the tensor and its views. `.data` and NumPy arrays share the memory but not the counter: "
-        "what is written through them is not counted, because NumPy knows nothing of torch, and because `.data` is older than the "
-        "counters and was meant for code that knows what it does.",
+        "what is written through them is not counted: NumPy does not call torch, and `.data` is older than the "
+        "counters and was made for code that must not be counted.",
         zh="torch 靠*版本计数器*发现保存的内存被修改：每次就地写入让它加一，反向传播时比较。计数器属于张量和它的视图。`.data` 和 NumPy 数"
         "组共享内存，却不共享计数器：通过它们写入的东西不会被计数，因为 NumPy 对 torch 一无所知，也因为 `.data` 比计数器更古老，本是给"
         "知道自己在做什么的代码用的。",

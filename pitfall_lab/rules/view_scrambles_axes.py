@@ -192,7 +192,7 @@ RULE = Rule(
         "other lengths; that is right for joining axes, `(N, 2, 3)` to `(N, 6)`, or splitting one. Exchanging two axes changes the order. "
         "`transpose(i, j)` does it by exchanging two *strides*, the numbers of elements that a step along an axis skips, and copies "
         "nothing. Images `(H, W, C)` to `(C, H, W)` and sequences `(N, T, F)` to `(T, N, F)` need `permute` and `transpose`; attention's "
-        "heads are split off where they stand, `(N, T, heads, d)`, and then exchanged with `T`.",
+        "heads are split off at the last axis, `(N, T, heads, d)`, and then exchanged with `T`.",
         zh="张量的元素有一个次序：最后一维走得最快。`view` 和 `reshape` 保持这个次序，只选择别的长度；用来合并轴（`(N, 2, 3)` 变 `(N, "
         "6)`）或拆分轴是对的。交换两个轴则会改变次序。`transpose(i, j)` 通过交换两个*步幅*（沿一个轴走一步跨过的元素个数）来做到，不复"
         "制任何东西。图像 `(H, W, C)` 变 `(C, H, W)`、序列 `(N, T, F)` 变 `(T, N, F)` 需要 `permute` 和 `transpose`；"

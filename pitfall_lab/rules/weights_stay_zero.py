@@ -1,4 +1,4 @@
-"""PL624: two weights that are multiplied with each other begin as zeros, so both have a gradient of zero for ever."""
+"""PL624: two weights that are multiplied with each other begin as zeros, so both always have a gradient of zero."""
 
 from __future__ import annotations
 

@@ -86,8 +86,8 @@ RULE = Rule(
     ),
     why=T(
         en="With `num_workers` above 0 the dataset is copied into new processes at the beginning of each pass. Copies of a generator draw "
-        "the same numbers. torch seeds its own generator, Python's `random` and NumPy's global one differently in each worker, but cannot "
-        "know of a generator in the dataset. Draw from the global one, or make the generator in the worker from `torch.initial_seed()`.",
+        "the same numbers. torch seeds its own generator, Python's `random` and NumPy's global one differently in each worker, but not "
+        "a generator in the dataset. Draw from the global one, or make the generator in the worker from `torch.initial_seed()`.",
         zh="`num_workers` 大于 0 时，每一遍开始时数据集都会被复制到新的进程里。生成器的副本抽到同样的数。torch 在每个工作进"
         "程里为自己的生成器、"
         "Python 的 `random` 和 NumPy 的全局生成器设置不同的种子，却不知道数据集里的生成器。请从全局生成器抽取，或在工作进程里用 "

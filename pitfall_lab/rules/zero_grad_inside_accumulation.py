@@ -102,7 +102,7 @@ def _made_from(story: Story, optimizer: str, model: str) -> bool:
 
 
 def _inside(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
-    """Cleared for each small batch, but the update comes only after several of them."""
+    """The data of the finding if gradients are cleared for each small batch, but updated only after several of them; else None."""
     for index, added, cleared in _lost(story, moments):
         again = next((m for m in moments[index + 2 :] if m.kind == "added"), None)
         used = next((m for m in moments[index + 2 :] if m.kind == "used"), None)

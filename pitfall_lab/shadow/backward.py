@@ -64,7 +64,7 @@ class Pass:
     as_meant: bool = False
     """True in a trial run with the values that the saved tensors had when they were saved: nothing is checked, freed or accumulated."""
     altered: bool = False
-    """Whether a user hook replaced a gradient; the trial run (``as_meant``) says nothing then, since the hook did not see its gradients."""
+    """Whether a user hook replaced a gradient. The trial run (``as_meant``) is not compared then: the hook did not get its gradients."""
     captured: dict[int, Gradient | None] = field(default_factory=dict)
     filled: dict[int, tuple[ShadowTensor, Gradient]] = field(default_factory=dict)
     """The tensors whose ``.grad`` was filled so far (leaves, and results with ``retain_grad``), by id, with the gradient."""
@@ -111,7 +111,7 @@ class Pass:
     def run(self) -> None:
         """Run the pass; raises ShadowError where torch raises, with everything before that already done."""
         for stop in self.steps():
-            raise AssertionError(f"nobody tells what came out of {stop.node}")
+            raise AssertionError(f"the gradients that user code returned at {stop.node} are not known")
 
     def steps(self) -> Generator[Stop, Answer, None]:
         """Run the pass; with ``engine.pauses_for_user_code``, yield a Stop at hooks and custom nodes and use the gradients sent back."""
@@ -554,7 +554,11 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[Harm]:
-    """For each filled tensor with a wrong gradient: torch's and the intended one, which adds to what was intended before."""
+    """A Harm for each filled tensor whose gradient in the pass ``real`` differs from the intended one, that of the pass ``rehearsal``.
+
+    Both are added to the gradient from ``before`` the pass. If an earlier pass had filled that one wrongly, ``harmed`` has its intended
+    value.
+    """
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None

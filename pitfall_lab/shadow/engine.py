@@ -256,7 +256,7 @@ class Engine:
         return storage.data is not None and self.numpy_memory.get(storage.data.__array_interface__["data"][0]) is storage
 
     def write(self, tensor: ShadowTensor, values: np.ndarray | None) -> None:
-        """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory. Does not bump."""
+        """Put ``values`` (broadcast to the tensor's shape; None: unknown) into the tensor's memory. Does not increase the version."""
         storage = tensor.storage
         storage.about_to_change()
         target = tensor.window()
@@ -273,7 +273,10 @@ class Engine:
         self.writes.append(storage)
 
     def write_at(self, tensor: ShadowTensor, places: Any, values: Any) -> None:
-        """Write some elements only, which matters where elements share their memory. Does not bump."""
+        """Write ``values`` to the elements at ``places`` (a NumPy index) only, for tensors in which several elements share an address.
+
+        Does not increase the version.
+        """
         tensor.storage.about_to_change()
         target = tensor.window()
         if target is not None:

@@ -114,7 +114,7 @@ def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Seque
 
 
 def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
-    """The gradient that a hook returned in place of ``old``: the node no longer holds the old one but the new one."""
+    """Return ``new``, which a hook returned in place of ``old``, and count its holder: the node now holds ``new`` and not ``old``."""
     if new is not old:
         for gradient, by in ((old, -1), (new, 1)):
             if gradient is not None:

@@ -46,7 +46,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A gradient that user code returned; ``array`` is None when its values are unknown. ``given``: index of the same incoming gradient."""
+    """A gradient that user code returned; ``array`` is None when its values are unknown.
+
+    ``given``: the index of the incoming gradient that it is, if it is the same object; else None.
+    """
 
     shape: Shape
     array: np.ndarray | None

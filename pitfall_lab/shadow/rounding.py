@@ -82,7 +82,7 @@ class Rounding:
         return ROUNDINGS * np.where(np.isfinite(apart), apart, 0)
 
     def _found(self, gradient: Gradient) -> list[np.ndarray]:
-        """The gradient as computed by each of the disturbed runs. Iterative, since a backward may be 100,000 nodes deep."""
+        """The gradient's array in each of the runs with disturbed values. Iterative, since a backward may be 100,000 nodes deep."""
         stack = [gradient]
         while stack:
             waiting = [g for g in _sources(stack[-1]) if id(g) not in self._probed]

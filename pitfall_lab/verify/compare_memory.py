@@ -103,11 +103,15 @@ class Memory:
 
     @property
     def is_silent(self) -> bool:
-        """Whether there is no uncounted write that waits to be described in the next event."""
+        """Whether every uncounted write found so far has been described in an event."""
         return not self._silently
 
     def _operand_scale(self) -> float:
-        """The largest value that this call may have added: if such values cancel, the rounding error of the operands is left."""
+        """A bound on the numbers that this call may have added up: if they cancel, only their rounding error is left.
+
+        For sums of products it is the product of the operands' norms, for element-wise operations the largest value of an operand, else the
+        largest sum of the absolute values of an operand.
+        """
         floats = [data for data in self._operands if data.dtype.kind in "fc"]
         entry = ENTRIES.get(self._op)
         if (

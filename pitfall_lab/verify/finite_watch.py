@@ -26,9 +26,9 @@ from pitfall_lab.verify.shared_state import World
 FINITE, INFINITE, NAN = range(3)
 _WORDS: tuple[Any, ...] = ("finite", "inf", "nan")
 MOST = 12
-"""The number of operations that are told in one recording."""
+"""The largest number of operations that :meth:`FiniteWatch.finished` returns."""
 SPREAD = 10
-"""From how many later results on a NaN that reaches no backward is told."""
+"""A NaN that reaches no backward is reported if at least so many later results contain it."""
 TESTS = frozenset({"isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile"})
 MEANS = frozenset({"mean", "std", "var", "median"})
 LOSSES = frozenset({"cross_entropy", "nll_loss"})
@@ -256,7 +256,10 @@ class FiniteWatch(NoWatch):
             running.posts.leave()
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return what was found: each operation that spoiled a backward, its source, and each whose NaN spread far."""
+        """Return the operations whose NaN or infinity reached a backward or many later results, and where those numbers came from.
+
+        They are followed by the nodes that turned finite gradients into NaN or infinity.
+        """
         chosen = [birth for birth in self._births.values() if birth.backward is not None or (birth.kind == NAN and birth.spread >= SPREAD)]
         sources = [birth.source for birth in chosen if birth.source is not None]
         every = {id(birth): birth for birth in [*chosen, *sources]}

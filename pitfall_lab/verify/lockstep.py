@@ -223,7 +223,7 @@ class Lockstep:
         self._writer.notes.append(Note("limit", en, zh, step))
 
     def after(self, call: Call, result: Any) -> None:
-        """Compare torch's result with the shadow's prediction, or mirror it, and write the event."""
+        """Compare torch's result with the shadow's prediction and write the event; without a prediction, copy the result to the shadow."""
         step, effects = self._resume(call, failed=False)
         applied = self._done_ahead(call, step)
         ok, reason = False, ""
@@ -341,7 +341,7 @@ class Lockstep:
                 listening.finish(failed=True)
 
     def paused(self, reason: T, span: Span | None) -> None:
-        """Record that the limit is reached; the recording goes on at a line that is new."""
+        """Record that the limit is reached; the recording continues at the first line that it does not contain yet."""
         self._is_paused = True
         self._extent.pause(reason, span)
 
@@ -362,7 +362,7 @@ class Lockstep:
         self._is_paused = True
 
     def returns(self) -> None:
-        """The recording goes on after such rounds: read first what may have changed."""
+        """The recording continues after rounds that were not recorded: read first what they may have changed."""
         self._is_paused = False
         self._world.writes_unseen = self.other_threads.happened = True
 

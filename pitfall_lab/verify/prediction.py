@@ -56,7 +56,7 @@ def predict(world: World, call: Call) -> str:
 
 
 MODES = re.compile(r"\bforward AD\b|\binside of vmap\b")
-"""Errors about ways to compute that have no model: of forward-mode gradients and of batches, a tensor's facts say nothing."""
+"""Errors about forward-mode gradients and about vmap: neither has a model, and a tensor's facts do not show whether it takes part."""
 
 
 def undecided(world: World, call: Call, message: str) -> str:

@@ -48,7 +48,10 @@ class Extent:
         return any(note.kind == "stopped" for note in self._writer.notes)
 
     def goes_on(self, span: Span | None) -> bool:
-        """Whether a call comes from a line that is new, and there is room for more events; the room is made then."""
+        """Whether a paused recording continues with a call from ``span``: the line is new, and more events are allowed.
+
+        If so, the limit for the number of events is raised.
+        """
         if span is None or (span.source, span.line) in self._known or len(self._writer.events) >= self._most:
             return False
         self._known.add((span.source, span.line))

@@ -43,7 +43,8 @@ _SERIES = {"tensors": 0, "storages": 1, "counters": 2, "nodes": 3}
 class Writer:
     """Collects the events. A call's step is reserved before it runs, because its parts (hooks, nodes) get later steps.
 
-    Calls that took the fast path are rows in the list, not events. What a row changes at a path is computed only when it is needed.
+    Events describe objects at *paths* such as ``tensors.t3`` or ``storages.S1``. Calls that took the fast path are rows in the list, not
+    events. Which values a row gives to a path is computed only when they are needed.
     """
 
     def __init__(self) -> None:
@@ -193,7 +194,7 @@ class Writer:
         return step
 
     def _recall(self, path: str) -> bool:
-        """Take the value that a row gave to ``path`` as the value last written there; return whether there is such a row."""
+        """Store the value that a row gave to ``path`` as the value last written there; return False if no row wrote it."""
         step = self._row_of(path)
         if step < 0:
             return False

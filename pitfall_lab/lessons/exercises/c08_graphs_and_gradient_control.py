@@ -1,4 +1,4 @@
-"""Chapter 8: what a backward leaves behind, and the four ways to control it."""
+"""Exercises of chapter 8: what a backward leaves in ``.grad`` and in the graph, and gradients that are computed but not followed."""
 
 from __future__ import annotations
 

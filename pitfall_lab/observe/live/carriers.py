@@ -17,7 +17,7 @@ REMEMBERED = 5_000
 
 
 class Carrier(NamedTuple):
-    """A name that had a graph after ``cell``, and from which a later graph goes on."""
+    """A name that had a graph after ``cell``, where a later graph continues it."""
 
     name: str
     path: Path

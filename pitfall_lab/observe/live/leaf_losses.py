@@ -21,7 +21,7 @@ class LeafLoss(NamedTuple):
 
 
 def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
-    """The names of such tensors, if there is an optimizer that could want their gradient."""
+    """One entry for each such tensor that has a name; empty if there is no optimizer, since then no gradient is needed."""
     if not found.optimizers:
         return []
     known = {id(each) for optimizer in found.optimizers for each in held_by(optimizer.value)}

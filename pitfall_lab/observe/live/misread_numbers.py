@@ -1,7 +1,7 @@
 """Finds, in the graphs of losses, numbers of another kind or shape than the loss works on.
 
 A column of N predictions against a list of N targets makes N × N differences; a loss that takes scores may have been given probabilities.
-Both are told by the graph alone: by the names of its nodes, and by the shapes that they keep of their results.
+Both are found from the graph alone: from the names of its nodes, and from the shapes of their results, which the nodes store.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEAR = 16
 _COMPARES = {"SubBackward0", "RsubBackward1", "MulBackward0", "DivBackward0"}
 _KEEPS = {"ViewBackward0", "UnsafeViewBackward0", "SqueezeBackward0", "SqueezeBackward1", "TransposeBackward0", "PermuteBackward0"}
 _PLACED = {"UnsqueezeBackward0", "TBackward0", "TransposeBackward0", "PermuteBackward0", tensor_facts.ACCUMULATE}
-"""Whoever gave an operand its place by one of these, or compares parameters, wants every pair."""
+"""If one of these calls gave an operand its shape, or parameters are compared, the comparison of every pair is intended."""
 _SCORES = {"AddmmBackward0", "ConvolutionBackward0"}
 _TAKES = {
     ("LogSoftmaxBackward0", "SoftmaxBackward0"): "softmax-twice",

@@ -1,7 +1,7 @@
 """Finds gradients to which a backward has added although a step had used them: nothing cleared them in between.
 
 Seen from versions alone: ``.grad`` is the same tensor as after the cell before, and was written, and the parameter had been changed.
-A gradient that was cleared in place looks the same, so the texts of the cells must be asked too.
+A gradient that was cleared in place looks the same, so the texts of the cells must be read too.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def mark(value: Any) -> Any:
-    """A value that stays equal while a tensor or array keeps its values, or a name its module or optimizer; ``None`` for others."""
+    """A value to compare later: equal as long as a tensor or array has the same contents, or a module or optimizer is the same object.
+
+    ``None`` for objects of other kinds and for tensors that cannot be read.
+    """
     kind = Kinds().of(value)
     if kind in ("module", "optimizer"):
         return kind, id(value)

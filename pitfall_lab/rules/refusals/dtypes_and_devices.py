@@ -157,7 +157,7 @@ FAMILIES = (
                     zh="{Line}：数 {wrong} 放不进 {tensor} 的类型 {tensor.type}。",
                 ),
                 T(
-                    en="a number that the type {tensor.type} can hold (`torch.finfo` and `torch.iinfo` know the limits)",
+                    en="a number that the type {tensor.type} can hold (`torch.finfo` and `torch.iinfo` show the limits)",
                     zh="{tensor.type} 类型装得下的数（`torch.finfo`、`torch.iinfo` 给出界限）",
                 ),
                 other="#1",

@@ -15,8 +15,8 @@ FAMILIES = (
         ),
         T(
             en=(
-                "NumPy knows nothing of gradients, so what it computes could not be differentiated; torch refuses rather than lose "
-                "a gradient without a word. For printing, plotting and metrics the history is not needed: `x.detach().numpy()`. "
+                "NumPy computes no gradients, so its results could not be differentiated; torch raises an error rather than lose "
+                "a gradient without a warning. For printing, plotting and metrics the history is not needed: `x.detach().numpy()`. "
                 "Inside a loss compute with torch."
             ),
             zh=(

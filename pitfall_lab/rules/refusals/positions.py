@@ -389,7 +389,7 @@ FAMILIES = (
                     en="{Line}: {call} takes a whole number as `{m[1]}`, and {wrong} is {wrong.type} of shape {wrong.shape}.",
                     zh="{Line}：{call} 的 `{m[1]}` 要求一个整数，而 {wrong} 是 {wrong.type}，形状 {wrong.shape}。",
                 ),
-                T(en="a whole number, or a tensor of one without dimensions", zh="整数，或不带维度的整数张量"),
+                T(en="a whole number, or an integer tensor without dimensions (shape `()`)", zh="整数，或不带维度的整数张量（形状 `()`）"),
             ),
             Case(
                 r"only supports (?:a )?0-dimensional",

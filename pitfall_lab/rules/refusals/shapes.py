@@ -390,7 +390,7 @@ FAMILIES = (
                     en="{Line}: the sizes and strides reach beyond the memory of {wrong}, which has {wrong.numel} elements.",
                     zh="{Line}：给出的 size 和 stride 超出了 {wrong} 的内存，它有 {wrong.numel} 个元素。",
                 ),
-                T(en="sizes and strides whose last element lies inside the memory", zh="最后一个元素仍在内存之内的 size 和 stride"),
+                T(en="sizes and strides whose last element is inside the memory", zh="最后一个元素仍在内存之内的 size 和 stride"),
             ),
         ),
         "import torch\n\nbatch = torch.arange(12.0).reshape(4, 3)\nflat = batch.view(2, 5)\nprint(flat.shape)\n",

@@ -95,7 +95,7 @@ def celu_in_place(e: Engine, input: Any, alpha: float = 1.0) -> ShadowTensor:
 
 
 def _kernel(name: str, title: str, forward: Callable[[Any], Any], backward: Callable[[Any, Any], Any]) -> None:
-    """An activation that saves its input, with an ``inplace`` flag."""
+    """Register an activation that saves its input and has an ``inplace`` argument."""
     rule = Rule(f"{title}Backward0", forward, SELF, lambda g, s: (backward(g, s.self),))
 
     def run(e: Engine, input: Any, inplace: bool = False) -> ShadowTensor:

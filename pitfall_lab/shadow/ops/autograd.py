@@ -94,7 +94,10 @@ def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_gra
 
 
 def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
-    """If saved values changed without an error, run the pass with the values as they were when saved (to find wrong gradients)."""
+    """Run the pass with saved values as they were when saved, to find wrong gradients. Return that pass and the changed saved tensors.
+
+    None if no saved value has changed without an error, or if the pass raises.
+    """
     causes = wrongly_read(the_pass.nodes.values())
     if not causes:
         return None

@@ -121,7 +121,7 @@ def _same_size_weight(input: ShadowTensor, weight: Any) -> None:
 
 
 def _weighted(e: Engine, errors: ShadowTensor, weight: ShadowTensor, reduction: str, *, by_weight: bool = True) -> ShadowTensor:
-    """``errors * weight``; a mean is over the weights, but for huber."""
+    """Reduce ``errors * weight``. A mean is divided by the sum of the weights, or, without ``by_weight``, by the number of elements."""
     scaled = pointwise.mul(e, errors, weight)
     if reduction != "mean" or not by_weight:
         return reduced(e, scaled, reduction)
@@ -354,7 +354,7 @@ def nll_loss(e: Engine, input: Any, target: Any, weight: Any = None, size_averag
     "F.cross_entropy(a, torch.tensor([1, 2, 0]))", "F.cross_entropy(a, i, torch.ones(2))", "F.cross_entropy(a, i, reduction='max')", "F.cross_entropy(a, i, label_smoothing=1.5)"))  # fmt: skip
 def cross_entropy(e: Engine, input: Any, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
                   reduction: str = "mean", label_smoothing: float = 0.0) -> ShadowTensor:  # fmt: skip
-    """Class numbers, or probabilities when ``target`` has the shape of ``input``."""
+    """``F.cross_entropy`` of scores (N, C, ...); ``target``: class numbers (N, ...), or probabilities in the shape of ``input``."""
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     at = 0 if input.ndim == 1 else 1

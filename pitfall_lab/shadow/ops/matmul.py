@@ -198,7 +198,8 @@ def _turned(tensor: ShadowTensor) -> tuple[Shape, Shape]:
 def _folds(small: ShadowTensor, shape: Shape, stride: Shape) -> bool:
     """Whether torch folds the batch of the larger factor into the rows of one product.
 
-    Always for the sake of the smaller one's gradient, else when that is a view (``should_fold`` in ``LinearAlgebra.cpp``).
+    It does if the smaller factor ``small`` requires grad, else only where folding (of ``shape``, ``stride``) gives a view
+    (``should_fold`` in ``LinearAlgebra.cpp``).
     """
     rows = zip(shape[1:-1], stride[:-2], stride[1:-1], strict=True)
     return small.requires_grad or 0 in shape or all(outer == inner * n for n, outer, inner in rows)
@@ -233,7 +234,7 @@ def _folded(e: Engine, large: ShadowTensor, small: ShadowTensor) -> ShadowTensor
 def _batched(e: Engine, input: ShadowTensor, other: ShadowTensor) -> ShadowTensor:
     """Expand both to one batch, flatten it, bmm; a vector is a matrix of one row or one column.
 
-    One matrix that meets several is no batch if it needs a gradient, which is then computed by one product.
+    A single matrix that requires grad is not expanded where the other operand is a batch: its gradient is then computed by one product.
     """
     pair = (input, other)
     alone = next((x for x in pair if x.shape[0] == 1 and x.requires_grad), None)

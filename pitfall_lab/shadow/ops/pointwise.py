@@ -677,7 +677,7 @@ def check_number_fits(self: ShadowTensor, dtype: DType) -> None:
 
 
 def _register_bound(name: str, forward: Any, inside: Any, up_to: Any) -> tuple[Callable[..., ShadowTensor], Callable[..., ShadowTensor]]:
-    """``clamp_min`` and ``clamp_max``: one bound, a kernel of their own."""
+    """Register ``clamp_min`` or ``clamp_max`` (a kernel with one bound); return the function and its in-place form."""
 
     def rule(e: Engine, bound: float) -> Rule:
         passes = inside if e.does(CLAMP_STOPS_AT_ITS_BOUNDS) else up_to

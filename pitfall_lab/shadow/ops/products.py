@@ -28,7 +28,7 @@ def _scaled(x: Any, factor: float) -> Any:
 def _register_sum(
     name: str, names: tuple[str, str], product: Any, slopes: Any, ranks: tuple[int, int], shape: Any, samples: tuple[str, ...]
 ) -> None:
-    """``beta * input + alpha * product(x, y)``; x is saved if y needs grad, and the other way round."""
+    """Register ``beta * input + alpha * product(x, y)``: ``x`` is saved if ``y`` requires grad, and ``y`` if ``x`` does."""
     keeps = tuple(sorted((Keep(names[0], 1, 2), Keep(names[1], 2, 1)), key=lambda keep: keep.name))
     title = name.capitalize()
 

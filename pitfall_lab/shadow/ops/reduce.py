@@ -54,7 +54,7 @@ def reduced_shape(shape: Shape, dims: tuple[int, ...], keepdim: bool) -> Shape:
 
 
 def widen(g: np.ndarray, shape: Shape, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """Bring something reduced back to ``shape``, as a stride-0 array; as torch's ``expand`` does, it leaves the other strides alone."""
+    """Expand ``g``, which was reduced over ``dims``, to ``shape``: stride 0 along ``dims``, the other strides unchanged (``expand``)."""
     small = g if keepdim else unsqueezed(g, dims)
     wide = np.broadcast_to(small, shape)
     if not isinstance(g, np.ndarray) or 1 not in shape or not dense_array(small):
@@ -160,7 +160,7 @@ def prod(e: Engine, input: Any, dim: Any = None, keepdim: bool = False, *, dtype
 
 
 def _product_of_others(x: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """For each element the product of all other elements, without dividing (so that zeros are handled)."""
+    """For each element the product of the others along ``dims``, in an array of the shape of ``x``; no division, so zeros may occur."""
     moved = np.moveaxis(x, dims, range(x.ndim - len(dims), x.ndim))
     flat = moved.reshape((*moved.shape[: x.ndim - len(dims)], -1))
     left = np.concatenate([np.ones_like(flat[..., :1]), np.cumprod(flat, -1)[..., :-1]], -1)
@@ -458,7 +458,7 @@ def allclose(e: Engine, input: Any, other: Any, rtol: float = 1e-05, atol: float
 
 
 def cumsum_vjp(at: int, g: Any, s: Any) -> tuple[Any]:
-    """Summed up from the other end; along a dimension of size 1 torch hands the gradient on."""
+    """The gradient of cumsum: ``g`` summed up from the other end; along a dimension of size 1 it is ``g`` itself, as in torch."""
     return (g if g.size < 2 or g.shape[at] == 1 else laid_like(np.flip(np.cumsum(np.flip(g, at), at), at).copy(), g),)
 
 

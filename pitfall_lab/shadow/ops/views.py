@@ -48,7 +48,7 @@ CLONE = Rule("CloneBackward0", lambda a: a, (), lambda g, s: (g,))
 
 
 def infer_size(sizes: Shape, numel: int) -> Shape:
-    """Replace a -1; torch's text when the sizes do not fit.
+    """Return ``sizes`` with a -1 replaced by the size that ``numel`` elements leave for it; raises torch's error if they do not fit.
 
     >>> infer_size((2, -1), 6)
     (2, 3)

@@ -22,7 +22,7 @@ Deaths = int | tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class Births(NamedTuple):
-    """The numbers of tensors, storages, counters and nodes that had labels before a call."""
+    """How many tensors, storages, counters and nodes had labels before a call: the next new ones get the labels after these."""
 
     t: int
     S: int
@@ -83,7 +83,7 @@ class Rows:
         return len(self.spans) - 1
 
     def cell(self, step: int, which: int) -> Any:
-        """One field of the row of a step."""
+        """The field with index ``which`` in the row of a step."""
         return self.cells[self._events[step] + which]
 
     def row(self, step: int) -> Row:
@@ -118,7 +118,7 @@ class Rows:
         return Event(step, "call", saying.op, span, scope, None, operands, results, writes, tuple(effects), by, saying.reason)
 
     def births(self, step: int) -> Births:
-        """The numbers of labels that existed before the row's call."""
+        """How many labels of each kind existed before the row's call."""
         return Births(*self.row(step)[BIRTHS:NAMES])
 
     def dead(self, deaths: Deaths) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Plans: what the fast path knows of all calls with one key, and what the recordings of a process share."""
+"""Plans: what the fast path has stored about the calls with one key, and what the recordings of a process share."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Expected(NamedTuple):
 
 
 class Plan:
-    """All that is known of the calls with one key.
+    """All that is stored about the calls with one key.
 
     ``follow`` is the recipe as a function; None if the shadow's entry must run. ``nodes`` are the label numbers of the new nodes;
     ``leaves`` the operands that get an AccumulateGrad, with the label numbers of those; ``links`` the way to torch's nodes behind the
