@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"stop a run after S seconds, not counting waits for a busy processor (default: {TIMEOUT:g})",
     )
     limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a program may take beyond torch's own (Linux)")
-    limits.add_argument("--steps", type=steps, metavar="N", help=f"look at so many steps of a program (default: {EVENT_LIMIT})")
+    limits.add_argument("--steps", type=steps, metavar="N", help=f"record at most N steps of a program (default: {EVENT_LIMIT})")
     limits.add_argument("--every-round", action="store_true", help="record also rounds of loops that repeat what was recorded before")
-    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="check so many files at once (default: one for each processor)")
+    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="check N files at the same time (default: one for each processor)")
 
 
 def seconds(text: str) -> float:

@@ -29,7 +29,7 @@ EVENT_LIMIT = 20_000
 """The default limit of recorded events; later calls are counted but not observed."""
 START_SECONDS = 120.0
 PATIENCE = 10
-"""So many times its time limit a run may take on a machine that is busy with other work."""
+"""On a machine that is busy with other work a run is ended only after this multiple of its time limit."""
 THIS = "# ── this cell ──"
 AGAIN = "# ── again: "
 """The comment line put above a cell, below the definitions it uses; it marks the cell's first line after a fix has moved it.
@@ -165,7 +165,7 @@ class Workshop:
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run ``subject`` on plain torch and return what it computed (:mod:`~pitfall_lab.verify.experiments.witness`).
 
-        Raises :class:`Unchecked`.
+        Raises :class:`Unchecked` if the run did not end by itself, or wrote no result.
         """
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
 

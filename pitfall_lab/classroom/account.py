@@ -85,7 +85,7 @@ def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str
 
 
 def _source(entry: Entry, names: Sequence[str]) -> str:
-    """In words, by which time it was decided whether a submission is late."""
+    """Half a sentence: from which time (the files', Blackboard's) it was decided whether a submission is late."""
     if entry.person.received is not None:
         return f"as {ROSTER} says"
     return "by the files' own times" if attempted(names) is None else "by the times in Blackboard's names"

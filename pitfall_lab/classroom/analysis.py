@@ -1,8 +1,8 @@
 """Item analysis: how often each property holds, what separates strong answers from weak ones, and the same across terms.
 
 What separates is the point-biserial correlation between having the property and the points for the *other* exercises: near 1 it is the
-strong students who have it, near 0 it says nothing about a student, below 0 the question misleads those who know most. With few
-students it is a guess, so it is given from ten on.
+strong students who have it, near 0 strong and weak students have it alike, below 0 the question misleads those who know most. With few
+students it is a guess, so it is given only for ten or more.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def properties(assignment: Assignment, rows: Sequence[Row], at: int = 0) -> list
 
 
 def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
-    """Each misconception at each question, of those who handed in a progress file."""
+    """One item for each misconception at each question, counted over the students who handed in a progress file."""
     with_beliefs = [row for row in rows if row.beliefs]
     sums = [row.points(assignment) for row in with_beliefs]
     pairs: list[_KIND] = sorted({pair for row in with_beliefs for pair in row.beliefs})
@@ -68,7 +68,7 @@ def misconceptions(assignment: Assignment, rows: Sequence[Row]) -> list[Item]:
 
 
 def point_biserial(has: Sequence[bool], points: Sequence[float]) -> float | None:
-    """The correlation between a yes or no and a number; ``None`` where there are too few, or no differences.
+    """The correlation between having a property (``has``) and the ``points``; None for fewer than ten students, or if all are equal.
 
     >>> point_biserial([True] * 6 + [False] * 6, [3.0] * 6 + [1.0] * 6), point_biserial([True] * 12, range(12))
     (1.0, None)
@@ -93,7 +93,7 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """The shares of the same properties in several terms, from their state files. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """A table, as rows of cells, of the properties' shares in several terms, from state files. Raises :class:`~pitfall_lab.cli.Refusal`."""
     names, shares, counts = [], [], []
     for path in paths:
         state = path / "grades.state.jsonl" if path.is_dir() else path

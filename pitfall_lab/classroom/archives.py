@@ -89,7 +89,7 @@ def _is_left_behind(name: str) -> bool:
 
 
 def _others(names: list[str]) -> str:
-    """The first files of a zip, for saying what is there instead of a notebook."""
+    """The names of the first files of a zip, for a message that it has these and no notebook."""
     shown = [name for name in names if not _is_left_behind(name)] or names
     printable = ["".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name[-40:]) for name in shown[:3]]
     return ", ".join(f"“{name}”" for name in printable) + " …" * (len(shown) > 3)

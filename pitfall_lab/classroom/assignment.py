@@ -49,7 +49,7 @@ class Assignment:
         return tuple(dict.fromkeys(int(key.partition(".")[0]) for key in self.keys))
 
     def to_toml(self) -> str:
-        """The text of the file, with what may be changed in it explained."""
+        """The text of ``assignment.toml``, with comments that explain what may be changed."""
         keys = ", ".join(f'"{key}"' for key in self.keys)
         worth = "\n".join(f'"{key}" = {self.worth(key):g}' for key in self.keys)
         return (

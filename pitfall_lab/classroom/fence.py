@@ -53,7 +53,7 @@ class FenceError(Exception):
 
 
 def missing() -> list[str]:
-    """What this machine lacks for a closed fence; empty where it has everything."""
+    """The things, in words, that this machine lacks for a closed fence; an empty list if it lacks nothing."""
     if sys.platform != "linux":
         return ["Linux"]
     lacks = [] if _landlock_version() >= 1 else ["Landlock (Linux 5.13 or later, switched on)"]
@@ -185,7 +185,7 @@ def _landlock_version() -> int:
 
 
 def _drop_capabilities() -> None:
-    """Root's special powers go: what root owns it may still read and write, as far as the fence lets it."""
+    """Give up root's capabilities. Files that root owns can still be read and written as far as the fence allows."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     none = ctypes.create_string_buffer(bytes(24))
     if _libc().capset(header, none) != 0:

@@ -24,7 +24,7 @@ from pitfall_lab.classroom.fence import libraries
 
 
 def _beside(package: str, *path: str) -> str:
-    """The name of a package's file, whether it has been imported or not."""
+    """The path of a file of a package, as text, whether the package has been imported or not; empty if it is not installed."""
     spec = importlib.util.find_spec(package)
     return str(Path(spec.origin or "").with_name(path[0]).joinpath(*path[1:])) if spec else ""
 

@@ -60,11 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     limits = parser.add_argument_group("limits")
     limits.add_argument("--timeout", type=seconds, metavar="S", help="seconds that one cell may take, over all its runs " + _USUAL)
-    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="so much memory a cell may take beyond torch's own " + _USUAL)
-    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="grade so many submissions at once (default: one for each processor)")
+    limits.add_argument("--memory", type=mebibytes, metavar="MIB", help="memory that a cell may take beyond torch's own " + _USUAL)
+    limits.add_argument("--jobs", "-j", type=count, metavar="N", help="grade N submissions at once (default: one for each processor)")
     limits.add_argument("--dask", metavar="ADDRESS", help="let the workers of this running Dask cluster grade (tcp://host:8786)")
     limits.add_argument(
-        "--trust", action="store_true", help="go on where this machine has no fence: submissions can then read and change your files"
+        "--trust", action="store_true", help="grade even if this machine has no fence: submissions can then read and change your files"
     )
 
 
@@ -139,7 +139,7 @@ def _meant(
     *,
     faults: roster.Faults,
 ) -> set[str]:
-    """The submissions that ``--only`` names; ``faults`` gets the names there and in the teacher's own marks that fit nobody or several."""
+    """The submissions that ``--only`` names. ``faults`` gets names, there or in the teacher's own marks, that fit no student or several."""
     persons = ledger.everybody((submission.student for submission in found), people, directory)
     only: set[str] = set()
     with faults.noted():
@@ -217,7 +217,7 @@ def _write_others(
     if args.report:
         from pitfall_lab.classroom.report import write_reports
 
-        print(f"The class is on {write_reports(args.report, assignment, entries, args.language, files)}.")
+        print(f"The page of the class: {write_reports(args.report, assignment, entries, args.language, files)}.")
         for line in handback.told(args.report, entries, files):
             print(line)
     if left:
@@ -227,7 +227,7 @@ def _write_others(
 def _teachers(
     args: argparse.Namespace, home: Path, assignment: Assignment, faults: roster.Faults
 ) -> tuple[list[roster.Person] | None, list[ledger.Override], bool]:
-    """The roster and the teacher's own marks, where there are such files, and whether the roster could be read as far as who is in it.
+    """The roster (None without one), the teacher's own marks, and whether the roster's list of people could be read.
 
     They are beside the assignment; a file that is called so among the submissions is a student's. They are read before anything is
     graded, and ``faults`` gets what is wrong in them.
@@ -286,7 +286,7 @@ def _graded(
     fenced: bool,
     hidden: tuple[str, ...],
 ) -> list[Row]:
-    """Grade what is not known yet, several at once, and keep each row as soon as it is there."""
+    """Grade the submissions that no earlier run has graded, several at once; store each row as soon as it is made. Return all rows."""
     rows, sheets, changed = [], [], []
     latest = {row.student: row for row in state.known.values()} if only else {}
     for submission in found:

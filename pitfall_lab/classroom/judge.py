@@ -34,7 +34,7 @@ START_SECONDS = 180.0
 LONGEST = 600
 """Characters of a reason."""
 PATIENCE = 20
-"""So many times a run's limit, and more, the room is waited for: longer than the room itself waits for a run."""
+"""The judge waits for the room for more than this multiple of a run's time limit: longer than the room itself waits for a run."""
 
 SAYS: dict[str, T] = {
     "solved": T(en="every property holds", zh="所有性质都成立"),
@@ -121,7 +121,7 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Outcome:
-        """Read it from JSON data; raises ``KeyError`` or ``TypeError`` if the data are something else."""
+        """The outcome from the dictionary of :meth:`to_dict`; raises ``KeyError`` or ``TypeError`` for any other data."""
         marks = tuple(
             Said(_two(m["sentence"]), bool(m["holds"]), bool(m["had"]), _two(m["reason"]), bool(m["idle"])) for m in values["marks"]
         )
@@ -380,7 +380,7 @@ def _had(exercise: Exercise) -> tuple[bool, ...]:
 
 @cache
 def _idle(exercise: Exercise) -> tuple[bool, ...]:
-    """Which properties an answer has that does nothing: its functions return a constant, its names have no value."""
+    """For each property, whether an answer has it that does nothing: its functions return a constant, its names have no value."""
     cell = []
     for statement in ast.parse(exercise.given).body:
         if isinstance(statement, ast.FunctionDef):

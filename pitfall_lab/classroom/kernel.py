@@ -63,7 +63,7 @@ class Shell:
         return []
 
     def __getattr__(self, name: str) -> Any:
-        """Return what does nothing: a kernel's other abilities have no use here."""
+        """Return a function that does nothing, for every other attribute of a kernel's shell."""
         if name.startswith("__"):
             raise AttributeError(name)
         return lambda *_, **__: None

@@ -1,4 +1,4 @@
-"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's, who did not hand in has a line.
+"""From outcomes to marks: late days are deducted, the teacher's own marks replace the grader's, absent students get a line too.
 
 ``overrides.csv`` (``student,exercise,points,note``) is the teacher's and is never written here, so what is in it survives every
 grading. An empty ``exercise`` is the sum.
@@ -64,7 +64,7 @@ class Entry:
 
     @property
     def has_mark(self) -> bool:
-        """Whether there is something to pass on: a submission, or a mark of the teacher's for someone who handed in nothing."""
+        """Whether there is a mark to export: the student handed in something, or the teacher gave a mark."""
         return self.own or not self.row.absent
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
@@ -142,14 +142,14 @@ def called(entries: Iterable[Entry]) -> dict[str, str]:
 
 
 def everybody(names: Iterable[str], people: Iterable[Person] | None, directory: Directory) -> dict[str, Person | None]:
-    """For each submission its person (None if not in the roster); then the people of the roster who handed in nothing."""
+    """The person of each submission, by its name (None if not in the roster), and then the roster's people without a submission."""
     persons = {name: directory.person(name) for name in names}
     there = {person.student for person in persons.values() if person}
     return persons | {person.student: person for person in people or () if person.student not in there}
 
 
 def meant(overrides: Sequence[Override], persons: dict[str, Person | None], directory: Directory) -> dict[str, list[Override]]:
-    """For each row the teacher's own marks. Raises :class:`~pitfall_lab.cli.Refusal` if a mark fits no student, or several."""
+    """The teacher's own marks by the submission's name. Raises :class:`~pitfall_lab.cli.Refusal` if one fits no student or several."""
     found: dict[str, list[Override]] = {}
     faults = Faults()
     for each in overrides:
@@ -204,7 +204,7 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
 
 
 def _moment(seconds: float) -> str:
-    """A time for the table; "" where it is in no year that can be written: archives give files any time."""
+    """A time as text for the table; "" if its year cannot be written, since an archive may give a file any time."""
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"
     except (ValueError, OverflowError, OSError):

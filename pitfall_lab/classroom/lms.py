@@ -32,7 +32,7 @@ _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Sc
 _STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
 """The column by which a system knows a student."""
 _MAPPED = 3
-"""So many columns of Moodle's table can identify a student."""
+"""The number of columns of Moodle's table that can identify a student."""
 Table = list[list[str]]
 
 
@@ -102,7 +102,7 @@ def _feedback(entry: Entry) -> str:
 
 
 def _last_and_first(name: str) -> tuple[str, str]:
-    """The two parts of a name: “Müller, Max” says which is which, elsewhere the last word is the last name."""
+    """The last and the first name: split at the comma of “Müller, Max”; without a comma the last word is the last name."""
     if "," in name:
         last, _, first = name.partition(",")
     else:

@@ -22,7 +22,7 @@ from pitfall_lab.trace import Language, T
 
 _KEY, VERSION = "pitfall_lab_grading", 1
 SHOWN_OF_DIGEST = 16
-"""So many signs of a digest are in the table."""
+"""The number of characters of a digest that the table shows."""
 VERDICTS: dict[str, T] = {
     "graded": T(en="graded", zh="已评分"),
     "stopped": T(en="graded; something in it had to be stopped", zh="已评分；其中有内容被终止"),
@@ -81,7 +81,7 @@ class Row:
         return round(sum(outcome.credit * assignment.worth(outcome.key) for outcome in self.outcomes), 2)
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
-        """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
+        """Everything but numbers that is reported about the submission; ``to_student``: without the notes for the teacher alone."""
         said = [self.problem.say(language)] if self.problem else []
         said += [note.say(language) for note in (*(() if to_student else self.asides), *self.notes)]
         for outcome in self.outcomes:

@@ -70,7 +70,7 @@ _WORDS: dict[str, T] = {
     "separates": T(en="Separates", zh="区分度"), "alike": T(en="Answers that are alike", zh="相似的答案"),
     "separates_note": T(
         en="“Separates” is the point-biserial correlation with the points for the other exercises, from ten students on: near 1 the "
-        "strong students have the property and the weak do not; near 0 it says nothing about a student; below 0, look at the question.",
+        "strong students have the property and the weak do not; near 0 both have it alike; below 0, look at the question.",
         zh="“区分度”是与其他练习得分的点二列相关系数（至少十名学生）：接近 1 表示强者具备而弱者不具备；"
         "接近 0 不说明什么；低于 0 则应检查题目。",
     ),
@@ -131,7 +131,7 @@ def write_reports(
 
 
 def _remove_others(folder: Path, pages: Iterable[str]) -> None:
-    """Remove pages that an earlier run wrote of submissions that are there no more; other files stay."""
+    """Remove the pages of an earlier run for submissions that no longer exist; other files stay."""
     for path in folder.glob("*.html"):
         if path.name not in pages and _PAGE_NAME.fullmatch(path.name) and not path.is_symlink():
             with path.open(encoding="utf-8", errors="replace") as file:
@@ -302,7 +302,7 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
 
 
 def _reason(answer: Outcome, n: int, at: int) -> str:
-    """The reason why property ``n`` does not hold. If it refers to that of the property before, that one's reason is returned."""
+    """The reason why property ``n`` does not hold; if it only refers to the reason of an earlier property, that one's reason."""
     said = [mark.reason[at] for mark in answer.marks[: n + 1]]
     if said[-1] != (_THE_SAME.en, _THE_SAME.zh)[at]:
         return said[-1]
@@ -361,7 +361,7 @@ def _credit(outcome: Outcome | None, points: float | None, worth: float, languag
 
 
 def _shaded(count: int, total: int) -> str:
-    """Return a cell of a heat map as HTML; it contains the number, because colour alone says nothing."""
+    """Return a cell of a heat map as HTML; it contains the number, since colour alone cannot be read by all."""
     share = count / total if total else 0.0
     return f'<td class=n style="background:rgba(var(--good),{share * 0.5:.2f})">{count} <span class=quiet>({100 * share:.0f} %)</span></td>'
 

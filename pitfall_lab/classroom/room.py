@@ -1,4 +1,4 @@
-"""The process in which submissions run: it imports torch once and forks for every run. It knows no answers.
+"""The process in which submissions run: it imports torch once and forks for every run. It does not have the answers.
 
 Each run answers a few :class:`requests <pitfall_lab.lessons.attempt.Request>` about one cell in a process of its own, behind the
 :mod:`fence <pitfall_lab.classroom.fence>`, in an empty folder that is its HOME. What the cell does is observed there and sent back as
@@ -61,7 +61,7 @@ _POLL = 0.02
 _NEEDED_IPYTHON = 2
 """How a process that has answered a submission ends where it had to import IPython."""
 PATIENCE = 15
-"""So many times its limit a run may take on the wall, and so many seconds more, however long it waits for a processor."""
+"""A run is ended after this multiple of its limit, plus as many seconds, of wall-clock time, even if it waited for a processor."""
 _EXAMPLE = """\
 net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
 for kind in (torch.optim.SGD, torch.optim.Adam):
@@ -93,7 +93,7 @@ _WHOLE = ("pitfall_lab.classroom.room", "pitfall_lab.classroom.kernel", "pitfall
 
 
 _SET = ("torch.Storage",)
-"""What a setting of torch's replaces, which is put back before the end: the default dtype."""
+"""Names that torch itself rebinds when the default dtype changes; the observer restores that setting at the end of a run."""
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 _OBSERVER = ("pitfall_lab.lessons.", "contextlib.", "traceback.", "logging")
 _NEAR = ("builtins", "json", "numpy", "torch", "torch.Tensor", "torch.nn.functional", "contextlib", "traceback", "linecache", "sys.modules")
@@ -507,7 +507,7 @@ class Originals:
 
 
 def _at_once(spaces: list[Space]) -> list[tuple[Space, Callable[[Any], Any], list[Any]]]:
-    """For each namespace a function that reads all of its values at once, and the expected values.
+    """Triples: a namespace, a function that reads all of its values at once, and the expected values.
 
     ``operator.itemgetter`` returns a tuple only for two or more keys, so the first key is given twice.
     """
@@ -532,7 +532,7 @@ def _replaced(spaces: list[tuple[Space, Callable[[Any], Any], list[Any]]], chang
 
 
 class _Memory:
-    """This process's memory as an array of words, of which only those are read that an index names."""
+    """This process's memory as an array of words; only the words that are indexed are read."""
 
     __array_interface__ = {"data": (8, False), "shape": (1 << 44,), "typestr": "=u8", "version": 3}  # noqa: RUF012 - NumPy's protocol
 

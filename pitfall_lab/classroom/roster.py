@@ -34,7 +34,7 @@ _NO_PEOPLE = ("Points Possible", "Student, Test")
 """Lines that Canvas adds to its gradebook."""
 MOST, MOST_FAULTS = 20_000, 20
 SHOWN = 5
-"""So many names are printed; all of them are in the table."""
+"""The largest number of names that are printed; the table has all of them."""
 NEAR = 0.85
 """A column or setting that resembles a known one so much (difflib's ratio) is taken for a misspelling of it."""
 

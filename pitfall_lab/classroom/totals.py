@@ -106,7 +106,7 @@ def _joined(tables: Sequence[Sequence[dict[str, str]]], names: Sequence[str]) ->
     unsure, apart = ([person for person in partly if (person in doubtful) == several] for several in (True, False))
     for group, why in (
         (unsure, "Not joined, since several people have the name"),
-        (apart, "Not in every table, or there as somebody else"),
+        (apart, "Not in every table, or there under another name"),
     ):
         if group:
             places = [f"{each.called()}: only in {', '.join(names[n] for n in each.lines)}" for each in group]

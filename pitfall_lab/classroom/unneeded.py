@@ -1,8 +1,8 @@
 """What a cell uses that no exercise needs: Python's own inside, libraries' private names, modules beside torch and NumPy.
 
-Who would lie to the code that observes a cell needs such words, and who only answers the exercise does not. A cell shares its process
-with the observer, so there is no proof that it did not lie; but its text is read here, where it never runs, and the teacher is told where
-to look. No point is taken away for it.
+Code that deceives the observer of a cell needs such words; code that only answers the exercise does not. A cell shares its process
+with the observer, so there is no proof that it did not deceive it; but its text is read here, where it never runs, and the table shows
+where to look. No point is taken away for it.
 
 Only tokens are read: no text is too deeply nested or too long for that. They are read as Python reads them: without the syntax of a
 notebook, and in plain letters, whatever letters the names have (a wide ``ｅｖａｌ`` is ``eval``). Where reading ends early, that is
@@ -28,7 +28,7 @@ from pathlib import Path
 from pitfall_lab.classroom import kernel
 
 MOST = 5
-"""So many words are named."""
+"""The largest number of words that are listed."""
 LONGEST = 100_000
 """Characters of a cell that are read; one that has more is named for that."""
 LONGEST_TEXT = 5000

@@ -41,9 +41,9 @@ _SPELLED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": 
 _UNCLEAR = "unclear"
 """Of two systems' forms one is in what the student called the file: who does so could else hand in in another's name."""
 GROUPED = 2
-"""So many names with a group before a person's name, and half of Moodle's names at least, are no chance."""
+"""From this number of names with a group before a person's name (and at least half of Moodle's names) they are taken for groups."""
 FEW = 3
-"""So many people with several numbers are more than chance."""
+"""From this number of people with several numbers it is not taken for chance."""
 _BETWEEN = re.compile(r"[\s_,.+()\[\]-]+")
 _YEAR = re.compile("(?:19|20)[0-9]{2}")
 _OTHER_WORDS = (
@@ -224,7 +224,7 @@ class Directory:
     def known(self, word: str) -> set[str]:
         """The people (their ``student``) who have this id, login or address, or else this name, or else it without accents.
 
-        Of several the one counts whose name has the same accents: these were written by somebody who knows them.
+        Of several people the one whose name has the same accents counts: accents are not written by chance.
         """
         idents, names, plain = self._idents.get(exact(word)), self._names.get(exact(word)), self._any(self._folded, _both(word))
         accented = {student for student in plain if not word.isascii() and _words(self._people[student].name) == _words(word)}
@@ -249,7 +249,7 @@ class Directory:
         return set().union(*(index.get(word, set()) for word in words))
 
     def _of(self, name: str) -> set[str]:
-        """The people whom a submission's name fits. Only a single one counts: with several, it is nobody's."""
+        """The people whom a submission's name fits. If there are several, the submission is assigned to none of them."""
         said = form(name)
         bare = _ENDING.sub("", name)
         for whole in (name, bare, f"{said.who}_{said.number}" if said else ""):

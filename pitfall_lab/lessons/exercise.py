@@ -431,7 +431,7 @@ def surprises(misconception: str, **run: Any) -> Check:
         if believed is None:
             return True
         if believed.type == UNMODELLED:
-            return T(en="what somebody with this belief expects of this program is not known", zh="持此信念者对这段程序的预料不得而知")
+            return T(en="what is expected of this program under this belief is not known", zh="持此信念者对这段程序的预料不得而知")
         en = f"who believes it expects an error too ({believed.type})"
         return T(en=en, zh=f"持此信念者也会预料到错误({believed.type})")
 
@@ -578,7 +578,7 @@ def as_many_calls(larger: str, **run: Any) -> Check:
 
 
 _LINES = 40
-"""So many lines, and twice those that a cell has, may be run: what goes on for ever could do so for small inputs too."""
+"""A cell may run this number of lines, plus twice the number that it has, before it counts as a loop without end."""
 _COUNTING = """\
 from pitfall_lab.lessons.turns import Turns
 
@@ -847,7 +847,7 @@ class Result:
         return self.held == len(self.marks) > 0
 
     def __str__(self) -> str:
-        """Return the result as text."""
+        """Return the graded exercise as text: its title, and each property with whether it holds."""
         return "\n".join(self._lines())
 
     def _lines(self) -> list[str]:

@@ -42,10 +42,10 @@ Kind = Literal["value", "shape", "gradient", "version", "line", "changes"]
 KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "changes")
 MOST_CHOICES = 4
 MOST_NATURAL = 2
-"""So many answers that one belief gives are offered by most lots, where there are so many; the others are drawn."""
+"""In most questions at least this number of the offered wrong answers come from a single belief each, if there are as many."""
 MOST_CELLS = 24
 ENOUGH = 6
-"""With so many wrong endings to choose from, no further mistakes are tried."""
+"""From this number of different wrong endings on, no further mistakes are tried."""
 MOST_CAME = 4
 MOST_LETTERS = 60
 A = TypeVar("A")
@@ -281,9 +281,9 @@ def _endings(look: Callable[[Mistake], A | None], actual: A, *stages: Iterable[M
 
 
 def _believed(look: Callable[[Mistake], A | None], actual: A, program: str, held: list[Misconception]) -> dict[A, list[Mistake]]:
-    """Return how the program ends for learners who hold one misconception, with these misconceptions.
+    """Return the ways in which the program ends under one misconception, each with the misconceptions that lead to it.
 
-    Only when the engine under torch's own rules ends as torch did: otherwise a difference could not be laid to the belief.
+    Empty unless the engine under torch's own rules ends as torch did: otherwise the belief would not be the cause of a difference.
     """
     return _endings(look, actual, single(program, held)) if look(Mistake(program)) == actual else {}
 

@@ -29,9 +29,9 @@ _BOTH_HOLD = {("role", "view", "result")}
 _TEMPTING = ("memory", "path", "needs", "sum", "version")
 """Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
 _IDLE = ("type", "elements")
-"""Facts that deceive no one where the program is not about them: they are offered last."""
+"""Facts that are easily seen to be wrong where the program is not about them: they are offered last."""
 _PARTED = 2
-"""So many lines of a mistaken world are compared with torch's, from the first that differs."""
+"""The number of lines of a mistaken world that are compared with torch's, from the first that differs."""
 _OTHERWISE: dict[str, tuple[str, ...]] = {
     "memory": ("shared", "separate"),
     "object": ("one", "two"),
@@ -75,8 +75,8 @@ def _among(
 ) -> tuple[Reason, ...]:
     """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
 
-    ``certain``: facts that torch's message names. The first list comes before the facts that tell mistaken worlds from torch's, the second
-    after them.
+    ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it has any facts, else
+    from the facts in which mistaken worlds differ from torch's, else from the second list.
     """
     apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
     believed = [fact for one in known if not one.slip for fact, _ in apart[one]]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NAME = 40
 OPERANDS = 4
 MOST = 64
-"""So many tensors one picture is made of."""
+"""The largest number of tensors in one picture."""
 
 
 def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Picture:

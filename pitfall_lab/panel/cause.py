@@ -79,7 +79,7 @@ def _no_leaf(what: Computed) -> Cause:
             f"{name} 是{zh}{what.node} 的结果，不是叶子：优化器只能更新直接创建的张量，不能更新算出来的张量。",
         ),
         T(
-            "The gradient goes on from a result to the tensors that it was computed from; the result itself keeps none.",
+            "The gradient flows from a result to the tensors that it was computed from; the result itself keeps none.",
             "梯度会从一个结果继续传到算出它的那些张量；结果本身不保留梯度。",
         ),
         T(

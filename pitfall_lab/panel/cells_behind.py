@@ -11,7 +11,7 @@ from pitfall_lab.panel.written_names import changed
 from pitfall_lab.trace import T
 
 MOST = 8
-"""So many cells are offered at most: more are a notebook, which is better run from its top."""
+"""The largest number of cells that are offered: more are a notebook, which is better run from its top."""
 Kind = Callable[[str], str]
 """The kind of the object that a name has now: ``tensor``, ``module``, …; empty for what is of no interest."""
 

@@ -19,7 +19,7 @@ from pitfall_lab.trace import Event, T
 
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}
 CLIPPING = 40
-"""So many calls before the scaling the limit may have been read."""
+"""The largest number of calls between reading the limit and scaling."""
 
 
 def find(story: Story) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, statement_text
 from pitfall_lab.trace import Event, T
 
 ROUNDS, MOST = 3, 8
-"""So many rounds must be found alive together: one more than a loop keeps by itself until a name is given its next value."""
+"""The number of rounds whose results must be alive together: one more than a loop keeps until a name gets its next value."""
 
 
 def find(story: Story) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import OptimizerMade, Scheduler, T
 
 FEWEST, PART = 2, 0.25
-"""So many steps at the beginning, or so large a part of all, must be lost: a warm-up that begins with one step of 0 is usual."""
+"""The number of steps at the beginning, or the share of all steps, that must be lost: warm-ups usually begin with one step of 0."""
 
 
 @dataclass(frozen=True, slots=True)

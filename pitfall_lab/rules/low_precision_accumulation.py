@@ -16,7 +16,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
 from pitfall_lab.trace import Event, T
 
 FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24}
-"""So many binary digits a number of the type keeps."""
+"""The number of significant binary digits of each type."""
 ROUNDS = 8
 ERROR = 0.01
 """A sum that is off by more than this part of itself is reported; the rounding of a single addition never is."""

@@ -20,7 +20,7 @@ from pitfall_lab.trace import Event, Span, T
 
 FORWARD = {"forward", "__call__"}
 DRAWS = 3
-"""So many random results for the same data and weights are drawn on purpose."""
+"""From this number of random results for the same data and weights on, the randomness counts as intended."""
 
 
 def find(story: Story) -> Iterator[Finding]:

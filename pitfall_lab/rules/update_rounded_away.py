@@ -17,7 +17,7 @@ from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number
 from pitfall_lab.trace import Event, T
 
 BITS = {"float16": 11, "bfloat16": 8}
-"""So many binary digits a number of the type keeps."""
+"""The number of significant binary digits of each type."""
 ROUNDS, FEWEST = 3, 24
 MOST = 0.75
 """The part of the known numbers that must stay as they were. A few always do."""

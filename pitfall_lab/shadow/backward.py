@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pitfall_lab.shadow.dtypes import DType
 
 MANY = 2
-"""So many gradients are a sum."""
+"""From this number of gradients on, what a node receives is recorded as a sum."""
 
 
 @dataclass

@@ -28,7 +28,7 @@ from pitfall_lab.views.storage import svg as storage_svg
 from pitfall_lab.views.versions import now as versions_now
 
 WORDS = 16
-"""So many elements of a tensor are listed in words."""
+"""The largest number of a tensor's elements that are listed in words."""
 
 
 def storage(trace: Trace, language: Language = "en") -> Picture:

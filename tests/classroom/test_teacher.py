@@ -496,7 +496,7 @@ FULL_LIST = "id,name,login\n1,Łukasz Żółć,ZOLCL\n2,Anna Schmidt,schmidta\n3
             [
                 "Joined by the full name: 1.",
                 "Not joined, since several people have the name: 3 (“Schmidt, Anna: only in 0”, ",
-                "Not in every table, or there as somebody else: 1 (“Hu, Bo: only in 1”)",
+                "Not in every table, or there under another name: 1 (“Hu, Bo: only in 1”)",
             ],
         ),
         (

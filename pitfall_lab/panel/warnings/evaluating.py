@@ -21,7 +21,7 @@ _TRAINS, _EVALUATES = ".backward(", ".eval("
 def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     """The warning; ``None`` if some cell's text may switch the model back, or the cell that changed it does not train it.
 
-    A model that was not in this mode before the cell must have been switched in a loop that goes on to train.
+    A model that was not in this mode before the cell must have been switched in a loop that then trains.
     """
     runs, last = list(ran.since(0)), ran.get(found.cell)
     if last is None or any(_BACK.search(run.text) for run in runs):

@@ -1,4 +1,4 @@
-"""Warns of weights that were kept without a copy: what is kept changes with the training that goes on."""
+"""Warns of weights that were kept without a copy: what is kept changes as training continues."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _conditional(body: list[ast.stmt], *, looped: bool, conditional: bool) -> It
 
 
 def _steps_after(run: Cell, name: str, ran: Ran) -> bool:
-    """Whether the cell goes on to train after the statement that binds the name, itself or in a function of the notebook."""
+    """Whether the cell trains after the statement that binds the name, itself or in a function of the notebook."""
     at = next((at for at, each in enumerate(run.tree.body) if name in binds(each)), len(run.tree.body))
     rest = run.tree.body[at + 1 :]
     return any(_steps(each) or any(_steps(function) for _, function in functions_of(each, ran)) for each in rest)

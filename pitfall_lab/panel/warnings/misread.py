@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.misread_numbers import Misread
 
 _MEANT = re.compile(r"\.m?T\b|\.t\(\)|\[None|dist\(|outer\(|meshgrid\(")
-"""What the text of somebody who wants every pair has in it."""
+"""Words whose presence in the cell's text shows that every pair is intended."""
 _TWICE = T(
-    "The loss does this itself. Done twice, the scores that it works on lie between 0 and 1: it can no longer become small, and "
+    "The loss does this itself. Done twice, the scores that it works on are between 0 and 1: it can no longer become small, and "
     "gradients are weak.",
     "这个损失自己会做这一步。做了两次，它所处理的分数就只在 0 与 1 之间：损失不再能变得很小，梯度也很弱。",
 )

@@ -22,7 +22,7 @@ MIXING = ("add_", "sub_", "lerp_")
 COMPARED_ARRAYS = {"allclose", "array_equal", "isclose", "array_equiv"}
 PAIR = 2
 MANY = 3
-"""So many aliases of one line, alive at once, are in a collection, wherever the program put them into it."""
+"""From this number of aliases of one line, alive at once, they are taken to be in a collection."""
 WRAPPING = {"dict", "list", "tuple", "OrderedDict"}
 """New containers of the same tensors."""
 COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}

@@ -35,7 +35,7 @@ LOWEST = -1e3
 """A score that a mask made smaller than this is left out."""
 FURTHER = 400
 FEWEST, FEWEST_KINDS = 6, 3
-"""So many tokens, of so many kinds, have to agree before a target counts as the next token."""
+"""The number of tokens, and of different ones, that have to agree before a target counts as the next token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ ELEMENTWISE = frozenset(
 REDUCING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 """Elementwise inside, then a mean or a sum: the broadcast result is never seen by the program."""
 CASES = 60
-"""So many are drawn; how many are left out is said."""
+"""The largest number of expressions that are drawn; the picture gives the number of those left out."""
 GRID = 12
 
 

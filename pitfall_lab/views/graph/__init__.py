@@ -15,17 +15,17 @@ from pitfall_lab.views.graph.ways import bezier, label_place, spread
 from pitfall_lab.views.label_history import Facts, gather
 
 FULL = 14
-"""Up to so many nodes a card also has room for values."""
+"""The largest number of nodes with which cards also show values."""
 CARDS = 80
-"""Above so many nodes the ladder is the picture to start with."""
+"""With more nodes than this the ladder is shown first."""
 DRAWN = 500
-"""Above so many nodes they are not drawn one by one."""
+"""With more nodes than this they are not drawn one by one."""
 MOST = 4000
-"""Above so many nodes only the ladder is drawn."""
+"""With more nodes than this only the ladder is drawn."""
 FEW = 4
-"""Up to so many numbers of a leaf are on its card in full."""
+"""The largest number of a leaf's elements that its card shows in full."""
 FOLDED = 6
-"""So many nodes a loop's later turns must have to be folded."""
+"""The smallest number of nodes that a loop's later rounds must have for being folded."""
 
 TITLE, LINE, NOTCH, PAD = 26.0, 18.0, 26.0, 6.0
 ACROSS = 320.0
@@ -34,7 +34,7 @@ BADGE = 58.0
 """Room for a counter's badge ("C12·v3") in px; its version changes while stepping, its place does not."""
 
 MANY, ROUNDING = 2, 1e-4
-"""So many parts are a sum; and how far it may be from them, as a fraction of the largest."""
+"""The smallest number of parts of a sum; and how far it may differ from their total, as a fraction of the largest part."""
 STATES = {"freed": " freed", "hooked": " hook"}
 """What a look at a live graph found of a saved tensor besides its version."""
 

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from pitfall_lab.views.graph import Card
 
 PICTURES = 48
-"""So many modules can be opened; of the others the box stays closed."""
+"""The largest number of modules that can be opened; the boxes of the others stay closed."""
 LARGEST = 160
-"""So many cards one picture may have."""
+"""The largest number of cards in one picture."""
 TITLE = 26
 FEWEST = 2
-"""So many cards a box must hold: one card says more than a box around it."""
+"""The smallest number of cards in a box: a box around a single card would show less than the card."""
 
 Pairs = dict[tuple[str, str], int]
 

@@ -84,7 +84,7 @@ def back(d: str) -> str:
 
 
 def label_place(route: Sequence[Point]) -> Point:
-    """The place of the label: right of the gradient's arrow, just under the box that it arrives at."""
+    """The (x, y) of the label in px: right of the gradient's arrow, just under the box that the arrow ends at."""
     across, down = [x for x, _ in route], [y for _, y in route]
     height = route[0][1] + GAP_Y / 2
     below = bisect_left(range(STOPS + 1), height, hi=STOPS, key=lambda i: _along(down, i / STOPS))  # ways go down

@@ -9,7 +9,7 @@ from pitfall_lab.trace.text import shape_text
 from pitfall_lab.views.label_history import Facts, at, gather
 
 BANDS = 60
-"""So many storages have a band of their own, the largest and longest-lived; the bytes of the others are one band."""
+"""The number of storages (the largest and longest-lived) with a band of their own; the bytes of the others are one band."""
 
 
 class Band(TypedDict):

@@ -12,14 +12,14 @@ from pitfall_lab.trace.state_types import Cell
 from pitfall_lab.views.label_history import Facts, at, gather
 
 MAIN = 12
-"""So many storages are drawn at first; the rest are behind "show all"."""
+"""The number of storages that are drawn at first; "show all" draws the rest."""
 BRUSHES = 40
-"""So many tensors over one storage are drawn; how many are left out is said."""
+"""The largest number of tensors drawn over one storage; the picture gives the number of those left out."""
 SENT = 500
-"""So many go to the browser at all; how many are left out is said."""
+"""The largest number of storages sent to the browser; the picture gives the number of those left out."""
 COLUMNS = 16
 ENUMERATED = 4096
-"""Up to so many elements a brush knows which index reads each cell."""
+"""The largest number of elements with which a brush contains the index that reads each cell."""
 HISTORY = 400
 LABELS = 4
 

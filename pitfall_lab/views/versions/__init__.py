@@ -12,11 +12,11 @@ from pitfall_lab.views.label_history import Facts, at, gather
 
 MAIN = 12
 SENT = 500
-"""So many tracks go to the browser at all; how many are left out is said."""
+"""The largest number of tracks sent to the browser; the picture gives the number of those left out."""
 COLUMN = 44.0
 """A column's width in px."""
 COLUMNS = 60
-"""Up to so many steps each has a column; longer programs show only steps that bump, save, write or raise."""
+"""The largest number of steps with a column each; longer programs show only the steps that increase a version, save, write or raise."""
 
 
 class Pin(TypedDict):
