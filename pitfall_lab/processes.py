@@ -88,14 +88,14 @@ def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def entries(pythonpath: str) -> list[str]:
-    """What Python puts on the path for a ``PYTHONPATH``: an empty entry is the current folder."""
+    """The absolute paths that Python puts on its path for a ``PYTHONPATH``; an empty entry is the current folder."""
     return [os.path.abspath(entry) for entry in pythonpath.split(os.pathsep)] if pythonpath else []  # noqa: PTH100 - it resolves ".."
 
 
 def forget_current_folder() -> None:
     """Take the entries that ``PYTHONPATH`` has for the current folder off this process's path.
 
-    What Python itself imported from there before our first line ran is out of our reach. This package stays importable, from where
+    Modules that Python itself imported from there before our first line ran are not affected. This package stays importable, from where
     it was loaded: processes that take over the path look for it there.
     """
     meant = set(entries(os.environ.get("PYTHONPATH", ""))) - set(entries(environment().get("PYTHONPATH", "")))

@@ -136,7 +136,7 @@ def _written(checked: Checked) -> Checked:
 
 
 def _exit_code(every: Sequence[Checked], *, would_change: bool) -> int:
-    """The exit code for several files: not checked before out of time before findings."""
+    """The exit code for several files: 2 if one was not checked to its end, else 3 if one was out of time, else 1 for findings, else 0."""
     codes = {checked.exit_code for checked in every} | ({1} if would_change and any(checked.fixed for checked in every) else set())
     return next((code for code in (2, 3, 1) if code in codes), 0)
 

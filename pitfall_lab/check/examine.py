@@ -55,7 +55,7 @@ def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] 
 
 
 def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "") -> Checked:
-    """Check one file and make the first verified fix of the first finding, until none is left; the file itself is not written.
+    """Check one file and apply the first verified fix of the first finding, again until none is left; the file itself is not written.
 
     A fix is verified alone, so the program is checked anew after each one.
     """

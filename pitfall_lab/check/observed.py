@@ -13,7 +13,7 @@ UNOBSERVED = "Unobserved"
 
 
 def unobserved(name: str, script: Script | None, trace: Trace) -> Unchecked | None:
-    """A sentence saying why observation stopped although the program continued, else empty."""
+    """The reason why observation stopped although the program continued; None if it did not stop."""
 
     def place(line: int) -> str:
         return script.place_text(line) if script is not None else str(line)

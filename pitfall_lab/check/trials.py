@@ -351,7 +351,7 @@ def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | No
 
 
 def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
-    """Do the global tensors and arrays called ``names`` end with the same values? A write that other lines rely on must still reach them.
+    """Whether the global tensors and arrays called ``names`` end with the same values: a write that other lines rely on must reach them.
 
     Used only where torch raised: where it did not, some of these values are the mistake itself.
     """

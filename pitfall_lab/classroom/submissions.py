@@ -386,7 +386,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _beliefs(submission: Submission) -> tuple[tuple[str, str], ...]:
-    """The misconceptions that the learner's own lessons wrote down, where a folder with that file was handed in."""
+    """Pairs (misconception, question) from the learner's progress file, if a folder with that file was handed in; else empty."""
     found = set()
     for folder in sorted({path.parent for path in submission.files})[:MOST_PROGRESS] if submission.is_folder else ():
         path = folder / progress.NAME

@@ -75,7 +75,7 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` one after the other in a fresh namespace and tell what ``expressions`` are.
+    """Run ``setup``, the ``cell``, ``inputs`` and ``drive`` in this order in a fresh namespace, then evaluate ``expressions``.
 
     What ``inputs`` and ``drive`` name is not in the cell's own namespace: its functions get what they are called with. Random numbers
     start from ``seed``, once before the cell and once more before ``inputs``. Before ``drive`` runs, what the names of ``inputs`` hold is
@@ -283,7 +283,7 @@ def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, lo
 
 
 def _valued(expression: str, names: dict[str, Any]) -> Any:
-    """Evaluate an exercise's own expression; a class of the learner's does not answer in the place of torch's functions."""
+    """Evaluate an exercise's own expression with torch's functions, also where a class of the learner's would override them."""
     with sys.modules["torch"]._C.DisableTorchFunctionSubclass():  # noqa: SLF001 - only this layer asks
         return eval(expression, names)  # noqa: S307 - not the learner's
 
@@ -375,7 +375,7 @@ class _Stage:
         return None
 
     def _refuse_own_methods(self) -> None:
-        """Raise where the cell gave a tensor an attribute in the place of one of torch's methods: it would answer for the tensor."""
+        """Raise if the cell gave a tensor an attribute with the name of one of torch's methods: expressions would call it instead."""
         for value in self.driven.values():
             for each in value if type(value) in (list, tuple) else (value,):
                 if _is_tensor(each) and (own := next(filter(_methods().__contains__, _attributes(each)), None)):

@@ -1,4 +1,4 @@
-"""Wrong answers are chosen, and all are put in order, so that nothing but the program tells which one is right.
+"""Chooses wrong answers, and an order of all answers, so that the right one can be found only from the program.
 
 Of the answers that mistakes give, those are taken beside which the right one stands out neither by its length nor by what it has in common
 with the others: its place in such a ranking is drawn at random for each question. A question draws by its own number in ``draws.json`` (0

@@ -71,7 +71,7 @@ def slips(program: str) -> Iterator[Mistake]:
 
 
 def misread(program: str, lines: Iterable[tuple[int, str]]) -> Iterator[Mistake]:
-    """Yield the program with one line taken for another one."""
+    """Yield a mistake for each pair in ``lines``: the program in which the line of that number was read as the other text."""
     for line, text in lines:
         read = program.splitlines()
         before = read[line - 1]

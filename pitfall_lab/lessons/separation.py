@@ -1,4 +1,4 @@
-"""Which program exposes which misconception, which two it tells apart, and the smallest quiz that separates them all.
+"""Which program exposes which misconception, which two it distinguishes, and the smallest quiz that distinguishes them all.
 
 ``python -m pitfall_lab.lessons.separation`` prints the matrix. Every cell is computed: the program is run in the world of each belief.
 """
@@ -77,7 +77,7 @@ class Matrix:
         return tuple(b for b in self.beliefs if self.endings[program][b] not in (None, self.torch[program]))
 
     def separates(self, program: str) -> frozenset[tuple[str, str]]:
-        """Return the pairs that a program tells apart; ``("", belief)`` is torch and the belief."""
+        """Return the pairs that a program distinguishes; ``("", belief)`` is torch and the belief."""
         row = {"": self.torch[program], **self.endings[program]}
         known = [key for key in ("", *self.beliefs) if row[key] is not None]
         return frozenset(pair for pair in itertools.combinations(known, 2) if row[pair[0]] != row[pair[1]])
@@ -98,7 +98,7 @@ def matrix(sources: Mapping[str, str] | None = None, beliefs: Iterable[str] = MI
 
 
 def smallest_quiz(table: Matrix) -> tuple[str, ...]:
-    """Return the fewest programs that expose every belief and tell every two apart (an exact search, not a greedy one).
+    """Return the fewest programs that expose every belief and distinguish every two (an exact search, not a greedy one).
 
     Raises ``ValueError`` when all programs together do not.
     """
@@ -123,7 +123,7 @@ def _greedy(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[t
 def _search(wanted: frozenset[tuple[str, str]], covers: Mapping[str, frozenset[tuple[str, str]]], best: tuple[str, ...]) -> tuple[str, ...]:
     """Return a smallest set of programs that covers all ``wanted`` pairs; ``best`` is a set known to cover them.
 
-    Branches on the pair that the fewest programs tell apart; what remains needs at least as many programs as the largest cover fits in.
+    Branches on the pair that the fewest programs distinguish. Lower bound: what remains divided by the most that one program covers.
     """
     found = best
 

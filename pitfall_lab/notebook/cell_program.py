@@ -35,8 +35,8 @@ class Program:
     """A cell as it can be run elsewhere.
 
     ``text`` are the definitions and the cell; ``parts`` say which lines are which cell's, ``places`` where the lines of Python's files
-    are in it: ``(file, first line there, last line, first line here)``. ``imports`` is run before it, ``values`` is what the cell uses
-    besides (:mod:`pitfall_lab.observe.carry`), bound before the cell's own first line; ``left`` are names that could not be carried.
+    are in it: ``(file, first line there, last line, first line here)``. ``imports`` is run before it, ``values`` are the other values that
+    the cell uses (:mod:`pitfall_lab.observe.carry`), bound before its own first line; ``left`` are names that could not be carried.
     ``begins`` is the line of ``text`` at which the text that is run in the notebook begins.
     """
 

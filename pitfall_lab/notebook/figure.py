@@ -57,7 +57,7 @@ def show_figure(figure: Figure, alt: str) -> Shown:
 
 
 class Still:
-    """A picture as it is without a kernel: each place of a slider would leave a widget of its own behind in the page and the kernel."""
+    """A picture shown without widgets: otherwise each position of a slider would leave a widget behind in the page and the kernel."""
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture

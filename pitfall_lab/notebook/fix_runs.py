@@ -2,7 +2,7 @@
 
 They run in one process per kernel, which is kept warm and ends with the kernel; a thread waits for it, so the notebook does not. Between
 two runs the newest request comes first: a cell that the reader runs, or a change that the reader tries, does not wait until the fixes of
-all other cells were tried, and these go on afterwards.
+all other cells were tried, and these continue afterwards.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Bench:
             self._changed.wait_for(lambda: turn.is_over or turn not in self._turns or turn is self._turns[-1])
 
     def wake(self) -> None:
-        """Let all requests look again whether they may run: one of them was stopped."""
+        """Wake the threads in :meth:`wait`, so that each tests again whether it may run: a request was stopped."""
         with self._changed:
             self._changed.notify_all()
 

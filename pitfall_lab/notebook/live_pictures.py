@@ -31,7 +31,7 @@ MOST = 64
 def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
     """The memory under tensors and NumPy arrays: its cells, which index of which tensor reads each, and who shares it with whom.
 
-    While a kernel runs, a number can be written to a cell in the notebook; the live tensor has it, and everyone who sees the cell shows it.
+    While a kernel runs, a number can be written to a cell in the notebook: every live tensor over that cell then has it.
 
     ``show_storage(x, x.t(), a=array)``: what has no keyword is called what the call calls it.
     """

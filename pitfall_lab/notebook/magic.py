@@ -156,7 +156,7 @@ def _is_magic(line: str) -> bool:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Let the cyclic collector wait: to look through all that torch and the notebook hold takes it as long as half of a drawing."""
+    """Switch Python's cyclic garbage collector off while active: a run of it would take as long as half of a drawing."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -354,7 +354,7 @@ class Watcher:
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 
     def _warm(self) -> None:
-        """Prepare the process that tries fixes where torch is used, and the extension was loaded by a cell or used."""
+        """Start the process that tries fixes, if torch was imported and the extension was loaded by a cell or used."""
         needs = ("torch" in sys.modules) + ("torch._dynamo" in sys.modules)  # the second with the first optimizer
         if self._wanted and self._warmed < needs:
             self._warmed = needs

@@ -27,11 +27,11 @@ class Offer:
         """The object that answers messages, after the connection has been opened."""
 
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
-        """The reason why a cell failed, if the panel knew of it before; else None."""
+        """The reason why a cell failed, if the panel had warned of it before or finds it in the live graphs; else None."""
         return self.beside.cause(error, text) if self.beside is not None else None
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
-        """The earlier cells in which a cell's failure began, where the panel knows them."""
+        """The earlier cells in which a cell's failure began; None if the panel does not know them."""
         return self.beside.behind(error, text) if self.beside is not None else None
 
     @property

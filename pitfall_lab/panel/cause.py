@@ -1,4 +1,4 @@
-"""Why a cell failed, where the panel knew before: what it had warned of has come true.
+"""Why a cell failed, if the panel had warned before of just this.
 
 An error is taken for the one that was warned of if torch's message is the one that the live graph gave, and the cell has not made
 that graph anew. Where a cell has led its own backward into a used graph, the name that carried it there is found after the error.

@@ -17,7 +17,7 @@ _WITH = re.compile(r"%%pitfall\b[^\n]*\s--with\b")
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a cell. ``whole``: its text is the cell's; else earlier cells stand before it, and lines are not the cell's lines."""
+    """One run of a cell. ``whole``: its text is the cell's alone; else it begins with earlier cells, and lines are not the cell's lines."""
 
     count: int
     id: str

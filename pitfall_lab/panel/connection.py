@@ -65,7 +65,7 @@ class Beside:
         #: What led the last cell's own backward into a used graph.
         self._led: Used | None = None
         self._live: Live | None = None
-        #: What the running cell failed at, by the id of its error: found before anything else is done, and asked for several times.
+        #: What the running cell failed at, by the id of its error: found before anything else is done, and used several times.
         self._causes: dict[int, Cause | None] = {}
         self._statements = Statements(shell, self.statement)
         self._lock = threading.RLock()

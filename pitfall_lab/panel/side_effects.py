@@ -1,4 +1,4 @@
-"""Says, from the text of cells, what running them again does besides computing their names anew."""
+"""Says, from the text of cells, what running them again does apart from computing their names anew."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def side_effects(text: str) -> T:
     return T(f"{en[0].upper()}{en[1:]}.", f"{zh}。")
 
 
-_UNREAD = T("What they do besides could not be read.", "无法读出它们还会做什么。")
-_NOTHING = T("As far as their text shows, they change only what they make.", "从文本看，它们只改变自己产生的内容。")
+_UNREAD = T("What else these cells change could not be read from their text.", "无法从文本读出这些单元格还会改变什么。")
+_NOTHING = T("As far as their text shows, these cells change only what they make.", "从文本看，这些单元格只改变自己产生的内容。")
 
 
 def _stepped(tree: ast.AST) -> Iterator[str]:

@@ -554,11 +554,7 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[Harm]:
-    """A Harm for each filled tensor whose gradient in the pass ``real`` differs from the intended one, that of the pass ``rehearsal``.
-
-    Both are added to the gradient from ``before`` the pass. If an earlier pass had filled that one wrongly, ``harmed`` has its intended
-    value.
-    """
+    """A Harm for each filled tensor whose gradient differs from that of ``rehearsal``; both include the gradient from ``before``."""
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None

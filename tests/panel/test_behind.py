@@ -95,14 +95,14 @@ def test_a_number_that_no_cell_has_is_said_and_the_cell_runs_alone(notebook, cap
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a = 1", "As far as their text shows, they change only what they make."),
+        ("a = 1", "As far as their text shows, these cells change only what they make."),
         ("opt.step()\nh += 1", "They change `h` once more; `opt` steps once more, which changes its parameters."),
         ("x = torch.randn(3)", "They draw other random numbers (`randn`)."),
-        ("torch.manual_seed(0)\nx = torch.randn(3)", "As far as their text shows, they change only what they make."),
-        ("g = open('w')", "As far as their text shows, they change only what they make."),
+        ("torch.manual_seed(0)\nx = torch.randn(3)", "As far as their text shows, these cells change only what they make."),
+        ("g = open('w')", "As far as their text shows, these cells change only what they make."),
         ("torch.save(net, p)\nf = open(p, 'w')", "They write files (`save`, `open`)."),
         ("get_ipython().system('ls')", "They run commands (`system`)."),
-        ("def", "What they do besides could not be read."),
+        ("def", "What else these cells change could not be read from their text."),
     ],
 )
 def test_side_effects_are_read_from_the_text(text, said):

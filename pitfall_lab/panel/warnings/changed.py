@@ -28,7 +28,7 @@ def changed(broken: Broken, ran: Ran, *, failed: bool = False) -> dict[str, Any]
 
 
 def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
-    """Each change for the first root whose backward it breaks: for one that has been run with ``retain_graph`` it does no harm.
+    """Each change once, for the first root whose backward it breaks; roots whose backward has been run with ``retain_graph`` do not count.
 
     Tensors with several elements come last; they are left out as well where that loss has been run.
     """

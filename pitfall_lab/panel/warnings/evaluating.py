@@ -72,7 +72,7 @@ def _definitions(runs: list[Cell]) -> dict[str, ast.AST]:
 
 
 def _reaching(words: str, runs: list[Cell]) -> set[str]:
-    """The names of functions and methods that call this, themselves or through others."""
+    """The names of functions and methods whose text contains ``words``, and of those that call one of them, directly or not."""
     calls = {name: set(_called(node)) for name, node in _definitions(runs).items()}
     found = {name for name, node in _definitions(runs).items() if words in ast.unparse(node)}
     while more := {name for name, inner in calls.items() if inner & found} - found:
@@ -91,7 +91,7 @@ def _does(node: ast.AST, words: str, through: set[str]) -> bool:
 
 
 def _in_one_loop(last: Cell, runs: list[Cell], trains: set[str], evaluates: set[str]) -> bool:
-    """Whether a loop of the cell, or of a function that it calls, does both."""
+    """Whether one loop of the cell, or of a function that it calls, both trains and switches to evaluation mode."""
     reached = [last.tree, *(node for name, node in _definitions(runs).items() if name in set(_called(last.tree)))]
     loops = (node for tree in reached for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
     return any(_does(loop, _TRAINS, trains) and _does(loop, _EVALUATES, evaluates) for loop in loops)

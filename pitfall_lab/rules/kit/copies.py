@@ -155,7 +155,7 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """Fixes that assign the changed copy back after the last write: ``x[mask] = rows``."""
+    """A fix that assigns the changed copy back after the last write: ``x[mask] = rows``; None if that is not possible."""
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):
         return None

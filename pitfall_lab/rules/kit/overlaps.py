@@ -72,7 +72,7 @@ def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def places(record: Record) -> list[int] | None:
-    """The storage positions of a tensor's elements, counted in elements; ``None`` for large tensors."""
+    """For each element, in row-major order, its position in the storage, counted in elements; ``None`` for large tensors."""
     shape, stride = record.get("shape") or [], record.get("stride") or []
     if math.prod(shape) > MOST_PLACES:
         return None
@@ -161,7 +161,7 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
-    """For a write through a mask: whether an unselected element shares a memory location with a selected one."""
+    """The data of a write through a mask if an unselected element shares a memory location with a selected one; else None."""
     whole, chosen = story.tensor(label, event.step) or {}, story.tensor(mask, event.step) or {}
     cells = dict(flat((story.record("storages", chosen.get("storage"), event.step) or {}).get("cells")))
     everywhere, at = places(whole), places(chosen)

@@ -44,7 +44,7 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
 
 
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """Fixes that make a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
+    """A fix that makes a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
 
     The old one stays unchanged.
     """
@@ -68,7 +68,7 @@ def _chain(call: ast.Call) -> Iterator[ast.AST]:
 
 
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
-    """Fixes for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``.
+    """A fix for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``; None for other statements.
 
     The returned value replaces the output.
     """

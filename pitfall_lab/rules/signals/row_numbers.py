@@ -33,7 +33,7 @@ def looked_up(story: Story, label: str, step: int) -> Event | None:
 def belongs_to_rows(story: Story, event: Event, full: str, index: str) -> bool:
     """Whether the program uses the entries of ``index`` as numbers of rows of ``full``, or of a tensor computed from its rows.
 
-    They are if they stand as a column beside such a tensor, or are looked up in an embedding that is combined with it. ``full`` must have
+    They are if they are joined as a column to such a tensor, or looked up in an embedding that is combined with it. ``full`` must have
     features in its columns: a table of pairs has examples in both axes.
     """
     rows = set(_rows(story, full, event.results[0]))
