@@ -1,8 +1,8 @@
 """Finds calls that a learner adds below an answer to see a function fail, as the exercise says it must.
 
-Such a call ends the cell with the very error that was wanted, or writes a second time where one write was wanted. So where an exercise
-says "make it fail", what stands below the last definition is left out from the first statement on that uses what the exercise has
-named.
+Such a call ends the cell with the very error that the exercise requires, or writes a second time where one write is required. So in an
+exercise that says "make it fail", the code below the last definition is left out, from the first statement on that uses a name of the
+exercise.
 """
 
 from __future__ import annotations

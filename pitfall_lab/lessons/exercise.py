@@ -47,7 +47,7 @@ What decides
     ``shared("a", "b")``                two tensors share memory; ``not_shared("a", "b")``: they do not
     ``unchanged("batch")``              what ``inputs`` made under this name, and all of its storage, is as it was before ``drive``
     ``in_place("t")``                   it is the same object on the same memory, with other values
-    ``storages(1, elements=2)``         while driven, at most so many storages with at least so many elements were made
+    ``storages(1, elements=2)``         while driven, at most one storage with two or more elements was made
     ``as_many_calls(inputs)``           these larger ``inputs`` take no more calls of torch and lines of the cell than the exercise's own
     ``every(as_solved("a"), runs())``   all of these checks hold
     ``no_optimizer()``                  no optimizer of torch takes a step
@@ -55,7 +55,7 @@ What decides
     =================================== ===========================================================================================
 
     In expressions ``shares(a, b)``, ``memory(t)``, ``before["x"].value`` (a copy of what ``inputs`` made), ``unchanged("x")`` and
-    ``in_place("x")`` are at hand besides everything that setup, cell, inputs and drive define.
+    ``in_place("x")`` are available, and everything that setup, cell, inputs and drive define.
 
     A check of your own works in the same way: ``attempt.value("w.grad", seed=1)``, ``attempt.call("standardise", "torch.randn(4)")``,
     ``attempt.error()``, ``attempt.trace()``, ``attempt.findings()``, ``attempt.solution`` (the same of the first right solution). It must
@@ -395,7 +395,7 @@ def gradient_as_solved(*leaves: str, **options: Any) -> Check:
 def fails(kind: str, **run: Any) -> Check:
     """Check that the run raises: ``kind`` is the kind of failure in the trace, the type of the exception, or torch's function.
 
-    With ``inputs`` or ``drive`` of its own, it is these that have to be refused: a cell that raises without them as well is not right.
+    With ``inputs`` or ``drive`` of its own, only the run with these may raise: a cell that raises without them as well is not right.
     """
 
     def check(attempt: Attempt) -> bool | T:
@@ -498,7 +498,7 @@ def in_place(name: str, **run: Any) -> Check:
 
 
 def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
-    """Check that no more than so many storages of at least so many elements come to be while the cell is driven."""
+    """Check that at most ``at_most`` storages with at least ``elements`` elements are made while the cell is driven."""
 
     def check(attempt: Attempt) -> bool | T:
         seen = attempt.look(watched=True, **run)
@@ -548,7 +548,7 @@ def _begin(seen: Observation) -> int:
 def as_many_calls(larger: str, **run: Any) -> Check:
     """Check that ``larger`` inputs take no more calls of torch, and lines of the cell, than the exercise's own: there is no loop.
 
-    Who is right on the exercise's own inputs has to be right on these, too: a cell could leave the work out where there is much of it.
+    An answer that is right on the exercise's own inputs has to be right on these, too: else it could leave out work on large inputs.
     """
 
     def check(attempt: Attempt) -> bool | T:

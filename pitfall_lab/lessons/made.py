@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts, as a context manager, the results on new memory with so many elements or more.
+    """Counts, as a context manager, the results on new memory that have at least ``elements`` elements.
 
     >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
     >>> with Made(4 * 6 + 1) as made:

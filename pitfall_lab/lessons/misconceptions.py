@@ -164,7 +164,7 @@ def clone_cuts_graph(policy: Policy) -> Policy:
         zh="在 CPython 中 id() 就是地址，而且 id 相同确实意味着内存相同。",
     ),
     fact=T(
-        en="id() names the Python object. A view is another object on the same memory; untyped_storage().data_ptr() tells the memory.",
+        en="id() names the Python object. A view is another object on the same memory; untyped_storage().data_ptr() identifies the memory.",
         zh="id() 标识的是 Python 对象。视图是同一内存上的另一个对象；说明内存的是 untyped_storage().data_ptr()。",
     ),
     check=(
@@ -243,7 +243,7 @@ def no_grad_hides_versions(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(en="I think backward() replaces .grad.", zh="我以为 backward() 会替换 .grad。"),
-    tempting=T(en="In most examples it is called once, and then nobody can tell.", zh="多数例子只调用一次，看不出区别。"),
+    tempting=T(en="In most examples it is called once, and then there is no difference.", zh="多数例子只调用一次，看不出区别。"),
     fact=T(
         en="backward() adds to .grad; it is reset only by zero_grad() or by hand.",
         zh="backward() 会累加到 .grad；只有 zero_grad() 或手动才会清零。",
@@ -361,7 +361,7 @@ def contiguous_always_copies(policy: Policy) -> Policy:
     belief=T(en="I think x.to(dtype) always gives me new memory.", zh="我以为 x.to(dtype) 总会给我新的内存。"),
     tempting=T(en="A conversion makes new numbers, so it must make a new tensor.", zh="转换产生新的数，所以应当产生新张量。"),
     fact=T(
-        en="When dtype and device fit already, to() returns the very same tensor; copy=True asks for a copy.",
+        en="When dtype and device fit already, to() returns the very same tensor; copy=True always makes a copy.",
         zh="dtype 和设备已经符合时，to() 返回原来的那个张量；要副本须写 copy=True。",
     ),
     check="x = torch.ones(2)\nassert x.to(torch.float32) is x and x.to(torch.float32, copy=True) is not x",
@@ -425,7 +425,7 @@ def inplace_on_leaf_allowed(policy: Policy) -> Policy:
     belief=T(en="I think zero_grad() fills the gradients with zeros.", zh="我以为 zero_grad() 会把梯度填成零。"),
     tempting=T(en="Its name says so, and it did before torch 2.0.", zh="名字这么说，torch 2.0 之前也确实如此。"),
     fact=T(
-        en="zero_grad() sets .grad to None; set_to_none=False asks for zeros.",
+        en="zero_grad() sets .grad to None; set_to_none=False leaves zeros.",
         zh="zero_grad() 把 .grad 设为 None；要零须写 set_to_none=False。",
     ),
     check=(
@@ -565,7 +565,7 @@ def integer_division_stays_integer(policy: Policy) -> Policy:
         zh="我以为 zero_grad() 应放在累积循环里：它只清除 step() 用过的梯度。",
     ),
     tempting=T(
-        en="In the ordinary loop it stands before every backward(), and there it clears just that.",
+        en="In the ordinary loop it is called before every backward(), and there it clears just that.",
         zh="在普通的训练循环里，它就在每次 backward() 之前，那时清除的恰好就是这些。",
     ),
     fact=T(

@@ -60,7 +60,7 @@ _LABELS: dict[Kind, str] = {"value": "{0}", "shape": "{0}.shape", "gradient": "{
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a program ends: ``value`` is the value in question, as text; or an exception's type name left it at ``line``."""
+    """How a program ends: ``value`` is the value in question, as text; or ``error`` the type of the exception that ended it at ``line``."""
 
     value: str = ""
     error: str = ""
@@ -96,7 +96,7 @@ class Choice:
 class Prediction:
     """A wrong answer (the indices of its choices), with the misconceptions that predict it or what was overlooked.
 
-    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that tells several apart. Up to line
+    ``parting`` is where the world of the only belief leaves torch's; ``separating`` is a program that distinguishes several. Up to line
     ``until`` torch does what was predicted; that line is the first that does something else (``None``: only the end shows it).
     """
 

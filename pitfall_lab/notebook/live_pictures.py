@@ -29,7 +29,7 @@ MOST = 64
 
 
 def show_storage(*tensors: Any, language: Language = "en", **named: Any) -> Picture:
-    """The memory under tensors and NumPy arrays: its cells, which index of which tensor reads each, and who shares it with whom.
+    """The memory under tensors and NumPy arrays: its cells, which index of which tensor reads each, and which of them share memory.
 
     While a kernel runs, a number can be written to a cell in the notebook: every live tensor over that cell then has it.
 

@@ -35,7 +35,7 @@ class CodeScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> CodeScene:
     """Marks at exact spans (lines from 1, columns from 0 in code points, ``utf16`` in the browser's units), as plain data.
 
-    Only what takes part in a failure or a wrong value is marked ``saved`` or ``written``: a mark on every line would say nothing.
+    Only what a failure or a wrong value depends on is marked ``saved`` or ``written``: marks on every line would hide these.
     """
     facts = facts or gather(trace)
     wanted: dict[tuple[MarkKind, int], Text] = {}

@@ -1,4 +1,4 @@
-"""Live bytes over the program's steps, on paper: bands, the total, the peak, and who held it."""
+"""Live bytes over the program's steps, on paper: bands, the total, the peak, and what kept the memory of the peak alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The static picture of live bytes: bands over steps, the peak marked, and who held it."""
+"""The static picture of live bytes: bands over steps, the peak marked, and what kept the memory of the peak alive."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _indices(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, colum
 
 
 def _overlap(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether two indices may read one cell: a stride does not step over all that the smaller ones reach."""
+    """Whether two indices may read one cell: a stride is not larger than the extent of all axes with smaller strides."""
     reach = 0
     for step, n in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
         if step <= reach:
