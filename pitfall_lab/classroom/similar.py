@@ -55,7 +55,7 @@ def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, .
 
 
 def _answers(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:
-    """Those of them that add enough to the given cell."""
+    """Of the different answers that are none of the course's own, those that add enough to the given cell."""
     given = tokens(exercise.given)
     return [(words, of) for words, of in _unknown(exercise, rows) if _adds(words, given) >= NEW]
 

@@ -149,7 +149,7 @@ def _newest(folder: Path) -> float | None:
 
 
 def _contents(folder: Path) -> str:
-    """The first files in a folder, for saying what is there; hidden ones where there are no others."""
+    """The names of the first files in a folder, for a message; hidden ones only if there are no others."""
     try:
         with os.scandir(folder) as entries:
             names = sorted(entry.name for entry in itertools.islice(entries, MOST_FILES))
@@ -212,7 +212,7 @@ def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
 
 
 def _name(entry: Path) -> str:
-    """A student's name: what the file or folder is called, without signs that no terminal and no table should have to show."""
+    """A student's name: what the file or folder is called, without characters that change how a terminal or table shows text."""
     name = entry.name.removesuffix(".ipynb").removesuffix(".zip") if not entry.is_dir() else entry.name
     return _printable(name)
 
@@ -414,7 +414,7 @@ def _bytes(path: Path) -> tuple[bytes, float]:
 
 
 def _allow(total: int) -> None:
-    """Raise when the notebooks of one student have so many bytes together."""
+    """Raise if ``total``, the bytes of all notebooks of one student, is above the limit."""
     if total > 2 * LARGEST:
         raise Unreadable(f"together they are larger than {LARGEST >> 19} MiB", f"合计大于 {LARGEST >> 19} MiB")
 
@@ -475,7 +475,7 @@ def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str]]
 
 
 def _first(text: str) -> str:
-    """The line of a cell that is quoted: at most forty characters, as they can be shown."""
+    """The beginning of a cell's line for a message: at most forty characters, in printable form."""
     return _printable(text.strip()[:40])
 
 

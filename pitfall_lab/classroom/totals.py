@@ -127,7 +127,7 @@ def _alike(people: Sequence[_Person], column: str) -> Iterator[list[_Person]]:
 
 
 def _merge(same: Sequence[_Person]) -> None:
-    """Give the first one the lines of all."""
+    """Add the lines of all of them to the first one."""
     first, *others = same
     for other in others:
         first.lines |= other.lines
@@ -136,7 +136,7 @@ def _merge(same: Sequence[_Person]) -> None:
 
 
 def _are_one(people: Sequence[_Person], column: str) -> bool:
-    """Whether people who have a word in common are one: nobody is twice in a table, and no better column differs."""
+    """Whether people who have a word in common are one: no table has two of them, and no column that identifies better differs."""
     numbers = [number for person in people for number in person.lines]
     better = list(_BY)[: list(_BY).index(column)]
     return len(numbers) == len(set(numbers)) and all(len(set().union(*(p.words(name) for p in people))) < 2 for name in better)

@@ -140,7 +140,7 @@ def _words(tokens: list[Token]) -> Iterator[str]:
 
 
 def _named(text: str, behind: list[Token]) -> Iterator[str]:
-    """What is named of a word by itself; ``import`` is here where it does not begin a statement, as Python wants it."""
+    """Yield a word that is reported wherever it is used, such as an ``import`` that does not begin a statement."""
     if text in _CALLS or text == "import" or (_is_inside(text) and text.startswith("__")) or _is_worked_out(text, behind):
         yield text
     elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
@@ -148,7 +148,7 @@ def _named(text: str, behind: list[Token]) -> Iterator[str]:
 
 
 def _used(name: str, module: str, before: Token, behind: list[Token], *, begins: bool) -> Iterator[str]:
-    """What is named of a library where it is used: a module in it that no exercise needs, a name that gets another value, it itself."""
+    """Yield what is reported of a library's use: a module in it that no exercise needs, an assignment to a name of it, or itself."""
     dots = behind[:1] == [(tokenize.OP, ".")]
     if dots and begins and _is_assigned(behind[:40]):
         yield name + "".join(word for _, word in _until(behind, "="))

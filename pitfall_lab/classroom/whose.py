@@ -51,7 +51,7 @@ _OTHER_WORDS = (
     "answers submission chapter version corrected fixed my the 作业 最终 最终版 副本 答案"
 )
 _BESIDE = frozenset(_OTHER_WORDS.split())
-"""What students write beside their name; every other word could belong to the name of somebody else."""
+"""What students write next to their name; every other word could belong to another person's name."""
 MOST_WORDS, LONG = 12, 4
 """A name of more words is not searched; an id is found beside such words where it has so many signs, with a digit, and is no year."""
 SHORT = 2
@@ -91,7 +91,7 @@ def form(name: str) -> Form | None:
 
 
 def attempted(names: Iterable[str]) -> float | None:
-    """When the last of these attempts was made (seconds since 1970), as Blackboard's names say; None where one says nothing.
+    """When the last of these attempts was made (seconds since 1970), from Blackboard's names; None if one of the names has no time.
 
     Such a name has no offset from UTC: it is read as local time of this machine.
     """
@@ -275,7 +275,7 @@ class Directory:
         return by_number if len(meant) > 1 and by_number and said.system in self._telling else meant
 
     def _of_canvas(self) -> dict[str, set[str]]:
-        """Who has which of Canvas' numbers; nobody where none of the names that were handed in has the number of whom it names."""
+        """The people by their Canvas numbers; empty if no submission's number agrees with that of the person whom its name fits."""
         numbers: dict[str, set[str]] = {}
         for person in self._people.values():
             if person.number:
@@ -284,31 +284,31 @@ class Directory:
         return numbers if any(numbers.get(said.number, set()) & self._by_name(said) for said in forms) else {}
 
     def _by_name(self, said: Form) -> set[str]:
-        """Canvas has no accents in its names, so that what is written as in the list may be another person's without its accents."""
+        """The people whom the name or login in a form fits. Canvas removes accents, so they are ignored in its names, even if equal."""
         if said.system != "canvas":
             return self.known(said.who) or (self._in_group(said.who) if self._groups else set())
         return self._any(self._idents, {exact(said.who)}) | self._any(self._folded, _both(said.who))
 
     def _in_group(self, who: str) -> set[str]:
-        """Moodle puts the name of a group or team, and a hyphen, before the person's name; both may have hyphens."""
+        """The people whom a Moodle name with a group fits: group, hyphen, person's name; both names may have hyphens."""
         parts = who.split("-")
         names = ("-".join(parts[n:]) for n in range(1, len(parts)))
         return next((found for name in names if (found := self._any(self._whole, _both(name)))), set())
 
     def _has_groups(self) -> bool:
-        """Whether Moodle's names have groups before them. A single one may be somebody with a double name who is not in the roster."""
+        """Whether Moodle's names have groups before them. A single such name may be a double name that is not in the roster."""
         senders = {said.who for said in self._forms.values() if said.system == "moodle"}
         grouped = [who for who in senders if not self.known(who) and self._in_group(who)]
         return len(grouped) >= GROUPED and 2 * len(grouped) >= len(senders)
 
     def _by_login(self, who: str) -> set[str]:
-        """Blackboard's login is behind the assignment's name; both may have underscores."""
+        """The people whose login ends a Blackboard name: assignment, underscore, login; both may have underscores."""
         parts = who.split("_")
         ends = ("_".join(parts[n:]) for n in range(min(1, len(parts) - 1), len(parts)))
         return next((found for end in ends if (found := self._idents.get(exact(end)))), set())
 
     def _by_words(self, name: str) -> set[str]:
-        """A name of no system's form: the whole of it, or what is between its underscores."""
+        """The people whom a name in no system's form fits: the whole name, or one of the parts between its underscores."""
         if found := self.known(name):
             return found
         first, *others = name.split("_")
@@ -318,7 +318,7 @@ class Directory:
         return (idents & names) or (idents | names) or self._beside(name)
 
     def _beside(self, name: str) -> set[str]:
-        """The people whose whole name or id is in a file name whose other words are no names: ``Ada Lovelace - week 3 (final)``."""
+        """The people whose whole name or id is in a file name, if its other words are no names: ``Ada Lovelace - week 3 (final)``."""
         words = [word for word in _BETWEEN.split(name) if word]
         if len(words) > MOST_WORDS:
             return set()

@@ -91,7 +91,7 @@ print(json.dumps([torch.__version__, torch.version.cuda, torch.cuda.get_device_n
 
 
 def _torch() -> Iterator[Finding]:
-    """Ask a Python of its own: a broken torch may end the process, and that too is a finding."""
+    """Yield the findings about torch, imported in another process: a broken torch may end that process, which is a finding too."""
     done = processes.run(processes.code(_ASK_TORCH), capture_output=True)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"the process ended with code {done.returncode}"])[-1]

@@ -70,7 +70,7 @@ def provide_notebooks(target: Path) -> list[Path]:
 
 
 def server_arguments(root: Path, *, port: int | None, browser: bool) -> list[str]:
-    """What JupyterLab is started with: ``root`` as its folder, the start notebook as its first page."""
+    """The command-line arguments for JupyterLab: ``root`` as its folder, the start notebook as its first page."""
     arguments = [f"--ServerApp.root_dir={root}", f"--LabApp.default_url=/lab/tree/notebooks/{START}"]
     if port is not None:
         arguments += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
@@ -98,7 +98,7 @@ def provide_defaults() -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Find or copy the notebooks, then hand over to JupyterLab until it is stopped."""
+    """Find or copy the notebooks, then run JupyterLab until it is stopped."""
     if arguments.port is not None and not _is_free(arguments.port):
         raise Refusal(f"port {arguments.port} is in use; choose another one with --port, or leave --port out.")
     root = _prepare(arguments.folder)

@@ -156,7 +156,7 @@ def page(table: Matrix) -> str:
     quiz = smallest_quiz(table)
     exposed = {b for name in table.endings for b in table.exposes(name)}
     pairs = len(table.all_pairs()) - len(table.beliefs)
-    lines += ["", f"{len(table.beliefs)} misconceptions, {len(exposed)} exposed; {pairs} pairs, all told apart"]
+    lines += ["", f"{len(table.beliefs)} misconceptions, {len(exposed)} exposed; {pairs} pairs, all distinguished"]
     lines += [f"the smallest quiz that separates them all has {len(quiz)} programs:"]
     lines += [f"  {name}: {', '.join(table.exposes(name))}" for name in quiz]
     return "\n".join(lines)

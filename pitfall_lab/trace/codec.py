@@ -59,7 +59,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _record(value: Any) -> Any:
-    """What JSON writes of a part of the trace: an object of the fields that are not what they are by default; an effect is a list."""
+    """A part of the trace in the form that JSON writes: a dictionary of the fields without their default values; an effect is a list."""
     if type(value) is Effect:
         return [value.path, value.value, _BY[value.by]]
     fields = ((name, default, getattr(value, name)) for name, default in _fields(value.__class__))

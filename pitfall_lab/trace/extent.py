@@ -81,7 +81,7 @@ def stop(trace: Trace, place: Place = str) -> T | None:
 
 
 def _went_on(trace: Trace) -> bool:
-    """Whether the recording went on at new lines after it had reached its limit."""
+    """Whether the recording continued at new lines after it had reached its limit."""
     note = trace.stopped
     return note is not None and note.cause == "limit" and note.step is not None and len(trace.events) > note.step + 1
 
