@@ -1,6 +1,6 @@
 """The system calls that a submission has: what Python, NumPy and torch need for an exercise. Every other one is refused.
 
-What may be done to a file is decided by Landlock (:mod:`pitfall_lab.classroom.fence`), so calls that take a path are here as long as Landlock
+What may be done to a file is decided by Landlock (:mod:`pitfall_lab.classroom.fence`), so calls that take a path are here if Landlock
 looks at them. A refused call answers EPERM, as for a process without the right to it: a library that can do without it continues.
 
 Left out, with what they would give: signals, priorities and limits of other processes; programs and processes; sockets (so no loop of
