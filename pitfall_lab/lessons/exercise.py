@@ -515,7 +515,7 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
         count = len(made)
         if any(event.op.startswith(_TRANSFORMS) for event in seen.trace.events if event.step > start):
             drive = _MAKING.format(elements=elements, drive=textwrap.indent(run.get("drive", attempt.exercise.drive), "    "))
-            inside = attempt.value("made.count", **{**run, "drive": drive})
+            inside = attempt.value("large.count", **{**run, "drive": drive})
             if not isinstance(inside, int):
                 return inside.say() if isinstance(inside, Problem) else False
             count = max(count, inside)
@@ -527,9 +527,9 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
 _TRANSFORMS = ("torch.func.", "torch.compile", "torch.jit.")
 """Calls that a recording has as one, whatever is made inside."""
 _MAKING = """\
-from pitfall_lab.lessons.made import Made
+from pitfall_lab.verify.large_results import LargeResults
 
-with Made({elements}) as made:
+with LargeResults({elements}) as large:
 {drive}
 """
 

@@ -9,9 +9,16 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "name", ["boxes", "run_here", "attempt", "exercise", "exercises", "worlds", "claims", "demonstrations", "made", "turns"]
+    "name",
+    [
+        *(
+            f"lessons.{name}"
+            for name in ("boxes", "run_here", "attempt", "exercise", "exercises", "worlds", "claims", "demonstrations", "turns")
+        ),
+        "verify.large_results",
+    ],
 )
 def test_the_examples_in_the_docstrings_hold(name: str) -> None:
-    done = doctest.testmod(import_module(f"pitfall_lab.lessons.{name}"))
+    done = doctest.testmod(import_module(f"pitfall_lab.{name}"))
     assert done.attempted
     assert not done.failed

@@ -12,13 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 
-class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LargeResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts, as a context manager, the results on new memory that have at least ``elements`` elements.
 
     >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
-    >>> with Made(4 * 6 + 1) as made:
+    >>> with LargeResults(4 * 6 + 1) as large:
     ...     found = torch.func.vmap(lambda q: ((keys - q) ** 2).sum(-1))(queries)
-    >>> made.count, found.shape
+    >>> large.count, found.shape
     (2, torch.Size([4, 6]))
     """
 
