@@ -65,7 +65,10 @@ def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: t
 
 
 def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:
-    """The first call that used the gradient of the input ``given``, if the last loss was computed from its result, not from ``given``."""
+    """The first call that used the gradient of the input ``given``, if the last loss was computed from its result, not from ``given``.
+
+    Otherwise None.
+    """
     start = last.operands[0].label if last.operands else None
     grad = next((moment.grad for moment in lives(story)[given] if moment.step == first.step), None)
     if start is None or grad is None or given in flow.leaves(start, last.step) or last.step - first.step > LIMIT:

@@ -132,7 +132,7 @@ def _whole(line: str) -> str:
 
 
 def _plain_backward(statement: ast.stmt) -> ast.expr | None:
-    """``loss`` in a statement ``loss.backward()`` without arguments."""
+    """``loss`` in a statement ``loss.backward()`` without arguments; None if there is none."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if not isinstance(call, ast.Call) or call_name(call) != "backward" or call.args or call.keywords:
         return None

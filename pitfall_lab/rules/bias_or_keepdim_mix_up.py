@@ -126,7 +126,10 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _looked_up(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the data if ``small`` was looked up in a table by an index with one entry per row, as other uses of the index show."""
+    """Return the data if ``small`` was looked up in a table by an index with one entry per row, as other uses of the index show.
+
+    Otherwise None.
+    """
     shape, size = story.shape(full, event.step) or (), story.shape(small, event.step)
     if event.error is not None or not event.results or len(shape) < 2 or size != shape[:1] or shape[0] != shape[-1] or shape[0] < 2:
         return None

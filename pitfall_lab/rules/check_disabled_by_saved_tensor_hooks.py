@@ -13,7 +13,7 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the hooks, if the version had changed and was not compared."""
+    """The finding, explained by the hooks, if the version had changed and was not compared; else None."""
     saved, changed, backward = (general.line(role) for role in ("saved", "changed", "backward"))
     steps = [related.step for related in (saved, changed, backward) if related is not None and related.step is not None]
     if len(steps) < 3 or is_recomputed(story, *steps[::2]) or not _was_counted(story, general, *steps):

@@ -27,7 +27,7 @@ RUN_AGAIN = T(
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by checkpointing, if the overwritten memory was read a second time."""
+    """The finding, explained by checkpointing, if the overwritten memory was read a second time; else None."""
     saved, backward = general.line("saved"), general.line("backward")
     if saved is None or backward is None or saved.step is None or backward.step is None:
         return None
@@ -70,7 +70,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unrestored(call: ast.AST | None) -> ast.keyword | None:
-    """``preserve_rng_state=False`` in a call of ``checkpoint``."""
+    """``preserve_rng_state=False`` in a call of ``checkpoint``; None if there is none."""
     keywords = call.keywords if isinstance(call, ast.Call) else ()
     named = (k for k in keywords if k.arg == "preserve_rng_state")
     return next((k for k in named if isinstance(k.value, ast.Constant) and k.value.value is False), None)

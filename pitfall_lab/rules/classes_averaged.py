@@ -60,7 +60,7 @@ def _is_whole(story: Story, label: str | None, step: int) -> bool:
 
 
 def _whole_before(story: Story, event: Event) -> str | None:
-    """The tensor of whole numbers that was converted for the call."""
+    """The tensor of whole numbers that was converted for the call; None if there is none."""
     label, step = event.operands[0].label, event.step
     for _ in range(FURTHER):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -73,7 +73,10 @@ def _whole_before(story: Story, event: Event) -> str | None:
 
 
 def _classes_after(story: Story, event: Event) -> Event | None:
-    """The call that takes the resized numbers, converted to whole ones, for classes: a loss of more than two, or a table."""
+    """The call that takes the resized numbers, converted to whole ones, for classes: a loss of more than two, or a table.
+
+    None if there is none.
+    """
     pending, seen = deque([event.results[0]]), {event.results[0]}
     while pending and len(seen) < FURTHER:
         label = pending.popleft()

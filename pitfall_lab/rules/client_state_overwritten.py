@@ -40,7 +40,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parameter(story: Story, label: str | None, step: int) -> str | None:
-    """The parameter that shares its memory with ``label``, an entry of a ``state_dict`` for example."""
+    """The parameter that shares its memory with ``label``, an entry of a ``state_dict`` for example; None if there is none."""
     record = story.tensor(label, step) or {}
     if record.get("kind") == "parameter" or record.get("storage") is None:
         return None

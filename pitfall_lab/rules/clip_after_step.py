@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unscaled_later(following: list[Moment]) -> Moment | None:
-    """The moment at which a gradient scaler unscales the gradient, if that comes before it is used or computed again."""
+    """The moment at which a gradient scaler unscales the gradient, if that comes before it is used or computed again; else None."""
     changes = takewhile(lambda moment: moment.kind == "changed", following)
     return next((moment for moment in changes if "unscale" in moment.event.name), None)
 
@@ -130,7 +130,10 @@ def _effective(story: Story, clip: Moment) -> bool:
 
 
 def _limit(story: Story, clip: Moment) -> float | None:
-    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales."""
+    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales.
+
+    None if there is none.
+    """
     span = story.span(clip.step)
     for event in reversed(story.events[max(clip.step - CLIPPING, 0) : clip.step]):
         if event.span != span:

@@ -57,7 +57,10 @@ def _is_ones(story: Story, label: str, step: int) -> bool:
 
 
 def _stretched(story: Story, grad: Event, outputs: str) -> Summed | None:
-    """The first call that broadcasts the derivative (or a result computed from it) over the columns of the outputs."""
+    """The first call that broadcasts the derivative (or a result computed from it) over the columns of the outputs.
+
+    None if there is none.
+    """
     shape = story.shape(outputs, grad.step)
     columns, slopes = _computed(story, outputs, shape), _computed(story, grad.results[0], story.shape(grad.results[0], grad.step))
     for slope in slopes:

@@ -62,7 +62,7 @@ def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | N
 
 
 def _source(node: ast.expr) -> ast.expr | None:
-    """``x`` in ``x.float()``, ``x.to("cpu").contiguous()``, ``torch.as_tensor(x)``."""
+    """``x`` in ``x.float()``, ``x.to("cpu").contiguous()``, ``torch.as_tensor(x)``; None if there is none."""
     if not isinstance(node, ast.Call):
         return None
     if call_name(node) in ("as_tensor", "asarray", "positive", "dropout"):

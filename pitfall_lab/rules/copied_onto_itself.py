@@ -135,7 +135,7 @@ def _data_fixes(story: Story, shared: Event | None) -> tuple[Fix, ...]:
 
 
 def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
-    """The assignment ``a = b`` by which the two names in ``a.load_state_dict(b.state_dict())`` became one module."""
+    """The assignment ``a = b`` by which the two names in ``a.load_state_dict(b.state_dict())`` became one module; None if there is none."""
     names = {program.segment(n) for n in ast.walk(statement) if is_name(n)} if statement is not None else set()
     calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)] if statement is not None else []
     names |= {program.segment(r) for call in calls if (r := receiver(call)) is not None and is_name(r)}

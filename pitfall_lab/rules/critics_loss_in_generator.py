@@ -76,7 +76,10 @@ def _is_unused(story: Story, labels: set[str], step: int) -> bool:
 
 
 def _boundary(story: Story, flow: Flow, backward: Event, mine: set[str], theirs: set[str]) -> tuple[Event, str] | None:
-    """The first call, going back from the loss, that has a result of ``mine`` alone and a parameter of ``theirs``; and that result."""
+    """The first call, going back from the loss, that has a result of ``mine`` alone and a parameter of ``theirs``; and that result.
+
+    None if there is none.
+    """
     pending, seen = [operand.label for operand in backward.operands[:1]], set[str]()
     while pending and len(seen) < LIMIT:
         label = pending.pop(0)

@@ -108,7 +108,7 @@ def _is_target(story: Story, event: Event, storage: str) -> bool:
 
 
 def _read(story: Story, first: Event, second: Event, storage: str) -> Event | None:
-    """The first call between two writes that learns from the memory or what was made of it."""
+    """The first call between two writes that learns from the memory or what was made of it; None if there is none."""
     reached = {label for label, _ in story.tensors_on(storage)}
     for event in story.events[first.step + 1 : second.step]:
         if event.kind == "call" and event.error is None and any(o.label in reached for o in event.operands):

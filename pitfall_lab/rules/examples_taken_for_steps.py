@@ -52,7 +52,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _attending(story: Story, attention: Event) -> Mixed | None:
-    """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis, later used as the examples' axis."""
+    """The finding's data for an ``nn.MultiheadAttention`` that attends along the first axis, later used as the examples' axis.
+
+    None if there is none.
+    """
     shape = story.shape(attention.results[0], attention.step) or ()
     inside = attention.name == "softmax"
     if not ((inside and len(shape) == HEADS - 1 and shape[1] == shape[2]) or (not inside and len(shape) == HEADS)):
@@ -94,7 +97,7 @@ def _leaves_out(event: Event, examples: int) -> bool:
 
 
 def _measured(story: Story, pick: Event, count: int) -> Event | None:
-    """The loss that compares ``count`` rows, computed from the result, with as many targets."""
+    """The loss that compares ``count`` rows, computed from the result, with as many targets; None if there is none."""
     reached = set(pick.results[:1])
     for event in story.events[pick.step + 1 : pick.step + FURTHER]:
         labels = [o.label for o in event.operands if o.label is not None]

@@ -51,7 +51,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pair(story: Story, event: Event) -> tuple[str, str] | None:
-    """The operands of a comparison as (computed numbers, labels). Labels have an integer dtype, or are the target of a loss."""
+    """The operands of a comparison as (computed numbers, labels). Labels have an integer dtype, or are the target of a loss.
+
+    None if there is none.
+    """
     labels = [o.label for o in event.operands if o.label is not None]
     if event.error is not None or event.parent is not None or len(labels) != 2:
         return None

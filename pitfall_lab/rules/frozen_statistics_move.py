@@ -134,7 +134,7 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
 
 
 def _frozen(story: Story, weight: str) -> str | None:
-    """``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the weight."""
+    """``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the weight; else None."""
     program = story.program
     for event in story.calls("requires_grad_", "requires_grad"):
         if not event.operands or event.operands[0].label != weight:
@@ -156,7 +156,7 @@ def _frozen(story: Story, weight: str) -> str | None:
 
 
 def _loop(story: Story, node: ast.AST) -> ast.For | None:
-    """The loop around ``node`` that goes over parameters."""
+    """The loop around ``node`` that goes over parameters; None if there is none."""
     return next(
         (n for n in story.program.ancestors(node) if isinstance(n, ast.For) and "parameters()" in story.program.segment(n.iter)), None
     )

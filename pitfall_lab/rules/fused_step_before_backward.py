@@ -12,7 +12,7 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the optimizer step, if a fused kernel wrote the parameters."""
+    """The finding, explained by the optimizer step, if a fused kernel wrote the parameters; else None."""
     event = story.event(general.step)
     if event is None or not event.name.startswith("_fused_"):
         return None

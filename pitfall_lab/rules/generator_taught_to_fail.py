@@ -95,7 +95,7 @@ def _pushes(story: Story, backward: Event, held: set[str]) -> Iterator[Push]:
 
 
 def _constant(story: Story, label: str | None, step: int) -> float | None:
-    """The number that all elements of a target are."""
+    """The number that all elements of a target are; None if there is none."""
     if label is None or (story.tensor(label, step) or {}).get("requires_grad"):
         return None
     made = origin(story, label, step)

@@ -100,7 +100,7 @@ def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[ast.expr, ast.AST | None]]:
-    """The expressions whose value is kept, each with the function that it is in.
+    """The expressions whose value is kept, each with the function that it is in (None: the top level).
 
     If the kept value is a parameter of a function, also the arguments of its calls; if a function returned it, also what that function
     returns.
@@ -120,7 +120,10 @@ def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[as
 
 
 def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """The returned expressions of the functions that ``value`` is the result of: it is their call, or a name assigned from it."""
+    """The expressions that a function returns, if ``value`` is the result of that function, each with the function.
+
+    ``value`` is a call of it, or a name assigned from such a call.
+    """
     text = program.segment(value)
     same = (n for n in program.nodes if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [text])
     calls = [value, *(n.value for n in same if program.function(n) is function)]

@@ -109,7 +109,7 @@ def _kept_as(story: Story, name: str) -> T:
 
 
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
-    """Return the variable that holds the carried tensor if it has no name itself: ``state`` in ``out, state = lstm(x, state)``.
+    """Return the variable that holds the carried tensor if it has no name itself: ``state`` in ``out, state = lstm(x, state)``; else None.
 
     It is assigned by the loop's statement that made the tensor, and read by the one that uses it in the next round; or by the statements of
     a method that the loop calls.
@@ -130,7 +130,7 @@ def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
 
 
 def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
-    """The statement in the loop's body during which the event happened, perhaps inside a function that it calls."""
+    """The statement in the loop's body during which the event happened, perhaps inside a function that it calls; None if there is none."""
     return next((one for one in call_chain(story, event) if loop in story.program.ancestors(one)), None)
 
 

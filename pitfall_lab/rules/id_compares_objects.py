@@ -58,7 +58,10 @@ def _is_fleeting(node: ast.expr) -> bool:
 
 
 def _storage(story: Story, node: ast.expr) -> tuple[str | None, str | None]:
-    """The memory of a tensor in the text, and its label: by its name, or of the tensor at the root of ``x.data``."""
+    """The memory of a tensor in the text, and its label: by its name, or of the tensor at the root of ``x.data``.
+
+    ``(None, None)`` if the name is of no tensor, or of tensors with different memory.
+    """
     program = story.program
     while isinstance(node, ast.Call | ast.Attribute) and _is_fleeting(node):
         function = node.func if isinstance(node, ast.Call) else node

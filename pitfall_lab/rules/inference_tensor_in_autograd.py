@@ -24,7 +24,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_inside(story: Story, step: int, failure: Failure) -> str | None:
-    """The tensor that inference mode made: the one torch named, else an operand without a version counter."""
+    """The tensor that inference mode made: the one torch named, else an operand without a version counter; None if there is none."""
     operands = [operand.label for operand in story.events[step].operands]
     found = [label for label in operands if (record := story.tensor(label, step)) is not None and not record.get("counter")]
     return failure.tensor if failure.tensor in operands or not found else found[0]

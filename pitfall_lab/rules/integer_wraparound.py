@@ -52,7 +52,7 @@ def _dtype(story: Story, label: str | None, step: int) -> str:
 
 
 def _measured(story: Story, event: Event) -> Event | None:
-    """The call that takes the result for a quantity: it is compared, limited, or becomes a number with fractions."""
+    """The call that takes the result for a quantity: it is compared, limited, or becomes a number with fractions; None if there is none."""
     reached = set(event.results)
     for later in story.events[event.step + 1 : event.step + FURTHER]:
         if later.kind != "call" or later.error is not None or not any(o.label in reached for o in later.operands):

@@ -91,7 +91,10 @@ def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _iterator(story: Story, loop: Loop) -> tuple[str, ast.AST | None, ast.Assign | None]:
-    """The name that the loop iterates over, the function that it is in, and the assignment of an iterator to that name, if there is one."""
+    """The name that the loop iterates over, the function that it is in, and the assignment of an iterator to that name.
+
+    The function is None at the top level, the assignment None if there is none.
+    """
     program, (name, scope) = story.program, _given_as(story, loop)
     scopes = [None, scope, *(program.ancestors(scope) if scope is not None else ())]
     assignments = [n for n in program.nodes if isinstance(n, ast.Assign) and _makes_iterator(story, n, name)]
@@ -105,7 +108,7 @@ def _makes_iterator(story: Story, node: ast.Assign, name: str) -> bool:
 
 
 def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
-    """The expression that the loop iterates over, and the function that it is in.
+    """The expression that the loop iterates over, and the function that it is in (None: the top level).
 
     If it is a parameter of a function that is called only once, the argument of that call instead.
     """

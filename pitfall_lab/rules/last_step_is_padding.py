@@ -55,7 +55,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_on(story: Story, layer: Event) -> Last | None:
-    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed, and its last step was taken."""
+    """The data of the finding if a recurrent layer was given sequences padded at their ends and not packed, and its last step was taken.
+
+    Otherwise None.
+    """
     label, step = layer.operands[0].label, layer.step
     shape = story.shape(label, step) or ()
     if len(shape) != AXES or layer.operands[-1].text not in ("True", "False"):
@@ -101,7 +104,10 @@ def _last(story: Story, unpacked: Event) -> Last | None:
 
 
 def _take(story: Story, label: str, step: int, time: int) -> Event | None:
-    """The call that took the last step along the axis ``time``, directly or after calls that do not move the steps."""
+    """The call that took the last step along the axis ``time``, directly or after calls that do not move the steps.
+
+    None if there is none.
+    """
     labels, shape = [label], story.shape(label, step) or ()
     while labels:
         label = labels.pop()

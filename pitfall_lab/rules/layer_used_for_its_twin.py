@@ -191,7 +191,7 @@ def _finding(story: Story, found: Twin) -> Finding:
 
 
 def _bound(story: Story, node: ast.AST | None, statement: ast.stmt | None) -> str | None:
-    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``."""
+    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``; else None."""
     program = story.program
     if not isinstance(statement, ast.Assign) or node is None:
         return None

@@ -78,7 +78,7 @@ def _registers(value: ast.expr) -> str | None:
 
 
 def _filled(program: Program, statement: ast.stmt) -> str | None:
-    """The text of what a statement assigns to or adds to: ``self.blocks``."""
+    """The text of what a statement assigns to or adds to: ``self.blocks``; None if there is none."""
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign | ast.AugAssign):
         target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
@@ -89,7 +89,7 @@ def _filled(program: Program, statement: ast.stmt) -> str | None:
 
 
 def _update(story: Story, after: int) -> Moment | None:
-    """The first update of another leaf after a step."""
+    """The first update of another leaf after a step; None if there is none."""
     used = [m for moments in lives(story).values() for m in moments if m.kind == "used" and m.step > after]
     return min(used, key=lambda m: m.step, default=None)
 

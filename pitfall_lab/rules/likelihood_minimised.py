@@ -100,7 +100,7 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 
 
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the logarithms of which the number is a mean or a sum."""
+    """The call that computed the logarithms of which the number is a mean or a sum; None if there is none."""
     chosen = False
     for _ in range(MOST):
         event = story.event((story.tensor(label, step) or {}).get("born"))

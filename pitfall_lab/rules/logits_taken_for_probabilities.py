@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _limit(event: Event) -> float | None:
-    """The threshold, if it is one for probabilities: strictly between 0 and 1. ``round`` separates at one half."""
+    """The threshold, if it is one for probabilities: strictly between 0 and 1, or 0.5 for ``round``; else None."""
     if event.name == "round":
         return 0.5 if len(event.operands) == 1 else None
     given = event.operands[1] if len(event.operands) == 2 else None

@@ -88,7 +88,7 @@ def _inside_loss(story: Story, event: Event) -> bool:
 
 
 def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
-    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more than one element."""
+    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more than one element; else None."""
     labels = [operand.label for operand in event.operands if operand.label is not None][:2]
     if len(labels) < 2:
         return None
@@ -298,7 +298,7 @@ def _explanation(names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], *, cou
 
 
 def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, float] | None:
-    """The loss torch gave and the loss of matching pairs, for a mean squared or absolute error on few, known numbers.
+    """The loss that torch gave and the loss of matching pairs; None unless it is a mean squared or absolute error on few, known numbers.
 
     Of ``a == b`` the share of pairs for which it holds, of all and of those that belong together.
     """

@@ -97,7 +97,7 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
-    """The last call that wrote the scores, if it is an activation that works in place."""
+    """The last call that wrote the scores, if it is an activation that works in place; else None."""
     writes = story.writes(str((story.tensor(label, step) or {}).get("storage")), -1, step)
     last = story.event(writes[-1]) if writes else None
     return last if last is not None and last.name in ("relu_", "relu") else None
@@ -250,7 +250,7 @@ def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 
 def _left_out(program: Program, place: ast.Call) -> str | None:
-    """The code that remains when the call is removed: its argument, or ``Identity()`` in place of a module."""
+    """The code that remains when the call is removed: its argument, or ``Identity()`` in place of a module; else None."""
     if call_name(place) in ("Softmax", "Sigmoid", "ReLU", "ReLU6"):
         return _renamed(program, place.func, "Identity") + "()"
     if place.args and program.segment(place.func).rpartition(".")[0] in ("torch", "F", "nn.functional", "torch.nn.functional", ""):

@@ -80,9 +80,10 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
 
 
 def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
-    """The sum and what was added to it in the last recorded round without any effect, where it had grown in rounds that were not recorded.
+    """The sum, and what was added to it in the last recorded round without any effect; None if the last round had an effect.
 
-    What was added must be as large as what was added before: terms that get smaller and smaller may be lost.
+    The sum must have grown in rounds that were not recorded. What was added must be as large as what was added before: terms that get
+    smaller and smaller may be lost.
     """
     terms, ends = [], []
     for event in rounds:
@@ -111,7 +112,7 @@ def _number(text: str) -> float | None:
 
 
 def _value(story: Story, label: str | None, step: int) -> float | None:
-    """The number in a tensor of one element after ``step``, if it is known."""
+    """The number in a tensor of one element after ``step``, if it is known; else None."""
     record = story.tensor(label, step) or {}
     if math.prod(record.get("shape") or ()) != 1 or record.get("storage") is None:
         return None

@@ -29,7 +29,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mask(story: Story, event: Event) -> str | None:
-    """The bool tensor that was given as ``attn_mask``."""
+    """The bool tensor that was given as ``attn_mask``; None if there is none."""
     named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
     label = named or (event.operands[MASK].label if len(event.operands) > MASK else None)
     return label if (story.tensor(label, event.step) or {}).get("dtype") == "bool" else None

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _value(event: Event) -> float | None:
-    """The number that replaces masked scores: the argument that is neither the scores nor the mask."""
+    """The number that replaces masked scores: the argument that is neither the scores nor the mask; None if it is not such a number."""
     plain = [o.text for o in event.operands[1:] if o.label is None and o.text not in ("True", "False")]
     if len(plain) != 1 or sum(o.label is not None for o in event.operands) != 2:
         return None
@@ -67,7 +67,7 @@ def _masks_something(story: Story, event: Event) -> bool:
 
 
 def _softmax(story: Story, label: str, step: int) -> Event | None:
-    """The softmax that the scores go to as they are, scaled or seen otherwise."""
+    """The softmax applied to the scores, perhaps after calls that scale, shift or reshape them; None if there is none."""
     for _ in range(HOPS):
         uses = [use for use in story.uses(label) if use.step > step and use.operands[0].label == label and use.error is None]
         softmax = next((use for use in uses if use.name in SOFTMAX), None)

@@ -118,7 +118,10 @@ def _finding(story: Story, each: Pass, measure: Event) -> Finding:
 
 
 def _called_by(story: Story, each: Pass) -> Span | None:
-    """Where the program calls the model that contains the layer: the innermost line that is in no module's ``forward``."""
+    """Where the program calls the model that contains the layer: the innermost line that is in no module's ``forward``.
+
+    None if there is none.
+    """
     for statement in call_chain(story, each.event):
         function = story.program.function(statement)
         if function is None or function.name not in FORWARD:
@@ -138,7 +141,7 @@ def _moved(story: Story, each: Pass) -> T:
 
 
 def _functional(story: Story, each: Pass) -> ast.Call | None:
-    """The program's own call of the function (such as ``F.dropout``), if it has no argument ``training``."""
+    """The program's own call of the function (such as ``F.dropout``), if it has no argument ``training``; else None."""
     node = story.program.at(story.span(each.event.step))
     if not isinstance(node, ast.Call) or call_name(node) != each.event.name:
         return None
@@ -148,7 +151,7 @@ def _functional(story: Story, each: Pass) -> ast.Call | None:
 
 
 def _share(call: ast.Call) -> ast.expr | None:
-    """The argument ``dropout_p`` of a call of attention."""
+    """The argument ``dropout_p`` of a call of attention; None if there is none."""
     return next((k.value for k in call.keywords if k.arg == "dropout_p"), call.args[4] if len(call.args) > 4 else None)
 
 

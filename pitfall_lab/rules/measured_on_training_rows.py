@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _part(story: Story, layer: Event) -> Part | None:
-    """The slice of a table, or of an order drawn for it, whose rows a first layer was given."""
+    """The slice of a table, or of an order drawn for it, whose rows a first layer was given; None if there is none."""
     label = layer.operands[0].label if layer.operands and layer.error is None and layer.results else None
     if label is None or len(layer.operands) < SIDES or layer.operands[1].label not in story.leaves:
         return None
@@ -91,7 +91,7 @@ def _part(story: Story, layer: Event) -> Part | None:
 
 
 def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) -> Part | None:
-    """``label`` as a run of rows of another tensor, if it is one; for ``drawn``, of an order of rows."""
+    """``label`` as a run of rows of another tensor, if it is one; for ``drawn``, of an order of rows; else None."""
     record = story.tensor(label, step) or {}
     made = story.event(record.get("born"))
     if made is None or made.name != "__getitem__" or len([o for o in made.operands if o.label is not None]) != 1:
@@ -124,7 +124,10 @@ def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | 
 
 
 def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
-    """The data of the finding if no call uses some rows of a table and the network is evaluated only with rows of its training."""
+    """The data of the finding if no call uses some rows of a table and the network is evaluated only with rows of its training.
+
+    Otherwise None.
+    """
     if len(learned) != 1 or set(measured) != set(learned):
         return None
     one, other = *learned.values(), *measured.values()
@@ -138,7 +141,10 @@ def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> 
 
 
 def _place(story: Story, event: Event) -> ast.stmt | None:
-    """The statement that passes the data to the network; if that is in a function which is given the data, the call of that function."""
+    """The statement that passes the data to the network; if that is in a function which is given the data, the call of that function.
+
+    Otherwise None.
+    """
     chain = []
     for statement in call_chain(story, event):
         function = story.program.function(statement)

@@ -62,7 +62,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _fed(story: Story, event: Event) -> Fed | None:
-    """The data given to the first layer of a network, with the calls that prepared them and the tables that they came from."""
+    """The data given to the first layer of a network, with the calls that prepared them and the tables that they came from.
+
+    None if there is none.
+    """
     given = event.operands[0].label if event.operands and event.error is None and event.results else None
     if given is None or len(event.operands) < 2 or event.operands[1].label not in story.leaves:
         return None
@@ -112,7 +115,7 @@ def _until(fed: Fed, table: object) -> tuple[Event, ...]:
 
 
 def _place(story: Story, fed: Fed) -> ast.Call | None:
-    """The call of the network with this data: the innermost one outside of its classes' methods."""
+    """The call of the network with this data: the innermost one outside of its classes' methods; None if there is none."""
     names = {story.name(fed.given, fed.layer.step), story.used_name(fed.given)}
     for statement in call_chain(story, fed.layer) if story.program.tree is not None else ():
         function = story.program.function(statement)

@@ -53,7 +53,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _step_inside(story: Story, maker: Event) -> Event | None:
-    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through its result."""
+    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through its result; else None."""
     inputs = {o.label for o in maker.operands[1:] if o.label is not None}
     for result in maker.results if maker.error is None else ():
         pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]
@@ -97,7 +97,10 @@ def _first_order(story: Story, maker: Event, step: Event) -> Finding:
 
 
 def _beside_another(story: Story, maker: Event) -> Event | None:
-    """The sum, on the way to a loss, of a gradient without a graph and one with a graph: probably both were to be differentiated."""
+    """The sum, on the way to a loss, of a gradient without a graph and one with a graph: probably both were to be differentiated.
+
+    None if there is none.
+    """
     for result in maker.results if maker.error is None else ():
         pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]
         while pending:
@@ -178,7 +181,10 @@ def _silent(story: Story, lost: Lost, maker: Event) -> Finding:
 
 
 def _maker(story: Story, cut: Cut, step: int) -> Event | None:
-    """The backward that computed the gradient: the call itself, or the last ``backward()`` before ``.grad`` was read."""
+    """The backward that computed the gradient: the call itself, or the last ``backward()`` before ``.grad`` was read.
+
+    None if there is none.
+    """
     if cut.event.op == "torch.autograd.grad":
         return cut.event
     tensor = story.tensor(cut.tensor, cut.event.step) or {}

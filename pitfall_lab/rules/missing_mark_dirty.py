@@ -48,7 +48,7 @@ def _writes(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
 
 
 def _use(story: Story, label: str, after: int) -> Event | None:
-    """The first later call that was given the tensor and that a backward went back through."""
+    """The first later call that was given the tensor and that a backward went back through; None if there is none."""
     for event in story.uses(label):
         grad_fns = [(story.tensor(result, event.step) or {}).get("grad_fn") for result in event.results]
         went_back = any((story.record("nodes", node) or {}).get("ran") is not None for node in grad_fns if node)

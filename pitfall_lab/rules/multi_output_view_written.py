@@ -76,7 +76,7 @@ def _code(name: str) -> T | None:
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made all the parts: of the tensor itself, or of what it is a view of."""
+    """The call that made all the parts: of the tensor itself, or of what it is a view of; None if there is none."""
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or len(event.results) > 1 or event.name in MANY or not event.operands:
@@ -133,7 +133,7 @@ def _whole(program: Program, node: ast.AST) -> str:
 
 
 def _index(story: Story, maker: Event, label: str) -> str | None:
-    """The index that gives the part ``label`` of what ``maker`` took apart."""
+    """The index that gives the part ``label`` of what ``maker`` took apart; None if there is none."""
     whole, part = story.tensor(maker.operands[0].label, maker.step), story.tensor(label, maker.step)
     if not whole or not part:
         return None

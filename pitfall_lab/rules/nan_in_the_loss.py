@@ -70,7 +70,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _made_before(story: Story, backward: Event) -> Made | None:
-    """The data of the finding if an earlier iteration made a NaN that was masked out of its loss, but not out of its backward.
+    """The data of the finding if an earlier iteration made a NaN that was masked out of its loss, but not out of its backward; else None.
 
     The gradient became NaN, and the update spread it to the weights.
     """
@@ -349,7 +349,7 @@ def _with_itself(story: Story, made: Made) -> Iterator[Fix]:
 
 
 def _triangle(story: Story, labels: list[str]) -> Event | None:
-    """The call that made a triangle on the way to one of these tensors."""
+    """The call that made a triangle on the way to one of these tensors; None if there is none."""
     for _ in range(12):
         events = [event for label in labels if (event := story.event((story.tensor(label) or {}).get("born"))) is not None]
         found = next((event for event in events if event.name in ("tril", "tril_", "triu", "triu_")), None)
@@ -371,7 +371,7 @@ def _fills(story: Story, node: ast.AST, made: Made) -> bool:
 
 
 def _masked(story: Story, softmax: Event) -> Event | None:
-    """The masking call from which the scores of a softmax came, if one did."""
+    """The masking call from which the scores of a softmax came, if one did; else None."""
     label: str | None = softmax.operands[0].label
     for _ in range(10):
         event = story.event((story.tensor(label) or {}).get("born"))

@@ -91,7 +91,7 @@ def _spoiled(story: Story, backward: Event) -> Record | None:
 
 
 def _origin(story: Story, backward: Event) -> Origin | None:
-    """The first node that received a finite gradient and returned one that is not, if its operation's operands were not NaN."""
+    """The first node that received a finite gradient and returned one that is not, if its operation's operands were not NaN; else None."""
     ran = _ran(story, backward)
     records = dict(ran)
     for label, node in ran:
@@ -111,7 +111,10 @@ def _origin(story: Story, backward: Event) -> Origin | None:
 
 
 def _shown(story: Story, found: Unfinite) -> Origin | None:
-    """Where the gradient stopped being finite, as a closer recording has seen it; any operation, also one with finite slopes only."""
+    """Where the gradient stopped being finite, as a closer recording has seen it; any operation, also one with finite slopes only.
+
+    None if there is none.
+    """
     node, backward = story.record("nodes", found.node), story.event(found.step)
     if node is None or backward is None or story.span(node.get("born")) is None:
         return None
@@ -225,7 +228,7 @@ def _fixes(origin: Origin) -> tuple[Fix, ...]:
 
 
 def _risky(node: ast.AST | None) -> ast.expr | None:
-    """The operand that must not get near the singularity: the divisor, or the argument of the root or logarithm."""
+    """The operand that must not get near the singularity: the divisor, or the argument of the root or logarithm; None if there is none."""
     if isinstance(node, ast.BinOp):
         return node.right if isinstance(node.op, ast.Div) else node.left if isinstance(node.op, ast.Pow) else None
     if not isinstance(node, ast.Call):

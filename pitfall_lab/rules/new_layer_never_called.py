@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _put_in(story: Story, event: Event) -> ast.Assign | None:
-    """The statement that gave a new layer to another object than ``self``, if the event prepared a weight of that layer."""
+    """The statement that gave a new layer to another object than ``self``, if the event prepared a weight of that layer; else None."""
     statement = story.program.statement_at(event.span)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.value, ast.Call):
         return None

@@ -75,7 +75,7 @@ def _is_learned(story: Story, loss: Event) -> bool:
 
 
 def _drawn(story: Story, label: str, step: int) -> Event | None:
-    """The draw whose numbers a tensor has, past views of them."""
+    """The draw whose numbers a tensor has, past views of them; None if there is none."""
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call" or label not in event.results:

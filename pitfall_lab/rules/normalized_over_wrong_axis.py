@@ -42,7 +42,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | None:
-    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the layers' features are elsewhere."""
+    """The axis and shape of a cosine similarity of two layers' results, and the first layer, if the layers' features are elsewhere.
+
+    Otherwise None.
+    """
     labels = [o.label for o in event.operands if o.label is not None]
     shapes = {story.shape(label, event.step) for label in labels}
     axis = whole(argument(event, "dim", 2) or "1")
@@ -54,7 +57,7 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
 
 
 def _layer(story: Story, label: str, step: int) -> Event | None:
-    """The layer that returned the vectors, with their numbers on the last axis, before calls that leave each where it is."""
+    """The layer that returned the vectors, with their numbers on the last axis, before calls that leave each where it is; else None."""
     shape = story.shape(label, step)
     for _ in range(FURTHER):
         event = story.event((story.tensor(label, step) or {}).get("born"))

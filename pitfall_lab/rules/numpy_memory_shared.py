@@ -48,7 +48,7 @@ def _joined(story: Story) -> Iterator[Finding]:
 
 
 def _refilled(story: Story, piece: dict[str, Record], joined: Event) -> tuple[ast.Call | None, Span | None]:
-    """The call that made the tensors of one piece of memory, and the place where the array is written again."""
+    """The call that made the tensors of one piece of memory, and the place where the array is written again; None for an unknown one."""
     program, storage = story.program, next(iter(piece.values())).get("storage")
     statements = [n for n in program.nodes if isinstance(n, ast.Assign | ast.AugAssign)]
     written = {program.segment(root): s for s in reversed(statements) if (root := written_root(s)) is not None}

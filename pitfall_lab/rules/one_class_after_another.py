@@ -114,7 +114,7 @@ def _finding(story: Story, found: Sorted) -> Finding:
 
 
 def _pass(story: Story, loss: Event) -> DataPass | None:
-    """The loop over a ``DataLoader`` that the batch comes from."""
+    """The loop over a ``DataLoader`` that the batch comes from; None if there is none."""
     return next((each for each in reversed(story.trace.beside.passes) if each.step <= loss.step), None)
 
 

@@ -98,7 +98,7 @@ def _names(story: Story, found: Repeated) -> set[str]:
 
 
 def _collected(story: Story, found: Repeated) -> ast.Call | None:
-    """Where the program puts the tensor into a collection, by one of its names."""
+    """Where the program puts the tensor into a collection, by one of its names; None if there is none."""
     program, names = story.program, _names(story, found)
     for node in program.nodes:
         if isinstance(node, ast.Call) and call_name(node) in COLLECTING and any(_reads(program.segment(a), a, names) for a in node.args):

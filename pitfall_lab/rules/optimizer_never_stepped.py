@@ -21,7 +21,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """This rule's finding in place of "gradients pile up", if they do because another optimizer was stepped instead of this one."""
+    """This rule's finding, if gradients are added up because another optimizer was stepped instead of this one; else None.
+
+    ``general`` is the finding that gradients are added up.
+    """
     steps = {related.span for related in general.related if related.role == "step"}
     return next((_finding(story, found) for found in never_stepped(story) if found.instead.span in steps), None)
 

@@ -12,7 +12,7 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained by the assignment, if ``.data`` was assigned."""
+    """The finding, explained by the assignment, if ``.data`` was assigned; else None."""
     event = story.event(general.step)
     if event is None or not event.op.endswith(".data.__set__"):
         return None

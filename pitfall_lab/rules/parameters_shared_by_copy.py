@@ -58,7 +58,10 @@ def _shared(story: Story, own: str, held: set[str]) -> Iterator[Shared]:
 
 
 def _made(story: Story, own: str, until: int) -> Event | None:
-    """The call that shared the memory: the last ``detach()`` or ``.data`` of the trained parameter before the other was used."""
+    """The call that shared the memory: the last ``detach()`` or ``.data`` of the trained parameter before the other was used.
+
+    None if there is none.
+    """
     looks = [e for e in story.uses(own) if e.name in ("detach", "data") and e.step < until]
     return looks[-1] if looks else None
 

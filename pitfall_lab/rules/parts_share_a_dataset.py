@@ -41,7 +41,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _ran(story: Story, call: ast.Call) -> Event | None:
-    """A call of the split itself, or else one that its function made on a later line: after a long loop the split goes unrecorded."""
+    """An event of the split itself, or else the first one of its function on a later line; None if there is none.
+
+    After a long loop the split itself may not have been recorded.
+    """
     within = story.within(call)
     if within:
         return within[0]
@@ -54,7 +57,10 @@ def _ran(story: Story, call: ast.Call) -> Event | None:
 
 
 def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> Shared | None:
-    """The data of the finding for the first attribute that is set through one part, but not, or not to the same, through another."""
+    """The data of the finding for the first attribute that is set through one part, but not, or not to the same, through another.
+
+    None if there is none.
+    """
     given: dict[str, list[tuple[str, ast.Assign]]] = {}
     for node in program.nodes:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None

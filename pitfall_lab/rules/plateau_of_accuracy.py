@@ -81,7 +81,7 @@ def _finding(story: Story, scheduler: Scheduler, share: Event, best: float) -> F
 
 
 def _creation(story: Story) -> ast.Call | None:
-    """The call that makes the scheduler, if the program has one such call."""
+    """The call that makes the scheduler, if the program has one such call; else None."""
     calls = [node for node in story.program.nodes if isinstance(node, ast.Call) and call_name(node) == PLATEAU]
     return calls[0] if len(calls) == 1 else None
 

@@ -21,7 +21,7 @@ RANK = 3
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """``added`` added rows of a table, cut by ``cut``, to ``label``, along its first axis; ``attention`` compares the second one."""
+    """Rows of a table, cut by ``cut``, were added to ``label`` along its axis 0; ``attention`` compares positions on its axis 1."""
 
     added: Event
     cut: Event
@@ -46,7 +46,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pair(story: Story, added: Event) -> tuple[str, str, Event] | None:
-    """Rows of shape (n, 1, d), what they were added to, of shape (n, m, d), and the call that took the first n rows of a table."""
+    """Rows of shape (n, 1, d), what they were added to, of shape (n, m, d), and the call that took the first n rows of a table.
+
+    None if there is none.
+    """
     labels = [o.label for o in added.operands if o.label is not None]
     if len(labels) != 2:
         return None
@@ -60,7 +63,7 @@ def _pair(story: Story, added: Event) -> tuple[str, str, Event] | None:
 
 
 def _cut(story: Story, rows: str, step: int) -> Event | None:
-    """The call that took the first rows of a longer table, or looked up numbers counted from 0."""
+    """The call that took the first rows of a longer table, or looked up numbers counted from 0; None if there is none."""
     made = next(makers(story, rows, step), None)
     while (
         made is not None
@@ -135,7 +138,10 @@ def _title(text: str) -> T:
 
 
 def _candidates(story: Story, found: Swapped, node: ast.AST | None) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Yield title and edits of candidate fixes: cut the table to the length of the other axis, and exchange the cut's first two axes."""
+    """Yield at most one candidate fix: the new source of the cut and the edits that put it there.
+
+    The table is cut to the length of the second axis of what it is added to, and the first two axes of the cut are exchanged.
+    """
     program = story.program
     if not isinstance(node, ast.Subscript):
         return

@@ -91,7 +91,7 @@ def _picked(story: Story, pick: Event, losses: dict[object, Event]) -> Picked | 
 
 
 def _compared(story: Story, label: str, step: int) -> tuple[Event, str] | None:
-    """The comparison of predictions with a vector of whole numbers, and that vector."""
+    """The comparison of predictions with a vector of whole numbers, and that vector; None if there is none."""
     pending, seen = [label], set[str]()
     while pending and len(seen) < 20:
         here = pending.pop()

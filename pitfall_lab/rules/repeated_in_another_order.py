@@ -63,7 +63,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
-    """The orders of the prediction and of the target, where they differ."""
+    """The orders of the prediction and of the target, where they differ; else None."""
     labels = [o.label for o in loss.operands[:2] if o.label is not None]
     wanted = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
     if sorted(wanted) != [False, True]:
@@ -75,7 +75,7 @@ def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
 
 
 def _mixed(story: Story, fold: Event) -> Order | None:
-    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row."""
+    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row; else None."""
     label = fold.operands[0].label if fold.operands else None
     before, after = story.shape(label, fold.step) or (), story.shape(fold.results[0], fold.step) or ()
     if label is None or not before or len(after) < 2 or after[0] * after[1] != before[0] or min(after[:2]) < 2 or after[0] == after[1]:
@@ -142,7 +142,10 @@ def _repeated(story: Story, event: Event) -> Order | None:
 
 
 def _folded(story: Story, event: Event, before: tuple[int, ...], after: tuple[int, ...]) -> Order | None:
-    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call joins that axis with the first."""
+    """The order of repeated rows if a tensor was expanded or stacked along a new axis and this call joins that axis with the first.
+
+    Otherwise None.
+    """
     if len(before) < 2 or not after or after[0] != prod(before[:2]):
         return None
     label = event.operands[0].label

@@ -71,7 +71,7 @@ def _index(story: Story, event: Event) -> list[str]:
 
 
 def _read(story: Story, write: Event) -> Event | None:
-    """The call just before that read the same elements, by the same index, if the written values were computed from them."""
+    """The call just before that read the same elements, by the same index, if the written values were computed from them; else None."""
     given = [o.label for o in write.operands[1:] if o.label is not None]
     for event in reversed(story.events[max(0, write.step - NEAR) : write.step]):
         same = event.kind == "call" and event.name == "__getitem__" and event.operands[0].label == write.operands[0].label
@@ -82,7 +82,7 @@ def _read(story: Story, write: Event) -> Event | None:
 
 
 def _changed(story: Story, read: Event, write: Event) -> set[str | None]:
-    """The tensors that calls between ``read`` and ``write`` computed from the elements read; not these elements themselves."""
+    """The tensors that calls between ``read`` and ``write`` computed from the elements read, without these elements themselves."""
     reached: set[str | None] = set(read.results)
     grown: set[str | None] = set()
     for event in story.events[read.step + 1 : write.step]:
@@ -96,13 +96,13 @@ ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__is
 
 
 def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
-    """A position that is known to occur more than once."""
+    """A position that is known to occur more than once; None if there is none."""
     pair = _pair(story, index, step)
     return pair[2] if pair is not None else None
 
 
 def _pair(story: Story, index: list[str], step: int) -> tuple[Index, Index, tuple[int, ...]] | None:
-    """Two elements of the index tensors that are known to hold one position, and this position."""
+    """Two elements of the index tensors that are known to hold one position, and this position; None if there is none."""
     known = [dict(Elements(story, label, step).known()) for label in index]
     shared = set(known[0]).intersection(*known[1:]) if len({story.shape(label, step) for label in index}) == 1 else set()
     seen: dict[tuple[int, ...], Index] = {}
@@ -213,7 +213,7 @@ def _index_of(event: Event) -> str | None:
 
 
 def _pair_along(story: Story, event: Event) -> tuple[Index, Index, tuple[int, ...]] | None:
-    """Two elements of a call's index that are known to go to one place, and this place."""
+    """Two elements of a call's index that are known to go to one place, and this place; None if there is none."""
     axis = whole(argument(event, "dim", 1)) or 0
     seen: dict[Index, Index] = {}
     for at, value in sorted(Elements(story, _index_of(event), event.step).known()):

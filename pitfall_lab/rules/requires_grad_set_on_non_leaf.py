@@ -67,7 +67,7 @@ def _finding(story: Story, event: Event, *, wanted: bool) -> Finding:
 
 
 def _name(story: Story, event: Event) -> T | None:
-    """The name of the tensor in the line itself, because names inside a function are not always known."""
+    """The name of the tensor in the line itself, because names inside a function are not always known; None if there is none."""
     node = story.program.at(story.span(event.step)) if story.program.tree else None
     owner = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
     text = story.program.segment(owner) if isinstance(owner, ast.Name) else ""

@@ -65,7 +65,7 @@ def _layers(story: Story) -> Iterator[Finding]:
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:
-    """The statement that consists of just this call, if its result is not shown and it is not there to raise an error."""
+    """The statement that consists of just this call, if its result is not shown and it is not there to raise an error; else None."""
     program, label = story.program, event.operands[0].label
     if program.tree is None or label is None or event.results[0] == label or story.uses(event.results[0]):
         return None

@@ -57,7 +57,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
-    """The prediction and the target of a loss: what requires grad, and what does not."""
+    """The prediction and the target of a loss: what requires grad, and what does not; None if there is none."""
     labels = [operand.label for operand in loss.operands[:2] if operand.label is not None]
     if len(labels) != 2:
         return None
@@ -109,7 +109,7 @@ def _order(story: Story, event: Event, given: list[str]) -> Order | None:
 
 
 def _maker(story: Story, index: str, step: int) -> Event | None:
-    """The call that returned the indices, past views and slices of them."""
+    """The call that returned the indices, past views and slices of them; None if there is none."""
     for _ in range(10):
         made = story.event((story.tensor(index, step) or {}).get("born"))
         if made is None or made.name not in SAME_NUMBERS or not made.operands or made.operands[0].label in (None, index):

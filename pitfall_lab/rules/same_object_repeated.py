@@ -35,7 +35,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _multiplied(node: ast.AST) -> tuple[ast.Call, ast.expr] | None:
-    """The call inside the list, and the number, in ``[call(…)] * n``; the call and the keys in ``dict.fromkeys(keys, call(…))``."""
+    """The call inside the list, and the number, in ``[call(…)] * n``; the call and the keys in ``dict.fromkeys(keys, call(…))``.
+
+    None for another expression.
+    """
     if isinstance(node, ast.Call) and call_name(node) == "fromkeys" and len(node.args) == 2 and isinstance(node.args[1], ast.Call):
         return node.args[1], node.args[0]
     if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
@@ -64,7 +67,7 @@ def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
 
 
 def _written_tensor(story: Story, inner: ast.Call) -> Met | None:
-    """The first two writes into a tensor that the call made, by statements that write one entry each."""
+    """The first two writes into a tensor that the call made, by statements that write one entry each; None if there is none."""
     made = [event for event in story.within(inner) if event.span == story.program.place(inner) and event.results]
     for event in made[:1]:
         label = event.results[0]

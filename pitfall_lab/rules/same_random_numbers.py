@@ -69,7 +69,10 @@ def _trains(story: Story, event: Event) -> bool:
 
 
 def _seeding(story: Story, draw: Event) -> ast.Call | None:
-    """The call that seeds before each draw: in the function of the draw, or of those that led to it, else inside a loop."""
+    """The call that seeds before each draw: in the function of the draw, or of those that led to it, else inside a loop.
+
+    None if there is none.
+    """
     program = story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in SEEDS and n.args]
     for statement in call_chain(story, draw):

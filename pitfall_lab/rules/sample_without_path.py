@@ -77,7 +77,10 @@ def _switched_off(story: Story) -> dict[int, tuple[Event, ...]]:
 
 
 def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held: set[str]) -> Sampled | None:
-    """The finding's data, without a backward, if ``draw`` used numbers of a trained network and its sample is given to a layer."""
+    """The finding's data, without a backward, if ``draw`` used numbers of a trained network and its sample is given to a layer.
+
+    Otherwise None.
+    """
     after = [e for e in group if e.step >= draw.step] or [draw]
     if not group and not _is_flat(story, draw):
         return None
@@ -91,7 +94,10 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
 
 
 def _trained(story: Story, flow: Flow, found: Sampled, backwards: list[Event]) -> Sampled | None:
-    """``found`` with the backward that goes through the layer, if it also reaches the parameters behind the draw by other paths."""
+    """``found`` with the backward that goes through the layer, if it also reaches the parameters behind the draw by other paths.
+
+    Otherwise None.
+    """
     node = (story.tensor(found.layer.results[0], found.layer.step) or {}).get("grad_fn")
     for backward in (b for b in backwards if b.step > found.layer.step):
         start = backward.operands[0].label
@@ -135,7 +141,7 @@ def _is_computed(story: Story, label: str, step: int) -> bool:
 
 
 def _goes_into_layer(story: Story, sample: str, given: set[str], step: int) -> tuple[Event | None, bool]:
-    """The layer that is given the sample, and whether the sample also meets what it was drawn from.
+    """The layer that is given the sample (or None), and whether the sample also meets what it was drawn from.
 
     A log-probability of the sample, as policy gradients use it, and a straight-through estimate combine the two; what they return is not
     followed.

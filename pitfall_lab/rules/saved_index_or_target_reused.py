@@ -20,7 +20,7 @@ ROLES = {
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained for buffers, if the overwritten memory has never required a gradient."""
+    """The finding, explained for buffers, if the overwritten memory has never required a gradient; else None."""
     storage = general.fact("storage")
     on = dict(story.tensors_on(storage))
     own = (story.record("nodes", general.fact("node")) or {}).get("output")

@@ -27,7 +27,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:
-    """The errors torch raised, each once: a call's error is often repeated on the node and in the outcome."""
+    """The errors that torch raised, each once, with the call that raised it (None: only the outcome of the program has it).
+
+    A call's error is often repeated on the node and in the outcome.
+    """
     raised: list[tuple[Event | None, Failure]] = []
     seen: set[tuple[object, ...]] = set()
     places: list[tuple[Event | None, Failure]] = [(event, event.error) for event in trace.events if event.error is not None]
@@ -65,7 +68,7 @@ def _begin_alike(one: str, other: str, length: int = 70) -> bool:
 
 
 def _forecast(trace: Trace, failure: Failure, backward: int | None) -> Forecast | None:
-    """The shadow engine's forecast of this failure, if it made one."""
+    """The shadow engine's forecast of this failure, if it made one; else None."""
     for forecast in trace.forecasts:
         same = forecast.failure.node == failure.node and forecast.failure.counter == failure.counter
         if same and (forecast.came_true is not None or (failure.node is not None and (backward is None or forecast.step < backward))):
@@ -86,7 +89,7 @@ class Case:
 
     @property
     def changed(self) -> int | None:
-        """The first write after the save that has a place in the source."""
+        """The first write after the save that has a place in the source, else the first one; None if there was none."""
         return next(
             (step for step in self.changed_at if self.story.span(step) is not None), self.changed_at[0] if self.changed_at else None
         )
@@ -117,7 +120,7 @@ def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecas
 
 
 def _written_name(case: Case) -> T | None:
-    """The tensor's name in the line that changed it: ``self.state`` in ``self.state += 1``."""
+    """The tensor's name in the line that changed it: ``self.state`` in ``self.state += 1``; None if there is none."""
     statement = case.story.program.statement_at(case.story.span(case.changed))
     name = written_root(statement) if statement is not None else None
     text = case.story.program.segment(name) if name is not None else ""
@@ -141,7 +144,7 @@ def _finding(story: Story, event: Event | None, failure: Failure) -> Finding:
 
 
 def _backward_step(story: Story, event: Event | None, failure: Failure) -> int | None:
-    """The step of the call that ran backward, not of the node inside it."""
+    """The step of the call that ran backward, not of the node inside it; None if no step of the error is known."""
     step = event.step if event is not None else failure.step
     outer = story.event(step)
     while outer is not None and outer.kind == "node" and outer.parent is not None:

@@ -61,7 +61,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
-    """The call that shows that the classes are on the last axis and not on axis 1.
+    """The call that shows that the classes are on the last axis and not on axis 1; None if there is none.
 
     It compares the layer's results along the last axis, or it looked up one token for each index of axis 1.
     """

@@ -48,7 +48,7 @@ def made_by(story: Story, label: str) -> list[ast.stmt]:
 def _bound(program: Program, statement: ast.stmt) -> tuple[list[str], ast.expr | None]:
     """The targets of an assignment and its value: ``net.w`` for ``net.w = …`` and for ``setattr(net, "w", …)``.
 
-    A computed name in ``setattr`` gives ``net.``.
+    A computed name in ``setattr`` gives ``net.``. For another statement no targets, and None.
     """
     if isinstance(statement, ast.Assign):
         return [program.segment(t) for t in statement.targets if isinstance(t, (ast.Name, ast.Attribute, ast.Subscript))], statement.value

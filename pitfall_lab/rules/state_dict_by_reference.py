@@ -89,7 +89,10 @@ def _fixes(story: Story, born: int) -> tuple[Fix, ...]:
 
 
 def _listed(program: Program, call: ast.Call) -> ast.Name | None:
-    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in model.state_dict().items()}``."""
+    """The value that is kept of each entry: ``weight`` in ``{name: weight for name, weight in model.state_dict().items()}``.
+
+    None if there is none.
+    """
     kept = next((n for n in program.ancestors(call) if isinstance(n, ast.DictComp)), None)
     if kept is None or not isinstance(kept.value, ast.Name) or not any(call in ast.walk(each.iter) for each in kept.generators):
         return None

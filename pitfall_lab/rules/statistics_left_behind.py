@@ -46,7 +46,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _left(story: Story, last: Pass, trained: int) -> Left | None:
-    """The data of the finding if the weight was written after a training began, but the layer's mean and variance are still 0 and 1."""
+    """The data of the finding if the weight was written after a training began, but the layer's mean and variance are still 0 and 1.
+
+    Otherwise None.
+    """
     mean, variance = (last.event.operands[number].label for number in (1, 2))
     if last.weight is None or mean is None or variance is None or _is_moved(story, mean, last) or _is_moved(story, variance, last):
         return None

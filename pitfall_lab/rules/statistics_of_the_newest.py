@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _share(event: Event) -> float | None:
-    """The momentum of a batch norm call in training mode: the share of the new batch in the running statistics."""
+    """The momentum of a batch norm call in training mode: the share of the new batch in the running statistics; None if there is none."""
     if (argument(event, "training", 5) or "False") != "True":
         return None
     try:

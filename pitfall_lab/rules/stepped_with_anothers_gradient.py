@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: OptimizerStep) -> Mixed | None:
-    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is another player's.
+    """The data of the finding if two of the losses reach this optimizer's parameters, and one of them is another player's; else None.
 
     The player's own loss reaches no other parameters, because it detached a result; the other loss also reaches those behind that result.
     """
@@ -66,7 +66,10 @@ def _mixed(story: Story, flow: Flow, label: str, added: list[Event], update: Opt
 
 
 def _detached(flow: Flow, own: Event, mine: set[str], theirs: set[str]) -> Event | None:
-    """The call before the loss of ``own`` that detached a result computed from the other player's parameters only."""
+    """The call before the loss of ``own`` that detached a result computed from the other player's parameters only.
+
+    None if there is none.
+    """
     start = own.operands[0].label if own.operands else None
     for cut in flow.cuts(start, own.step, along_the_graph=True):
         if cut.kind in ("detach", "no_grad"):

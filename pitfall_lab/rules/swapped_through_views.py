@@ -67,7 +67,7 @@ def _place(story: Story, taken: Event) -> Place:
 
 
 def _target(story: Story, write: Event) -> Place | None:
-    """The place that a call wrote to, as text: the index of ``x[index] = …``, or the view that ``copy_`` wrote."""
+    """The place that a call wrote to, as text: the index of ``x[index] = …``, or the view that ``copy_`` wrote; None if there is none."""
     if write.name == "copy_":
         made = story.event((story.tensor(write.operands[0].label, write.step) or {}).get("born"))
         return _place(story, made) if made is not None and made.name in ("__getitem__", "select") else None

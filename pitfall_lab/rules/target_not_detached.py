@@ -80,7 +80,10 @@ def _weighed(story: Story) -> Iterator[Weighed]:
 
 
 def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | None:
-    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference."""
+    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference.
+
+    None if there is none.
+    """
     for use in story.uses(estimate):
         if use.name in LOSSES - {"sub", "__rsub__", "subtract"} and given in [o.label for o in use.operands]:
             return use
@@ -137,7 +140,10 @@ def _moving(story: Story, event: Event, trained: set[str]) -> Moving | None:
 
 
 def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
-    """The sum that made ``label`` of given numbers and of a share of what a network computed: ``r + gamma * q(s2).max(1)``."""
+    """The sum that made ``label`` of given numbers and of a share of what a network computed: ``r + gamma * q(s2).max(1)``.
+
+    None if there is none.
+    """
     for _ in range(DEPTH):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results:

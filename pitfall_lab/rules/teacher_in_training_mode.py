@@ -92,12 +92,12 @@ def _averaged(story: Story, each: Pass) -> bool:
 
 
 def _called_at(story: Story, each: Pass) -> Span | None:
-    """Return the span of the line that calls the network."""
+    """Return the span of the line that calls the network; None if there is none."""
     return story.program.place(statement) if (statement := _caller(story, each)) is not None else story.span(each.event.step)
 
 
 def _caller(story: Story, each: Pass) -> ast.stmt | None:
-    """The innermost statement around the layer that is in no module's ``forward``."""
+    """The innermost statement around the layer that is in no module's ``forward``; None if there is none."""
     last = None
     for statement in call_chain(story, each.event):
         last, function = statement, story.program.function(statement)

@@ -61,7 +61,10 @@ def _run(story: Story, custom: Custom, last: Event) -> Iterator[Event]:
 
 
 def _attribute(story: Story, custom: Custom, use: Event, label: str, kept: dict[str, Kept]) -> str | None:
-    """Return the attribute of ctx that the call in backward used: the one written as that operand, else the only one that is read."""
+    """Return the attribute of ctx that the call in backward used: the one written as that operand, else the only one that is read.
+
+    None if there is none.
+    """
     ctx, names = custom.backward.args.args[0].arg, custom.names()
     place = next((i for i, operand in enumerate(use.operands) if operand.label == label), 0)
     given = _operands(story.program.at(story.span(use.step)))

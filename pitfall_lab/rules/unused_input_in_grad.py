@@ -57,7 +57,7 @@ def _finding(story: Story, event: Event, failure: Failure, tensor: Record) -> Fi
 
 
 def _alias(story: Story, event: Event, tensor: Record) -> str | None:
-    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs`` has a piece of it."""
+    """A tensor on the same memory that the result *was* computed from: the whole, where ``inputs`` has a piece of it; else None."""
     root = story.tensor(event.operands[0].label, event.step) or {}
     reached = set(story.behind(root.get("grad_fn")))
     for label, record in story.tensors_on(tensor.get("storage")):
@@ -127,7 +127,7 @@ def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, st
 
 
 def _answer(program: Program, statement: ast.stmt | None, call: ast.Call, place: int, count: int) -> str | None:
-    """The name that the returned gradient is assigned to."""
+    """The name that the returned gradient is assigned to; None if there is none."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0], statement.value
@@ -139,7 +139,7 @@ def _answer(program: Program, statement: ast.stmt | None, call: ast.Call, place:
 
 
 def _inputs(call: ast.Call) -> ast.expr | None:
-    """The second argument of ``torch.autograd.grad``."""
+    """The second argument of ``torch.autograd.grad``; None if there is none."""
     if call_name(call) != "grad":
         return None
     return call.args[1] if len(call.args) > 1 else next((k.value for k in call.keywords if k.arg == "inputs"), None)

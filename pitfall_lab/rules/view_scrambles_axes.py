@@ -53,7 +53,7 @@ class Turn:
 
 
 def _turned(before: Shape, after: Shape) -> Turn | None:
-    """The exchange of axes that the program probably intended: the new lengths are the old ones in another order.
+    """The exchange of axes that the program probably intended: the new lengths are the old ones in another order; None if there is none.
 
     One of the shapes may have axes of the other shape joined: ``(N, T, heads * d)`` to ``(N, heads, T, d)``, ``(2, N, H)`` to ``(N, 2 *
     H)``. Axes of length 1 may be anywhere.
@@ -99,7 +99,10 @@ def _is_constant(story: Story, event: Event) -> bool:
 
 
 def _meets(story: Story, event: Event) -> Event | None:
-    """The first call that combines this tensor with another one of more than one element, and so shows what its axes mean."""
+    """The first call that combines this tensor with another one of more than one element, and so shows what its axes mean.
+
+    None if there is none.
+    """
     for use in story.uses(event.results[0]):
         others = [o.label for o in use.operands if o.label is not None and o.label != event.results[0]]
         sizes = [story.shape(label, use.step) or () for label in others]

@@ -66,7 +66,7 @@ def _late(story: Story, event: Event) -> Late | None:
 
 
 def _reduced(story: Story, label: str, step: int) -> Event | None:
-    """The call that reduced many elements to one number, before multiplications with single numbers."""
+    """The call that reduced many elements to one number, before multiplications with single numbers; None if there is none."""
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         given = [o.label for o in event.operands if o.label is not None] if event is not None and label in event.results else []

@@ -71,7 +71,7 @@ def _end(story: Story, backward: Event) -> int:
 
 
 def _gradient(story: Story, label: str, step: int) -> str | None:
-    """The storage of the gradient that a backward at ``step`` filled."""
+    """The storage of the gradient that a backward at ``step`` or later filled, else of the first gradient; None if there is none."""
     grads = [grad for at, grad in story.history("tensors", label, "grad") if grad is not None]
     later = [grad for at, grad in story.history("tensors", label, "grad") if grad is not None and at >= step]
     grad = (later or grads or [None])[0]
@@ -84,7 +84,10 @@ def _only_zeros(story: Story, storage: str | None, step: int) -> bool:
 
 
 def _product(story: Story, first: str, second: str) -> Stuck | None:
-    """The data of the finding if both weights are factors of one product: directly, or one after the other with the same data."""
+    """The data of the finding if both weights are factors of one product: directly, or one after the other with the same data.
+
+    Otherwise None.
+    """
     reached, pending, backwards = {first}, [first], _added(story, first)
     while pending and len(reached) < FURTHER:
         here = pending.pop(0)

@@ -58,7 +58,10 @@ def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Mo
 
 
 def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
-    """The finding's data for ``loss.backward(); opt.zero_grad(); opt.step()``: the update gets no gradient, or only zeros."""
+    """The finding's data for ``loss.backward(); opt.zero_grad(); opt.step()``: the update gets no gradient, or only zeros.
+
+    None if there is none.
+    """
     program = story.program
     for index, added, cleared in _lost(story, moments):
         statement = program.statement_at(story.span(cleared.step))
@@ -73,7 +76,7 @@ def _between(story: Story, label: str, moments: list[Moment]) -> _Loss | None:
 
 
 def _step_after(story: Story, clearing: ast.stmt) -> ast.stmt | None:
-    """The ``opt.step()`` after ``opt.zero_grad()`` in its block, with no backward in between."""
+    """The ``opt.step()`` after ``opt.zero_grad()`` in its block, with no backward in between; None if there is none."""
     program = story.program
     owner = _owner(clearing)
     block = program.block(clearing)
@@ -89,7 +92,7 @@ def _step_after(story: Story, clearing: ast.stmt) -> ast.stmt | None:
 
 
 def _owner(statement: ast.stmt) -> ast.expr | None:
-    """The object of a method call: ``opt`` in ``opt.zero_grad()``."""
+    """The object of a method call: ``opt`` in ``opt.zero_grad()``; None if there is none."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
 

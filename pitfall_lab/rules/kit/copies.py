@@ -56,7 +56,7 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
 
 
 def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
-    """The first write to the copy, if it is used only by writes in statements that discard their result."""
+    """The first write to the copy, if the copy is used only by writes in statements that discard their result; else None."""
     record = story.tensor(copy.results[0]) or {}
     storage = record.get("storage")
     if storage is None or storage == (story.tensor(source, copy.step) or {}).get("storage") or record.get("kind") != "tensor":
@@ -114,7 +114,7 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
-    """The source expression of a copy in a statement that writes it: ``x[mask]`` in ``x[mask].zero_()``."""
+    """The source expression of a copy in a statement that writes it: ``x[mask]`` in ``x[mask].zero_()``; None if there is none."""
     node = lost.story.program.at(lost.story.span(lost.copy.step))
     if lost.name is not None:
         statement = lost.story.program.statement(node)
@@ -128,7 +128,7 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 
 
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
-    """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``."""
+    """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``; None for other calls."""
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
     if (

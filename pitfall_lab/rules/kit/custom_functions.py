@@ -41,7 +41,7 @@ class Custom:
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
     def kept(self) -> dict[str, Kept]:
-        """The assignments ``ctx.x = x`` of a name, or a view of it, by attribute."""
+        """The assignments ``ctx.x = x`` to attributes of ctx, by attribute; the value is a name, or an expression on one (``x.data``)."""
         found = {}
         for statement, target, value in _assigned(self.keeper):
             if isinstance(root(value), ast.Name) and (name := _attribute(target, self.ctx)):

@@ -226,7 +226,10 @@ class Flow:
         yield from (events[at] for at in sorted(events, reverse=True))
 
     def _sources(self, event: Event, label: str | None) -> Iterator[tuple[str, Event, Event | None]]:
-        """Yield the tensors that a call depends on: operands, and tensors converted to Python numbers (with the call that converts)."""
+        """Yield the tensors that a call depends on: operands, and tensors converted to Python numbers.
+
+        Each as its label, the call that reads it, and, for a converted number, the call that received the number (else None).
+        """
         if event.name == "grad":
             if event.operands and event.operands[0].label is not None:
                 yield event.operands[0].label, event, None
@@ -311,7 +314,7 @@ class Flow:
 
 
 def converted(story: Story, conversion: Event) -> float | None:
-    """Return the finite number that ``item()``, ``float()`` or the like converted, if the trace has it."""
+    """Return the finite number that ``item()``, ``float()`` or the like converted, if the trace has it; else None."""
     label = conversion.operands[0].label if conversion.operands else None
     record = story.tensor(label, conversion.step) or {}
     held = (story.record("storages", record.get("storage"), conversion.step) or {}).get("cells") if label is not None else None

@@ -120,7 +120,7 @@ def _bounds(item: ast.expr) -> int | slice | None:
 
 
 def _repeating(story: Story, label: str, step: int) -> str | None:
-    """The tensor itself, or the nearest of its bases, in which elements share a memory location."""
+    """The tensor itself, or the nearest of its bases, in which elements share a memory location; None if there is none."""
     here: str | None = label
     for _ in range(6):
         record = story.tensor(here, step)

@@ -98,7 +98,10 @@ def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
 
 
 def _trouble(story: Story, event: Event, result: str) -> int | None:
-    """The first step at which the new tensor is used as if it were the parameter: its ``.grad`` is read, or a backward needs it."""
+    """The first step at which the new tensor is used as if it were the parameter: its ``.grad`` is read, or a backward needs it.
+
+    None if it never is.
+    """
     failed = {step for step, failure in story.failures("no-gradient") if _descends(story, failure.tensor, result)}
     unread = {
         use.step

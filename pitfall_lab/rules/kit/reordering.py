@@ -14,7 +14,10 @@ from pitfall_lab.trace import T
 
 
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that write after the backward, or that run the forward pass again after the write (a step between two backwards)."""
+    """Fixes that write after the backward, or that run the forward pass again after the write (a step between two backwards).
+
+    None in the list is a fix that cannot be written.
+    """
     if not clash.changed_at or clash.backward is None:
         return []
     changed = list(call_chain(story, story.line_event(clash.changed_at[0])))
@@ -33,7 +36,10 @@ def is_leaf_memory(story: Story, storage: str | None) -> bool:
 
 
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
-    """The statements of one block in which both chains run: ``opt.step()`` and ``loss.backward()``, or the calls to them."""
+    """The statements of one block in which both chains run: ``opt.step()`` and ``loss.backward()``, or the calls to them.
+
+    None if no function contains a statement of both.
+    """
     for one in first:
         for other in second:
             if program.function(one) is program.function(other):
@@ -52,7 +58,7 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 
 
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
-    """Fixes that put the statement which changes memory after the one that runs backward."""
+    """Fixes that put the statement which changes memory after the one that runs backward: one or none."""
     if changed.lineno > backward.lineno or not program.stands_alone(changed) or not program.stands_alone(backward):
         return []
     first, last = program.place(changed), program.place(backward)
@@ -78,7 +84,10 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that repeat, after the write, the shortest sequence of assignments that contains the line which saved the tensor."""
+    """Fixes that repeat, after the write, the shortest sequence of assignments that contains the line which saved the tensor.
+
+    None in the list is a fix that cannot be written.
+    """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)
     copied: list[ast.stmt] = []

@@ -13,7 +13,10 @@ from pitfall_lab.trace import Span, T
 
 
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``."""
+    """Fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``.
+
+    None in the list is a fix that cannot be written.
+    """
     found: list[Fix | None] = []
     for step in clash.changed_at[:3]:
         event = story.event(step)
@@ -52,7 +55,10 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
-    """Fixes that copy where a tensor and an array begin to share memory; first those whose statement has a name of the line that writes."""
+    """At most three fixes that copy where a tensor and an array begin to share memory.
+
+    First those whose statement has a name of the line that writes. None in the list is a fix that cannot be written.
+    """
     bridges = []
     for node in program.nodes:
         if isinstance(node, ast.Call) and (called(node) in {"numpy", "from_numpy", "as_tensor", "asarray", "frombuffer", "from_dlpack"}):
@@ -93,7 +99,10 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that copy the tensor which the operation saves: ``sigmoid(x).clone()`` for ``sigmoid(x)``."""
+    """Fixes that copy the tensor which the operation saves: ``sigmoid(x).clone()`` for ``sigmoid(x)``.
+
+    None in the list is a fix that cannot be written.
+    """
     node = program.at(story.span(clash.saved_at))
     event = story.line_event(clash.saved_at)
     if event is None or not isinstance(node, (ast.Call, ast.BinOp, ast.UnaryOp, ast.Subscript, ast.Attribute)):

@@ -31,13 +31,13 @@ class Reuse:
 
     @property
     def born(self) -> int | None:
-        """Return the step of the call that created the freed node."""
+        """Return the step of the call that created the freed node; None if it was not recorded."""
         record = self.story.record("nodes", self.failure.node)
         return record.get("born") if record else None
 
     @property
     def statement(self) -> ast.stmt | None:
-        """Return the statement that called the failing backward."""
+        """Return the statement that called the failing backward; None if there is none."""
         return self.story.program.statement_at(self.story.span(self.backward.step))
 
     def loop(self) -> Loop | None:
@@ -58,7 +58,10 @@ class Reuse:
         return True
 
     def shared(self) -> str | None:
-        """The tensor whose graph both backwards traverse: of those that both reach, the one nearest to the root of the second."""
+        """The tensor whose graph both backwards traverse: of those that both reach, the one nearest to the root of the second.
+
+        None if there is none.
+        """
         ways = [list(self.story.behind(self._begins(each))) for each in (self.freed, self.backward)]
         walked = set(ways[0])
         for node in ways[1]:

@@ -58,7 +58,7 @@ class Program:
         return column if text.isascii() else len(text[:column].encode("utf-16-le", "surrogatepass")) // 2
 
     def statement_on(self, line: int) -> ast.stmt | None:
-        """Return the first statement without a body that begins on ``line``."""
+        """Return the first statement without a body that begins on ``line``; None if there is none."""
         found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and n.lineno == line]
         return min(found, key=lambda n: n.col_offset) if found else None
 
@@ -71,7 +71,10 @@ class Program:
         return "".join([self.lines[place.line - 1][place.column :], *middle, self.lines[place.end_line - 1][: place.end_column]])
 
     def at(self, span: Span | None) -> ast.AST | None:
-        """The node that ``span`` marks: the largest one with exactly this place, else the smallest one around it."""
+        """The node that ``span`` marks: the largest one with exactly this place, else the smallest one around it; None if there is none.
+
+        None too if the span is in another file.
+        """
         if span is None or span.source != 0:
             return None
         if span not in self._marked:
@@ -97,7 +100,7 @@ class Program:
         return min(around, key=lambda item: item[:2])[2] if around else None
 
     def statement(self, node: ast.AST | None) -> ast.stmt | None:
-        """Return the statement that contains ``node``; ``node`` itself if it is one."""
+        """Return the statement that contains ``node``; ``node`` itself if it is one; None for None."""
         while node is not None and not isinstance(node, ast.stmt):
             node = self.parents.get(node)
         return node

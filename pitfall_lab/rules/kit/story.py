@@ -60,7 +60,7 @@ class Story:
 
     @cached_property
     def steps_at(self) -> dict[tuple[Span | None, str], list[int]]:
-        """The steps of the events of one operation at one place, in order: the passes of a loop over it."""
+        """The steps of all events with one place in the source and one operation, in order: one for each time a loop passed it."""
         steps: dict[tuple[Span | None, str], list[int]] = defaultdict(list)
         for event in self.events:
             steps[event.span, event.op].append(event.step)
@@ -80,14 +80,17 @@ class Story:
         return self.events[step] if step is not None and 0 <= step < len(self.events) else None
 
     def line_event(self, step: int | None) -> Event | None:
-        """The event at ``step``, or the nearest call around it that has a place in the source."""
+        """The event at ``step``, or the nearest call around it that has a place in the source; None if there is no such event.
+
+        If no call around it has a place, the outermost one.
+        """
         event = self.event(step)
         while event is not None and event.span is None and event.parent is not None:
             event = self.event(event.parent)
         return event
 
     def span(self, step: int | None) -> Span | None:
-        """The source of the event at ``step``, or of the call it is a part of."""
+        """The place in the source of the event at ``step``, or of the call it is a part of; None if there is none."""
         event = self.line_event(step)
         if event is None or event.span is None or event.kind != "write" or event.span.source != 0:
             return event.span if event else None
@@ -101,7 +104,10 @@ class Story:
         return (number, line - self.cells[number - 1] + 1) if number else (None, line)
 
     def outer_call(self, step: int | None) -> Event | None:
-        """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's update)."""
+        """The outermost call that the event at ``step`` is a part of (``opt.step()`` for one parameter's update), or the event itself.
+
+        None if there is no such event.
+        """
         event = self.event(step)
         while event is not None and event.parent is not None:
             event = self.event(event.parent)
@@ -136,7 +142,7 @@ class Story:
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """The tensor's name in the program at ``step``, else any name it ever had."""
+        """The tensor's name in the program at ``step``, else any name it ever had; None if it had none."""
         for at in (step, None):
             tensor = self.tensor(label, at)
             if tensor and tensor.get("name"):
@@ -144,11 +150,14 @@ class Story:
         return self._unpacked(label)
 
     def used_name(self, label: str | None) -> str | None:
-        """The name that a call of the program uses the tensor under; it need not be the name of a variable where a rule edits."""
+        """The name under which a call of the program uses the tensor, or None; it need not be the name of a variable where a rule edits."""
         return used_names(self.trace, {label}).get(label) if label else None
 
     def _unpacked(self, label: str | None) -> str | None:
-        """The name assigned to one of several results: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``."""
+        """The name assigned to one of several results: ``self.h`` for the second one of ``out, self.h = rnn(x, self.h)``.
+
+        None if there is none.
+        """
         event = self.event((self.tensor(label) or {}).get("born"))
         if event is None or label not in event.results or len(event.results) == 1 or self.program.tree is None:
             return None
@@ -209,7 +218,7 @@ class Story:
         return {label: record for label, record in self.tensors.items() if record.get("is_leaf") and record.get("requires_grad")}
 
     def storage_name(self, storage: str | None, step: int | None) -> str | None:
-        """A name for the memory: of the oldest tensor on it that has one."""
+        """A name for the memory: of the oldest tensor on it that has one; None if there is none."""
         for label, _ in self.tensors_on(storage):
             if name := self.name(label, step):
                 return name
@@ -354,6 +363,6 @@ class Story:
         return Related(role, self.span(step), step, text)
 
     def by(self, step: int | None) -> Any:
-        """The source of the facts of the event at ``step``: torch, the shadow engine, or both."""
+        """The engine that the facts of the event at ``step`` come from: torch, the shadow or both; "observed" if there is no such event."""
         event = self.event(step)
         return event.by if event else "observed"

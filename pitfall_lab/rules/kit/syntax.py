@@ -103,7 +103,10 @@ def called(call: ast.Call) -> str:
 
 
 def receiver(call: ast.Call) -> ast.expr | None:
-    """The tensor expression that ``call`` writes: a method's object, a function's first argument, or its ``out``."""
+    """The expression of the tensor that ``call`` writes: its ``out``, a method's object, or a function's first argument.
+
+    None if a function has none of these.
+    """
     for keyword in call.keywords:
         if keyword.arg == "out":
             return keyword.value
@@ -157,7 +160,10 @@ def is_true(node: ast.AST) -> bool:
 
 
 def written_root(statement: ast.stmt) -> ast.expr | None:
-    """The name of the tensor that ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``."""
+    """The name of the tensor that ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``.
+
+    None if it writes none, as far as its text shows.
+    """
     written: ast.AST | None = None
     if isinstance(statement, ast.AugAssign):
         written = statement.target

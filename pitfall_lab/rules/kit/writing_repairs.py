@@ -30,7 +30,10 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
-    """Fixes of the statement that wrote: make a new tensor instead, or write into a copy."""
+    """Fixes of the statement that wrote: make a new tensor instead, or write into a copy.
+
+    None in the list is a fix that cannot be written.
+    """
     node = program.at(story.span(step))
     statement = program.statement(node)
     if node is None or statement is None:
@@ -46,7 +49,7 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
     """A fix that makes a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
 
-    The old one stays unchanged.
+    The old one stays unchanged. None if the statement cannot be written so.
     """
     if isinstance(statement, ast.AugAssign):
         return _augmented(program, statement)
@@ -100,7 +103,7 @@ def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
 
 
 def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
-    """The fix for a statement that is only an in-place call: the out-of-place call, assigned to the name."""
+    """The fix for a statement that is only an in-place call: the out-of-place call, assigned to the name; None if there is none."""
     target = receiver(call)
     if target is None:
         return None
@@ -157,7 +160,7 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
 
 
 def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
-    """The in-place call at ``node``, or, when ``node`` is a larger expression, the only one inside it."""
+    """The in-place call at ``node``, or, when ``node`` is no such call, the only one in the statement; None if there is not exactly one."""
     if isinstance(node, ast.Call) and writes(node):
         return node
     # nn.ReLU(inplace=True) does not write; the module it creates will
@@ -168,7 +171,7 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Fixes that remove one ``inplace=True``: in this call, or where the module was created."""
+    """Fixes that remove one ``inplace=True``: in this call, or where the module was created. None in the list cannot be written."""
     own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
     if own:
         return [_without_flag(program, call) for call in own]
@@ -212,7 +215,10 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """Fixes that put ``h = h.clone()`` before the write: before the loop around it if that is enough, else right before it."""
+    """Fixes that put ``h = h.clone()`` before the write: first before the loops around it, then right before it.
+
+    None in the list is a fix that cannot be written.
+    """
     name = written_root(statement)
     if name is None:
         return []

@@ -94,7 +94,7 @@ def _all_around(story: Story, steps: Iterable[int]) -> set[int | None]:
 
 
 def _around(story: Story, step: int | None) -> set[int | None]:
-    """Return the step and that of the outermost call around it, as a set."""
+    """Return the step and that of the outermost call around it, as a set; empty if there is no such event."""
     outer = story.outer_call(step)
     return {step, outer.step} if outer is not None else set()
 

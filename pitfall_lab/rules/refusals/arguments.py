@@ -25,7 +25,7 @@ class Refused:
 
     @cached_property
     def span(self) -> Span | None:
-        """Return the span of the call that was refused."""
+        """Return the span of the call that was refused; None if there is none."""
         return self.failure.span or (self.story.span(self.step) if self.failure.step is not None else None)
 
     @cached_property
@@ -62,7 +62,10 @@ class Refused:
         return self.failure.message
 
     def argument(self, names: tuple[str, ...]) -> Given | None:
-        """The first argument that has one of these names; ``#2`` is the second tensor, ``@2`` the second argument."""
+        """The first argument that has one of these names; ``#2`` is the second tensor, ``@2`` the second argument.
+
+        None if there is none.
+        """
         for name in names:
             if name[:1] in ("#", "@"):
                 among = self.tensors if name[0] == "#" else self.given

@@ -68,7 +68,7 @@ def _missing_grad(refused: Refused) -> Given | None:
 
 
 def _object(refused: Refused) -> Given | None:
-    """The object whose missing attribute the refused expression reads."""
+    """The object whose missing attribute the refused expression reads; None if there is none."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     node = node.func if isinstance(node, ast.Call) else node
@@ -76,7 +76,10 @@ def _object(refused: Refused) -> Given | None:
 
 
 def _of_other_type(refused: Refused) -> Given | None:
-    """The tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors."""
+    """The tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors.
+
+    None if there is none.
+    """
     tensors = [g for g in refused.tensors if g.name not in POSITIONS]
     kept = next((g for g in tensors if g.kind == "Parameter"), None)
     usual = kept.dtype if kept else Counter(g.dtype for g in tensors).most_common(1)[0][0] if tensors else ""
@@ -91,13 +94,13 @@ def _on_other_device(refused: Refused) -> Given | None:
 
 
 def _of_other_rank(refused: Refused) -> Given | None:
-    """The tensor whose number of dimensions differs from that of most others."""
+    """The tensor whose number of dimensions differs from that of most others; None if there is none."""
     usual = Counter(len(g.shape or ()) for g in refused.tensors).most_common(1)
     return next((g for g in reversed(refused.tensors) if usual and len(g.shape or ()) != usual[0][0]), None)
 
 
 def _clash(refused: Refused) -> tuple[Given, Given] | None:
-    """The first two tensors whose shapes do not broadcast."""
+    """The first two tensors whose shapes do not broadcast; None if there is none."""
     for at, one in enumerate(refused.tensors):
         for other in refused.tensors[at + 1 :]:
             sizes = zip(reversed(one.shape or ()), reversed(other.shape or ()), strict=False)
@@ -107,7 +110,7 @@ def _clash(refused: Refused) -> tuple[Given, Given] | None:
 
 
 def _overload(refused: Refused) -> Given | None:
-    """The first argument that does not fit, of the overload in torch's message that the call fits best."""
+    """The first argument that does not fit, of the overload in torch's message that the call fits best; None if there is none."""
     forms = [[part.strip().split(" ") for part in form.split(",")] for form in re.findall(r"\* \((.*)\)", refused.message)]
     misfits = [_misfits(refused, [part for part in form if len(part) > 1]) for form in forms]
     best = min(misfits, key=len, default=[])
@@ -136,19 +139,25 @@ def _takes(kind: str, given: Given) -> bool:
 
 
 def _said_tensor(refused: Refused) -> Given | None:
-    """The tensor that torch's message is about, where it is about the dimensions of one."""
+    """The tensor that torch's message is about, where it is about the dimensions of one; else None."""
     found = said(refused)
     return found if found is not None and found.kind in TENSORS else next(iter(refused.tensors), None)
 
 
 def said(refused: Refused) -> Given | None:
-    """The argument that torch's message is about, found by its name, shape, type or value; the only argument if there is one."""
+    """The argument that torch's message is about, found by its name, shape, type or value; the only argument if there is one.
+
+    None if neither is known.
+    """
     message = refused.message.split("\n")[0]
     return _named(refused, message) or _alike(refused, message) or _only(refused)
 
 
 def _named(refused: Refused, message: str) -> Given | None:
-    """The argument whose name comes first in the words; a name in quotes before all others. ``self`` is the input."""
+    """The argument whose name comes first in the words; a name in quotes before all others. ``self`` is the input.
+
+    None if there is none.
+    """
     text = message.lower().replace("_", " ")
     found: list[tuple[bool, int, int, Given]] = []
     for place, given in enumerate(refused.given):
@@ -164,7 +173,7 @@ def _named(refused: Refused, message: str) -> Given | None:
 
 
 def _half_named(refused: Refused, text: str) -> Given | None:
-    """The argument for which the message contains a part of its name: ``divisor`` for ``divisor_override``."""
+    """The argument for which the message contains a part of its name: ``divisor`` for ``divisor_override``; None if there is none."""
     for given in refused.given:
         parts = [part for part in given.name.lower().split("_") if len(part) > 3 and part not in ("size", "input", "weight")]
         if len(parts) > 1 and any(re.search(rf"\b{re.escape(part)}\b", text) for part in parts) and given.kind != "NoneType":
@@ -173,7 +182,7 @@ def _half_named(refused: Refused, text: str) -> Given | None:
 
 
 def _alike(refused: Refused, message: str) -> Given | None:
-    """The only argument whose shape (the last one in the message), dtype or value the message contains."""
+    """The only argument whose shape (the last one in the message), dtype or value the message contains; None if there is none."""
     for shape in reversed(SHAPE.findall(message)):
         sizes = tuple(int(n) for n in shape.replace(" ", "").split(",") if n)
         same = [g for g in refused.tensors if g.shape == sizes]
@@ -200,7 +209,7 @@ def _alike(refused: Refused, message: str) -> Given | None:
 
 
 def _only(refused: Refused) -> Given | None:
-    """The only tensor, else the only argument."""
+    """The only tensor among the arguments, else the only argument; None if there are several."""
     meant = [g for g in refused.given if g.kind != "NoneType"]
     if len(refused.tensors) == 1:
         return refused.tensors[0]

@@ -44,7 +44,7 @@ def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms
 
 
 def _maker(refused: Refused) -> ast.AST | None:
-    """The call that made the layer: the one that made its first parameter."""
+    """The call that made the layer: the one that made its first parameter; None if there is none."""
     parameter = next((g for g in refused.tensors if g.kind == "Parameter"), None)
     born = (refused.story.tensor(parameter.label, refused.step) or {}).get("born") if parameter is not None else None
     return refused.story.program.at(refused.story.span(born))
@@ -76,7 +76,7 @@ def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
 
 
 def _written(refused: Refused, node: ast.AST, wrong: Given) -> ast.expr | None:
-    """The expression of the argument inside the refused one: by its text, else by the call that made it."""
+    """The expression of the argument inside the refused one: by its text, else by the call that made it; None if there is none."""
     program = refused.story.program
     inside = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
     if wrong.text:

@@ -78,7 +78,10 @@ def replaced(story: Story) -> list[Replaced]:
 
 
 def copied_from(story: Story, label: str) -> tuple[str, int] | None:
-    """The parameter of which this one began as a copy, as ``copy.deepcopy`` of a module makes it, and the step of the copy."""
+    """The parameter of which this one began as a copy, as ``copy.deepcopy`` of a module makes it, and the step of the copy.
+
+    None if there is none.
+    """
     since = _since(story, label)
     event = story.event(since if since >= 0 else None)
     if event is None or event.name != "clone" or not event.operands:

@@ -15,7 +15,10 @@ STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
 
 
 def looked_up(story: Story, label: str, step: int) -> Event | None:
-    """The call that took the numbers of a vector out of a table by an index, before element-wise calls with plain numbers."""
+    """The call that took the numbers of a vector out of a table by an index, before element-wise calls with plain numbers.
+
+    None if there is none.
+    """
     length = story.shape(label, step)
     for _ in range(LIMIT):
         made = story.event((story.tensor(label, step) or {}).get("born"))

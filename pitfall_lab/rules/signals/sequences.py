@@ -316,7 +316,10 @@ def _next_by_value(story: Story, target: str, at: int, tokens: str, there: int) 
 
 
 def padding_number(story: Story, lookup: Event) -> int | None:
-    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what ``pad_sequence`` or a mask of them says."""
+    """The number of padding of the tokens that a table looked up: its ``padding_idx``, or what ``pad_sequence`` or a mask of them says.
+
+    None if there is none.
+    """
     given = argument(lookup, "padding_idx")
     if given is not None and whole(given) is not None:
         return whole(given)
@@ -373,7 +376,7 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
 
 
 def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
-    """The name that the looked-up tokens have where ``event`` is called, if that is in the same function."""
+    """The name that the looked-up tokens have where ``event`` is called, if that is in the same function; else None."""
     program = story.program
     one, other = (program.at(story.span(each.step)) for each in (lookup, event))
     if one is None or other is None:
