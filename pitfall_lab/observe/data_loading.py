@@ -41,7 +41,7 @@ def generators(loader: Any, dataset: Any) -> dict[str, str]:
 
 
 def examples(loader: Any) -> int | None:
-    """The length of a loader's dataset, if it is known without running code of the program."""
+    """The length of a loader's dataset, if it is known without running code of the program; else None."""
     return _length(vars(loader).get("dataset"))
 
 

@@ -83,7 +83,10 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers 
 
 
 def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
-    """What a conversion has lost: numbers outside the range of whole numbers, or neighbours that differed and are equal now."""
+    """What a conversion has lost: numbers outside the range of whole numbers, or neighbours that differed and are equal now.
+
+    None if nothing was lost, or if the values were not compared.
+    """
     if call.name not in CONVERSIONS or type(result) not in PLAIN or result.device.type != "cpu" or call.dispatching or not call.args:
         return None
     before = _numbers(call.args[0])
@@ -118,7 +121,10 @@ def _cut_off(before: Any, result: torch.Tensor) -> Numbers | None:
 
 
 def _merged(before: Any, after: Any, axis: int) -> Numbers | None:
-    """Neighbours along an axis that differed before and do not after."""
+    """Neighbours along an axis that differed before and do not after; None without any.
+
+    Of a large tensor, only the first rows are compared.
+    """
     if before.shape[axis] == 1:
         return None
     rows = max(2, MOST * before.shape[0] // before.size) if axis == 0 else max(1, MOST * before.shape[0] // before.size)

@@ -42,7 +42,10 @@ class OtherThreads:
             threading.setprofile(None)
 
     def look(self) -> list[tuple[str, Span | None]]:
-        """Return the places that are new, and reset ``happened`` unless a thread is inside a call now."""
+        """Return the places that are new (name of the call, and its place in the program or None).
+
+        Resets ``happened`` unless a thread is inside a call now.
+        """
         self.happened = bool(self.busy)
         found, self.places = self.places, []
         return found

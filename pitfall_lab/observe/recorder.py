@@ -789,7 +789,7 @@ OUR_CODE = frozenset({Recorder.__torch_function__.__code__, Recorder._inside.__c
 
 
 def clean_traceback(traceback: TracebackType | None) -> TracebackType | None:
-    """Return the traceback as it would be without the recorder: without its frames, and without torch's dispatch to it.
+    """Return the traceback without the frames of the recorder and of torch's dispatch to it; None if no frame is left.
 
     A Python function of torch appears twice (before and after the dispatch), and the first one is removed. A frame called by torch's
     dispatch for another reason has the name ``__torch_function__`` and stays.

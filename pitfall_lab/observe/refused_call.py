@@ -345,7 +345,10 @@ def _running(code: CodeType, lasti: int, sources: SourceMap) -> tuple[ast.AST | 
 
 @lru_cache(maxsize=8)
 def _nodes(text: str) -> dict[tuple[int | None, ...], ast.AST]:
-    """The expressions and statements of a program by position; of those with the same position, the outermost."""
+    """The expressions and statements of a program by position; of those with the same position, the outermost.
+
+    Empty if the text is not valid Python.
+    """
     found: dict[tuple[int | None, ...], ast.AST] = {}
     try:
         tree = ast.parse(text)

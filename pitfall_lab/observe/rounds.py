@@ -266,7 +266,7 @@ class Rounds:
         return _MODULE if code.co_name in ("_wrapped_call_impl", "_call_impl") else _LIBRARY
 
     def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
-        """The loop that begins another round with the call at ``path``, if one does."""
+        """The loop that begins another round with the call at ``path``; None if the call begins no round."""
         level = self._level_of(path)
         if level is None and path and self._is_own:  # a round of a single call, or one that torch makes of a function of the program
             if path != self._entry[0]:

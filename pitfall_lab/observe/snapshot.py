@@ -350,7 +350,7 @@ class _Walk:
         return table.trace(refused, effects)
 
     def _place(self, slot: tensor_facts.Slot, finder: Namespace, frame: FrameType | None) -> int | None:
-        """The position of a saved tensor in the table, where it is added, with its name in the program if it has one."""
+        """Add a saved tensor to the table, with its name in the program if it has one; return its position (None without a tensor)."""
         if slot.tensor is None:
             return None
         known = any(item.value is slot.tensor and item.label for item in self.table.items)

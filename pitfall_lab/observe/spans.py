@@ -183,7 +183,7 @@ class SourceMap:
         return "" if source is None else self._sources[source].text
 
     def line_span(self, filename: str, line: int) -> Span | None:
-        """Return the span of a whole line of one of the learner's files."""
+        """Return the span of a whole line of one of the learner's files; None for a line of another file."""
         found = self._located(filename, line)
         return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)
 
@@ -209,7 +209,10 @@ class SourceMap:
         return [(name, self._on_line(place, span.source)) for place, name in names.items() if self._contains(place, span, text)]
 
     def returned_on(self, span: Span, text: str) -> Span | None:
-        """The span of the call whose result a ``return`` statement on the line of ``span`` returns, if its source contains ``text``."""
+        """The span of the call whose result a ``return`` statement on the line of ``span`` returns, if its source contains ``text``.
+
+        Otherwise None.
+        """
         places = (place for place in _returned(self._sources[span.source].text) if self._contains(place, span, text))
         return next((self._on_line(place, span.source) for place in places), None)
 

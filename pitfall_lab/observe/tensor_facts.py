@@ -260,7 +260,7 @@ def numpy_dtype(dtype: torch.dtype) -> np.dtype[Any] | None:
 
 
 def autocasting() -> bool:
-    """Whether torch.autocast may change the dtypes of operands."""
+    """Whether torch.autocast is on for any device, so that operations may convert their operands to other dtypes."""
     return private.any_autocast()
 
 
@@ -285,7 +285,10 @@ def default_dtype() -> str:
 
 
 def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None:
-    """The tensor's ``.grad``, without the warning that reading it on a non-leaf gives. ``stale``: see :func:`read`."""
+    """The tensor's ``.grad``, without the warning that reading it on a non-leaf gives; None without a gradient.
+
+    A tensor that is no leaf and does not retain its gradient has None too. ``stale``: see :func:`read`.
+    """
     return tensor.grad if stale or _is_leaf(tensor) or tensor.retains_grad else None
 
 
@@ -505,7 +508,10 @@ def _slot(node: Any, name: str, index: int | None, saved: Any) -> Slot | None:
 
 
 def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None:
-    """The version at which a tensor was saved, found by lowering its counter until unpacking succeeds; the counter is restored."""
+    """The version at which a tensor was saved, found by lowering its counter until unpacking succeeds; the counter is restored.
+
+    None if unpacking succeeds at none of the last 64 versions before the present one.
+    """
     now = tensor._version
     try:
         for version in range(now - 1, max(now - 65, -1), -1):

@@ -56,7 +56,7 @@ READS_GRAD_FN = frozenset({
 
 
 def is_quiet(name: str) -> bool:
-    """Whether a function only reads from a tensor, so that its calls are not recorded."""
+    """Whether calls of a function are not recorded, since it makes and changes no tensor and starts no backward."""
     parts = name.split(".")
     if name == "torch.Tensor._backward_hooks.__set__":
         return True  # called by torch while it regenerates a view's grad_fn: it holds a lock, and reading the grad_fn would hang

@@ -299,7 +299,7 @@ class Pass:
     # -- one node
 
     def evaluate(self, node: Node, incoming: list[Gradient | None]) -> list[Gradient | None]:
-        """Run one node: check its saved tensors, compute the outgoing gradients, free the saved tensors."""
+        """Run one node: check its saved tensors, return the outgoing gradients (None: no gradient), free the saved tensors."""
         self.hooks(node, incoming)
         first = incoming[0] if incoming else None
         if not self.as_meant:
@@ -336,7 +336,10 @@ class Pass:
                 raise runtime(f"Function '{full_name(node.name)}' returned nan values in its {index}th output.", node=node)
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
-        """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``)."""
+        """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
+
+        None for an input without a gradient.
+        """
         if all(g is None for g in incoming):
             return [None] * len(node.children)
         needed = None if node.name == "CopySlices" else self.targets  # torch's generated formulas compute no other gradients
@@ -368,7 +371,7 @@ class Pass:
 
     @staticmethod
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
-        """An outgoing array as a Gradient; an array passed through unchanged keeps its Gradient object."""
+        """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object."""
         if meta is None or array is None:
             return None
         shape, dtype = meta
@@ -495,7 +498,10 @@ def is_still(gradient: Gradient, seen: Seen | None) -> bool:
 
 
 def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
-    """The Gradient for an observed one: an incoming gradient if it is still the same, else a new one (perhaps a tensor of the program)."""
+    """The Gradient for an observed one: an incoming gradient if it is still the same, else a new one (perhaps a tensor of the program).
+
+    None for none
+    """
     if seen is None:
         return None
     same = None if seen.given is None else incoming[seen.given]

@@ -86,7 +86,10 @@ class Gradient:
 
 
 def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
-    """An int8 array with the tensor's shape, strides and offset, for a tensor without values (see ``Gradient.outline``)."""
+    """An int8 array with the tensor's shape, strides and offset, for a tensor without values (see ``Gradient.outline``).
+
+    None if the tensor is empty or reaches beyond its storage.
+    """
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride, strict=True))
     if not tensor.numel or tensor.offset + last >= tensor.storage.size:
         return None
@@ -94,7 +97,10 @@ def outline_of(tensor: ShadowTensor) -> np.ndarray | None:
 
 
 def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Sequence[Meta | None]) -> list[Gradient | None]:
-    """The outgoing gradients of a node without values; one that is the incoming gradient or a view of it shares its memory."""
+    """The outgoing gradients (None: no gradient) of a node whose values are unknown.
+
+    One that is the incoming gradient, or a view of it, shares its memory.
+    """
     made = [None if meta is None else Gradient(None, meta[0]) for meta in metas]
     given = incoming[0]
     if given is None or given.outline is None or node.vjp is None or node.saved or node.mirrored or node.multiple or not node.outputs:
@@ -114,7 +120,10 @@ def handed_through(node: Node, incoming: Sequence[Gradient | None], metas: Seque
 
 
 def swapped(old: Gradient | None, new: Gradient | None) -> Gradient | None:
-    """Return ``new``, which a hook returned in place of ``old``, and count its holder: the node now holds ``new`` and not ``old``."""
+    """Return ``new``, which a hook returned in place of ``old`` (either may be None: no gradient), and count its holder.
+
+    The node now holds ``new`` and not ``old``.
+    """
     if new is not old:
         for gradient, by in ((old, -1), (new, 1)):
             if gradient is not None:

@@ -162,7 +162,7 @@ class Saved:
 
     @property
     def node(self) -> Node | None:
-        """Return the node that saved this tensor."""
+        """Return the node that saved this tensor; None when the node is no longer alive."""
         return self.owner() if self.owner else None
 
     def keep(self) -> None:
@@ -311,10 +311,10 @@ class Graph:
     # -- views
 
     def grad_fn(self, tensor: ShadowTensor, *, dry_run: bool = False) -> Node | None:
-        """The grad_fn of ``tensor``; for a view whose base was written since, a new AsStridedBackward0 on the base's present grad_fn.
+        """The grad_fn of ``tensor``, None without one; for a view whose base was written since, a new AsStridedBackward0.
 
-        ``dry_run=True``: return a placeholder with the right name and do not create the node; creating it now would give it the
-        wrong sequence number, and so the wrong place in backward.
+        Its edge goes to the base's present grad_fn. ``dry_run=True``: return a placeholder with the right name and do not create the
+        node; creating it now would give it the wrong sequence number, and so the wrong place in backward.
 
         In torch: ``VariableHooks::grad_fn`` in ``torch/csrc/autograd/variable.cpp``.
         """

@@ -253,12 +253,12 @@ class ShadowTensor:
 
     @property
     def grad_fn(self) -> Node | None:
-        """The grad_fn; reading it on a view whose base was written makes a new one, or raises ShadowError."""
+        """The grad_fn, None without one; reading it on a view whose base was written makes a new one, or raises ShadowError."""
         return self.graph.grad_fn(self)
 
     @property
     def grad(self) -> ShadowTensor | None:
-        """Return the accumulated gradient."""
+        """Return the accumulated gradient; None before any."""
         return self.gradient
 
     @property

@@ -86,7 +86,7 @@ class Adoption:
         return shadow, storage, effects
 
     def _counted_with(self, real: Any, storage: StorageRecord) -> Counter | None:
-        """The version counter that ``real`` shares with a known tensor on this storage, if there is one.
+        """The version counter that ``real`` shares with a known tensor on this storage; None if there is none.
 
         ``nn.Parameter(t)`` shares the counter of ``t``, and its call cannot be observed.
         """
@@ -254,7 +254,10 @@ class Adoption:
         return found
 
     def _saved_view(self, storage: StorageRecord, seen: Facts) -> ShadowTensor | None:
-        """A shadow on known memory for a saved tensor that is no object of the program; it uses the counter of a tensor there."""
+        """A shadow on known memory for a saved tensor that is no object of the program; it uses the counter of a tensor there.
+
+        None if no tensor there has the saved tensor's version.
+        """
         for record, _ in self._records.live(storage):
             if record.shadow is not None and record.shadow.counter is not None and record.shadow.counter.version == seen.version:
                 offset = self._records.offset(seen, storage)

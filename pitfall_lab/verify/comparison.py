@@ -302,10 +302,10 @@ class Comparison:
     def _meet_gradient(
         self, step: int, observed: Any, modelled: ShadowTensor | None, *, ran_user_code: bool
     ) -> tuple[TensorRecord | None, list[Effect]]:
-        """The record of a gradient; a new one is connected with the shadow's gradient.
+        """The record of a gradient, and the effects of making one; a new record is connected with the shadow's gradient.
 
-        Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and version. The shadow
-        does not know that for a gradient with unknown values, nor after user code has received gradients (``ran_user_code``).
+        Whether torch stores the incoming gradient or a copy depends on who else holds it, and shows in its storage and version. The
+        shadow does not know that for a gradient with unknown values, nor after user code has received gradients (``ran_user_code``).
         """
         known = self._records.find(observed)
         if known is not None:

@@ -174,7 +174,7 @@ class FiniteWatch(NoWatch):
     def _given(
         self, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, at: tuple[int, ...]
     ) -> tuple[tuple[str | None, Any], ...]:
-        """The elements of the operands from which the element ``at`` of the result was computed.
+        """The operands, each as its label and the number from which the element ``at`` of the result was computed.
 
         Empty unless each element of the result is computed from one element of each operand.
         """

@@ -453,7 +453,7 @@ class Lockstep:
         return call.memory["step"], effects
 
     def _expected(self, call: Call, error: BaseException, message: str) -> ShadowError | None:
-        """The error that the shadow predicted for the call.
+        """The error that the shadow predicted for the call; None if it predicted none.
 
         While torch runs user code inside a backward (a hook, say), the error that the shadow predicts for that backward.
         """

@@ -116,7 +116,7 @@ class TensorRecord(Watching):
 
     @property
     def graph_node(self) -> Node | None:
-        """Return the node of the tensor's grad_fn, without creating the shadow."""
+        """Return the node of the tensor's grad_fn (None without one), without creating the shadow."""
         return self.node if self.window is not None else self.made.node if self.made is not None else None
 
     @property
@@ -214,7 +214,7 @@ class Records:
     # ------------------------------------------------------------------ labels
 
     def counter_label(self, counter: Counter | None) -> str | None:
-        """The label of a version counter; a counter without one gets the next."""
+        """The label of a version counter (None for none); a counter without a label gets the next."""
         if counter is None:
             return None
         if not counter.mark:
@@ -245,16 +245,16 @@ class Records:
     # ------------------------------------------------------------------ tensors
 
     def find(self, real: Any) -> TensorRecord | None:
-        """The record of a live object."""
+        """The record of a living object; None if it has none."""
         record = self.by_id.get(id(real))
         return record if record is not None and record() is real else None
 
     def named(self, label: str | None) -> TensorRecord | None:
-        """The record of the living tensor or array with this label."""
+        """The record of the living tensor or array with this label; None if there is none."""
         return self.by_mark.get(int(label[1:])) if label else None
 
     def modelled_by(self, shadow: ShadowTensor | None) -> TensorRecord | None:
-        """The record of the living tensor that ``shadow`` models."""
+        """The record of the living tensor that ``shadow`` models; None if there is none."""
         return None if shadow is None else self.by_mark.get(shadow.mark)
 
     def enter(self, real: Any, shadow: ShadowTensor | None, kind: str, born: int, storage: StorageRecord | None) -> TensorRecord:
@@ -321,7 +321,7 @@ class Records:
     # ------------------------------------------------------------------ storages
 
     def storage_of(self, seen: Facts) -> StorageRecord | None:
-        """The record of a tensor's memory if it is known, found by its StorageImpl, else by its address."""
+        """The record of a tensor's memory, found by its StorageImpl, else by its address; None if the memory is not known."""
         if seen.storage is None:
             return None
         record = self.by_impl.get(seen.storage) or self._settled(seen.storage)

@@ -75,7 +75,7 @@ class Writer:
         return {(span.source, span.line) for span in (*spans, *self.rows.spans) if span is not None}
 
     def last_span(self) -> Span | None:
-        """The span of the last event that has one."""
+        """The span of the last event that has one; None if none has."""
         for step in range(len(self.events) - 1, -1, -1):
             event = self.events[step]
             span = event.span if isinstance(event, Event) else None if event is None else self.rows.event(step).span

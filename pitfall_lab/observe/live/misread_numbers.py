@@ -81,7 +81,7 @@ def _of(root: Root, node: Any) -> Misread | None:
 
 
 def _pair(node: Any) -> tuple[_Shape, _Shape] | None:
-    """The shapes of the only operand with a graph and of the result, where N numbers, a column or a list, became N × N."""
+    """The shapes of a node's only operand with a graph and of its result, if N numbers (a column or a list) became N × N; else None."""
     leads = [(following, at) for following, at in node.next_functions if following is not None]
     if len(leads) != 1 or leads[0][0].name() in _PLACED:
         return None

@@ -28,7 +28,10 @@ class Names:
         return {id(thing.value): thing for thing in reversed(self._things)}
 
     def of(self, kept: Kept) -> Thing | None:
-        """The name for a saved tensor: of the tensor itself, else of one with its version counter (preferably the same elements)."""
+        """The name for a saved tensor: of the tensor itself, else of one with its version counter (preferably the same elements).
+
+        None if neither has a name.
+        """
         return self._by_id.get(id(kept.tensor)) or self._counted_with(kept.tensor, kept.version)
 
     def _counted_with(self, tensor: torch.Tensor, version: int) -> Thing | None:

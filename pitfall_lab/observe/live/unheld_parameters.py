@@ -101,7 +101,10 @@ class Owners:
         return self._left("behind", thing, before, came) if before is not None else None
 
     def _made_while_frozen(self, thing: Thing, holders: dict[int, Thing]) -> Thing | None:
-        """The only optimizer, or the one that holds other parameters of the module, if it was there while the parameter was frozen."""
+        """The only optimizer, or the one that holds other parameters of the module, if it was there while the parameter was frozen.
+
+        Otherwise None.
+        """
         then = self._frozen.get(id(thing.value), frozenset())
         known = {id(each.value): each for each in holders.values()}
         own = {id(holders[at].value) for at in self._was[thing.path[0]] if at in holders} or (set(known) if len(known) == 1 else set())

@@ -53,7 +53,7 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """Return the saved tensors, after the version check that torch makes."""
+        """Return the saved tensors, after the version check that torch makes; None where ``save_for_backward`` was given None."""
         kept = {saved.name: saved for saved in self.node.saved} if self.node is not None else {}
         if self.node is not None and self.node.freed and self.to_save:
             raise RuntimeError(errors.TWICE)

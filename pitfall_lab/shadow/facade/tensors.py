@@ -174,7 +174,7 @@ class Function:
 
     @property
     def next_functions(self) -> tuple[tuple[Function | None, int], ...]:
-        """Return the node's edges: pairs of the next node and its input_nr."""
+        """Return the node's edges: pairs of the next node (None: no gradient goes there) and its input_nr."""
         return tuple((function(n), i) for n, i in self.node.next)
 
     @next_functions.setter

@@ -34,7 +34,7 @@ def as_list(x: Any) -> list[Any]:
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: ones for scalars, else those that the caller passes."""
+    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no gradient."""
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
         if g is None:

@@ -214,7 +214,10 @@ def manual_seed(e: Engine, seed: int) -> None:
 
 
 def _python_dtype(data: Any) -> DType | None:
-    """The dtype that torch infers for nested lists of numbers: int64 for ints, the default float dtype if one is a float."""
+    """The dtype that torch infers for nested lists of numbers: int64 for ints, the default float dtype if one is a float.
+
+    None for an empty list.
+    """
     if isinstance(data, np.generic):
         return from_numpy(data.dtype)
     if isinstance(data, bool | int | float | complex):
@@ -247,7 +250,10 @@ def _python_values(data: Any) -> np.ndarray | None:
 
 
 def _number_of(element: ShadowTensor) -> np.ndarray | None:
-    """The number in a tensor that is an element of a list, whatever the tensor's number of dimensions."""
+    """The number in a tensor that is an element of a list, whatever the tensor's number of dimensions.
+
+    As an array without dimensions; None if its value is unknown
+    """
     if element.numel != 1:
         raise _value_error("only one element tensors can be converted to Python scalars")
     values = element.values()

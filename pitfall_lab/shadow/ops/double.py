@@ -350,7 +350,7 @@ class RecordedPass(Pass):
             e.grad_enabled = before
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
-        """The node's outgoing gradients, by its formula on tensors."""
+        """The node's outgoing gradients, by its formula on tensors; None where there is no gradient."""
         del as_meant
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -374,7 +374,10 @@ class RecordedPass(Pass):
         return _Terms({s.name: Term(self.engine, unpacked(self.engine, node, s)) for s in node.saved})
 
     def _fit(self, result: Any, meta: Meta | None) -> Gradient | None:
-        """A gradient summed to the shape and cast to the dtype of the forward input (``validate_outputs`` in torch's engine)."""
+        """A gradient summed to the shape and cast to the dtype of the forward input (``validate_outputs`` in torch's engine).
+
+        None for no gradient, or where none is needed.
+        """
         if meta is None or result is None:
             return None
         shape, dtype = meta

@@ -27,7 +27,7 @@ ALPHA = 1.7580993408473766
 
 
 def _noise(e: Engine, input: ShadowTensor, p: float, *, feature: bool, alpha: bool) -> tuple[ShadowTensor, ShadowTensor | None]:
-    """The factor by which dropout multiplies its input, and, for alpha dropout, the number that it adds."""
+    """The factor by which dropout multiplies its input, and, for alpha dropout, the number that it adds (else None)."""
     shape = (*input.shape[:2], *(1,) * (input.ndim - 2)) if feature else input.shape
     stride = contiguous_strides(shape) if feature else preserved(input)
     scale = 1 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p)) if alpha else 1 / (1 - p)

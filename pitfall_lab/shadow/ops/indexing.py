@@ -239,7 +239,10 @@ def _check_masks(self: ShadowTensor, rest: list[ShadowTensor | None]) -> None:
 
 
 def _out_of_range(self: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[int, ShadowError] | None:
-    """The position of the first index out of range in torch's order, and torch's error (whose "dimension" counts index tensors)."""
+    """The position of the first index out of range in torch's order, and torch's error (whose "dimension" counts index tensors).
+
+    None if all are in range, as far as their values are known.
+    """
     found: list[tuple[int, int, int]] = []
     indexed = [d for d, t in enumerate(rest) if t is not None]
     for dim in indexed:
@@ -478,7 +481,10 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 
 
 def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index selects, and the first index number out of range; torch raises for that while it writes."""
+    """The shape of what an index selects, and the first index number out of range (None without one).
+
+    Torch raises for that number while it writes.
+    """
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")
     _check_masks(target, rest)

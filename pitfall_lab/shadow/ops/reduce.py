@@ -399,7 +399,7 @@ def norm(
 
 
 def norm_gradient(order: float, x: np.ndarray, length: np.ndarray, g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray | None:
-    """The gradient of a norm for its input (``norm_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``)."""
+    """The gradient of a norm for its input (``norm_backward`` in ``torch/csrc/autograd/FunctionsManual.cpp``); None for order 0."""
     if order == 0:
         return None
     if order == 1:

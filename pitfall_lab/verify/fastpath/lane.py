@@ -379,7 +379,7 @@ class FastLane:
         return place is None or len(place.members) == 1 or self._versions.agree(place)
 
     def _note_write(self, record: TensorRecord, done: Done | None, step: int) -> tuple[Look | None, Look | None]:
-        """Record a write as the full path would; return the storage's contents before and after it."""
+        """Record a write as the full path would; return the storage's contents before and after it (None where they are unknown)."""
         shadow, place = record.shadow, record.storage
         assert shadow is not None
         assert place is not None
