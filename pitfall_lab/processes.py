@@ -40,7 +40,7 @@ def code(text: str, *words: str) -> list[str]:
 
 
 def installed(name: str) -> str | None:
-    """The full path of an installed program; one found in the current folder does not count."""
+    """The full path of an installed program; None if there is none, or only one in the current folder."""
     found = shutil.which(name)
     return found if found and Path(found).is_absolute() else None
 

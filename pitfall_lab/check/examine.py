@@ -104,7 +104,10 @@ def _checked(script: Script, shop: Workshop, settings: Settings, argv: Sequence[
 
 
 def stopped_early(script: Script, trace: Trace, findings: Sequence[Finding], printed: str = "") -> Unchecked | None:
-    """The reason when the program ended with an error that no rule explains, so that the rest of it was not looked at."""
+    """The reason when the program ended with an error that no rule explains, so that the rest of it was not looked at.
+
+    None if it ran to its end, or if a finding (other than an info) is there.
+    """
     failure = trace.outcome.failure
     if failure is None or any(finding.severity != "info" for finding in findings):
         return None

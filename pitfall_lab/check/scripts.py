@@ -264,7 +264,7 @@ def _parsed_notebook(name: str, raw: bytes) -> Any:
 
 
 def _as_python(source: str, number: int) -> tuple[str, T | None]:
-    """A cell as Python code with the same number of lines, and a note when the cell is left out."""
+    """A cell as Python code with the same number of lines, and None; blank lines, and a note, when the cell is left out."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     lines = source.split("\n")[:-1]

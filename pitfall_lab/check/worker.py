@@ -474,9 +474,10 @@ def is_opened(trace: Trace, source: str) -> bool:
 
 
 def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> ast.Module | None:
-    """Return the program with a call, before the first line of the checked cell, that defines the values taken from earlier cells.
+    """Return the program with a call that defines the values taken from earlier cells, before the first line of the checked cell.
 
-    At that place the classes that the values need are defined already.
+    At that place the classes that the values need are defined already. If no such line is found, the values are defined at once and
+    ``tree`` is returned as it is.
     """
     from pitfall_lab.observe import carry, looking
 

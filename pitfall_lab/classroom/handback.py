@@ -72,7 +72,10 @@ def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str,
 
 
 def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
-    """The newest of the files whose names have the form that ``system`` gives to files: the one with the highest number of the attempt."""
+    """The newest of the files whose names have the form that ``system`` gives to files: the one with the highest number of the attempt.
+
+    None if no name has that form.
+    """
     found = [(name, said) for name in names if (said := form(name)) and said.system == system]
     return max(found, key=lambda pair: (pair[1].attempt, Path(pair[0]).suffix.lower() in _KINDS), default=None)
 

@@ -31,7 +31,7 @@ DIGITS = 6
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A mark that the teacher gives: for an exercise, or ("") for the sum."""
+    """A mark that the teacher gives: for the exercise ``key``, or for the whole assignment if ``key`` is ""."""
 
     student: str
     key: str
@@ -258,7 +258,7 @@ def _late_note(late: int, free: int, extra: float, deducted: float) -> T:
 
 
 def _received(row: Row, person: Person) -> float | None:
-    """The time at which a submission came: that in the roster, else that of its files."""
+    """The time at which a submission came: that in the roster, else that of its files; None if there is none."""
     return None if row.absent else row.received if person.received is None else person.received
 
 

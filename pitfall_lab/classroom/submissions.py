@@ -493,9 +493,9 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
 
 
 def exercise_of(source: str) -> tuple[str, str] | None:
-    """The exercise that a cell answers, and what is below the magic's line, as a notebook's kernel would read the cell.
+    """The key of the exercise that a cell answers, and the cell's text below ``%%exercise``; None if the cell answers none.
 
-    Around it there may be prompts, and magics that run the cell as it is.
+    The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and magics that run the cell as it is.
     """
     if begin := CELL.match(source):
         return begin[1], source[begin.end() :]

@@ -344,7 +344,7 @@ class _Stage:
         self.trace = yield from _looked(self.look, True, session.finish, failed)
 
     def _programs(self) -> Steps[BaseException | None]:
-        """Run cell, inputs and drive; return what ended them."""
+        """Run cell, inputs and drive; return the exception that ended them, None if they ran to their end."""
         said, look, bare, modes = _Said(), self.look, not self.request.watched, _modes()
         self.in_cell = True
         try:

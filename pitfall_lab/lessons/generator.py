@@ -102,7 +102,7 @@ _KNOWN: dict[str, dict[str, str] | None] = {}
 
 
 def _torchs(text: str) -> dict[str, str] | None:
-    """Return what is seen of a program in torch's world: the same for every belief."""
+    """Return what a program shows in torch's world, the same for every belief; None if the engine has no model of something in it."""
     if text not in _KNOWN:
         _KNOWN[text] = worlds.seen(text, shadow.TORCH)
     return _KNOWN[text]

@@ -187,7 +187,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _address(value: Any) -> int | None:
-    """Return the address of a tensor's or an array's memory; for a view, that of its base."""
+    """Return the address of a tensor's or an array's memory; for a view, that of its base. None for another value."""
     if isinstance(value, type):
         return None
     if hasattr(value, "untyped_storage"):

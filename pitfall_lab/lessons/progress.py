@@ -143,7 +143,7 @@ def keep(entry: Entry, folder: str | os.PathLike[str] = ".") -> Path | None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[tuple[int, Path | None]]:
-    """The progress file, open for appending and locked; a damaged one has been set aside."""
+    """Yield the progress file, open for appending and locked, and the name under which a damaged one was set aside (else None)."""
     aside = None
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)

@@ -58,7 +58,7 @@ def execute(source: str, name: str = "<lesson>", after: After | None = None) -> 
 
 
 def failing_line(error: BaseException | None, name: str) -> int | None:
-    """Return the innermost line of the program ``name`` in the traceback of ``error``."""
+    """Return the innermost line of the program ``name`` in the traceback of ``error``; None if there is none."""
     if isinstance(error, SyntaxError):
         return error.lineno
     found, frame = None, error.__traceback__ if error else None

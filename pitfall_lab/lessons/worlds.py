@@ -111,7 +111,10 @@ def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shad
 
 @lru_cache(maxsize=8)
 def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
-    """Return what is there behind each statement in torch's world: the same for every belief."""
+    """Return what is there behind each statement in torch's world, the same for every belief.
+
+    None if the engine has no model of something in the program.
+    """
     return unfolded(program, shadow.TORCH)
 
 

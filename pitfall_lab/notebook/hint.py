@@ -234,7 +234,7 @@ def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
 
 
 def _named(error: BaseException) -> tuple[T | None, str]:
-    """Return what the error means, and where it is explained."""
+    """Return what the error means (None: not known), and the rule or family of errors where it is explained ("": none)."""
     text = str(error)
     for known in KNOWN:
         if known.type in (each.__name__ for each in type(error).__mro__) and known.words in text:
@@ -249,7 +249,10 @@ def _named(error: BaseException) -> tuple[T | None, str]:
 
 
 def _family(text: str) -> Family | None:
-    """The family of the catalogue that an error's words belong to; cases that are about one function are left out, for it is not known."""
+    """The family of the catalogue that an error's words belong to, or None; cases that are about one function are left out.
+
+    Which function raised is not known here.
+    """
     from pitfall_lab.rules.refusals import FAMILIES
 
     return next((family for family in FAMILIES for case in family.cases if not case.op and case.regex.search(text)), None)

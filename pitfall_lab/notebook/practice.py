@@ -68,7 +68,10 @@ class Practice:
         """The names that exercises' cells have defined, and the exercise."""
 
     def magic(self, line: str, cell: str) -> Result | None:
-        """Grade this cell as an exercise: it runs in a namespace of its own, traced, and on inputs that change."""
+        """Grade this cell as an exercise: it runs in a namespace of its own, traced, and on inputs that change.
+
+        Returns None, and prints how the magic is used, if the line names no exercise.
+        """
         language: Language = "zh" if "zh" in line.split() else "en"
         try:
             wanted = options(line)

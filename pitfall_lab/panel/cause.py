@@ -91,7 +91,10 @@ def _no_leaf(what: Computed) -> Cause:
 
 
 def runs_of(what: Broken | Used | Cut | Computed) -> tuple[int | None, ...]:
-    """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it."""
+    """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it.
+
+    None for a run that is not known.
+    """
     if isinstance(what, Cut):
         return (what.cell or None,)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
@@ -106,7 +109,10 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
 
 
 def _said(what: Broken | Used, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
-    """Return the warning about ``what`` in the past tense; ``backwards``: the roots of the failed cell, if it is not a run yet."""
+    """Return the warning about ``what`` in the past tense; None if there is none.
+
+    ``backwards``: the expressions on which the failed cell calls backward, if the cell is not yet among the runs.
+    """
     message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True, backwards=backwards)
     if message is None:
         return None

@@ -302,7 +302,10 @@ class Beside:
         return [each for each in said if each is not None]
 
     def _ahead(self, said: dict[str, Any] | None, root: str, what: Broken | Used) -> dict[str, Any] | None:
-        """Return the warning with an offer to record its cells together with the backward that has not been run yet."""
+        """Return the warning with an offer to record its cells together with the backward that has not been run yet.
+
+        A warning about an error that has happened is returned as it is, and None for None.
+        """
         if said is None or said["failed"]:
             return said
         from pitfall_lab.panel.ahead import ahead

@@ -235,7 +235,10 @@ def _steps(finding: dict[str, Any]) -> list[int]:
 
 
 def _jumps(trace: Trace) -> Jumps:
-    """The steps to which the key E jumps: saved → changed → raised (or computed a wrong value)."""
+    """The steps to which the key E jumps: saved → changed → raised (or computed a wrong value).
+
+    Only of the first error of backward and of the first silently wrong gradient; an entry without steps is empty.
+    """
     saved: set[int] = set()
     changed: set[int] = set()
     raised: set[int] = set()

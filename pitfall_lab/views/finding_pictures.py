@@ -335,7 +335,10 @@ class _Board:
         return out
 
     def _memory(self, storage: str, step: int, said: tuple[str, str] | None) -> StorageThen | None:
-        """A storage after a step: tensors, shape, values and version. ``said``: a tensor on it, and its name on the step's line."""
+        """A storage after a step: tensors, shape, values and version; None if it did not exist then.
+
+        ``said``: a tensor on it, and its name on the step's line.
+        """
         history = self.facts.storages.get(storage, [])
         record = next((r for s, r in reversed(history) if s <= step and r), None)
         if record is None:
@@ -403,7 +406,7 @@ class _Board:
         return history[-1] if history else None
 
     def _keeper(self, known: Data, moments: list[Beat]) -> Keeper | None:
-        """The node that saved a tensor, drawn from the moment of saving to the backward that reads it."""
+        """The node that saved a tensor, drawn from the moment of saving to the backward that reads it; None if either is not shown."""
         node = known.get("node")
         if not isinstance(node, str) or node not in self.facts.nodes:
             return None
@@ -428,7 +431,7 @@ class _Board:
         }
 
     def sum(self, finding: Data, known: Data, beats: list[Beat]) -> SumPicture | None:
-        """A ``.grad`` that one backward after another adds to."""
+        """The picture of a ``.grad`` that one backward after another adds to; None if the finding is not about one."""
         if not ({"left", "sum"} <= known.keys() or finding.get("name") in ACCUMULATING):
             return None
         leaf = str(known.get("tensor"))
@@ -476,7 +479,10 @@ class _Board:
         return self._cells(self.facts.tensor(grad, step).get("storage"), step) if grad else None
 
     def path(self, finding: Data, known: Data, beats: list[Beat]) -> PathPicture | None:
-        """The picture of the path from the loss back to the call where the graph ends, and of the parameters that are not reached."""
+        """The picture of the path from the loss back to the call where the graph ends, and of the parameters that are not reached.
+
+        None if the finding names no such call or no backward.
+        """
         cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
         back = self._event(_step(beats, "backward"))
         if cut is None or back is None or not back.operands:
@@ -566,7 +572,7 @@ class _Board:
         return {"node": node, "name": self.names.get(node, node), "step": born, "line": self.facts.line(born)}
 
     def table(self, finding: Data, known: Data, beats: list[Beat]) -> TablePicture | None:
-        """Two operands that broadcast to a table."""
+        """The picture of two operands that broadcast to a table; None if the finding is not about two such operands."""
         pair = known.get("column"), known.get("row")
         if not all(isinstance(label, str) for label in pair):
             return None
@@ -596,7 +602,10 @@ class _Board:
         }
 
     def axes(self, finding: Data, known: Data, beats: list[Beat]) -> AxesPicture | None:
-        """The picture of a tensor whose elements sum to 1 along one axis and that a later call reduces or contracts along another."""
+        """The picture of a tensor whose elements sum to 1 along one axis and that a later call reduces or contracts along another.
+
+        None if the finding is not about two such axes.
+        """
         along, used = known.get("axis"), known.get("used")
         made, then = self._event(_step(beats, "made")), self._event(_step(beats, "used"))
         if not (isinstance(along, int) and isinstance(used, int)) or made is None or then is None or not made.results:
@@ -642,7 +651,10 @@ class _Board:
         return {"name": name, "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
-        """The number that the line computes, and the intended one where it can be computed from the differences."""
+        """The number that the line computes, and the intended one where it can be computed from the differences.
+
+        None for an unknown number.
+        """
         came = None
         for later in self.trace.events[event.step :]:
             if later.kind != "call" or later.span is None or event.span is None or later.span.line != event.span.line:
@@ -668,7 +680,7 @@ class _Board:
         return record.get("cells") if record else None
 
     def _products(self, event: Event, one: TableSide, other: TableSide, column: str) -> list[list[float]] | None:
-        """Every difference of the two, where all their numbers are known: the elements of the table before it is squared and reduced."""
+        """Every difference of the two operands: the elements of the table before it is squared and reduced. None if a number is unknown."""
         left, right = _numbers_of(one["cells"]), _numbers_of(other["cells"])
         if left is None or right is None or len(left) != one["shape"][0] or len(right) != other["shape"][-1]:
             return None

@@ -96,7 +96,7 @@ class Facts:
         return self.on_counter.get(counter, [])
 
     def output(self, node: str) -> str | None:
-        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the tensor's grad_fn."""
+        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the tensor's grad_fn; None if unknown."""
         record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
         known = record.get("output") or next((r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None)
         return known or next(iter(self.of_node.get(node, [])), None)

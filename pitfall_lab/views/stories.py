@@ -251,7 +251,11 @@ def _raised(trace: Trace, step: int | None) -> bool:
 
 
 def _step_on(trace: Trace, line: int | None, role: str) -> int | None:
-    """The step for a place in the source: the first one there, or the one that did what the role says."""
+    """The step of an event on this line of the source (node runs do not count); None if there is none.
+
+    For the role "raised" the first event that raised, for "changed" the first that wrote memory; for other roles, or where there is none
+    of these, the first event on the line.
+    """
     here = [e for e in trace.events if line is not None and e.span and e.span.line == line and e.kind != "node"]
     best = (e for e in here if (role == "raised" and e.error) or (role == "changed" and e.writes))
     found = next(best, next(iter(here), None))

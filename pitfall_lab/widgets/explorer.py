@@ -201,7 +201,7 @@ class Explorer(anywidget.AnyWidget):
             self.send({"what_if": change.id, "failed": said})
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
+        """The widget for a live page, a page that needs no scripts for a dead one, and the same as text; None if the widget has no view."""
         facts, self._facts = self._facts, None  # a second display is rare: nothing is kept for it
         return with_page(super()._repr_mimebundle_(**options), _static(self.trace, self.findings, self.language, facts))
 

@@ -77,5 +77,5 @@ def _goes_backward(name: str, ran: Ran) -> bool:
 
 
 def _writer(name: str, ran: Ran) -> int | None:
-    """The last run whose text writes into the name."""
+    """The number of the last run whose text writes into the name; None if none does."""
     return max((run.count for run in ran.since(0) if name in run.written), default=None)

@@ -278,7 +278,7 @@ def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tupl
 
 
 def _cells(facts: Facts, label: str, step: int) -> list[Any] | None:
-    """The operand's values in row-major order, when it is small enough to be drawn."""
+    """The operand's values in row-major order; None if they are unknown or too many to be drawn."""
     record = facts.tensor(label, step) or facts.tensor(label)
     shape, stride, offset = record.get("shape") or [], record.get("stride") or [], record.get("offset") or 0
     count = 1

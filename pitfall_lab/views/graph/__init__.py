@@ -437,7 +437,7 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Not
 
 
 def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:
-    """The step whose bump left the saved version behind."""
+    """The step whose bump left the saved version behind; None if none did."""
     history = facts.counters.get(slot.get("counter") or "", [])
     return next((step for step, version in history if step > born and version != slot.get("version")), None)
 
