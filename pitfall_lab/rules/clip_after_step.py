@@ -53,7 +53,10 @@ def _unscaled_later(following: list[Moment]) -> Moment | None:
 
 
 def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
-    """The clipping calls made while every ``.grad`` is empty: the gradients are computed and used only after them."""
+    """The clipping calls made while every ``.grad`` is empty, so that the gradients are computed and used only after them.
+
+    Each with the moment at which the first gradient is added afterwards.
+    """
     for run in story.runs(*(name for name in CLIPS if name.startswith("clip_grad"))):
         step = run[0].step
         places = [(moments, sum(m.step < step for m in moments)) for moments in lives(story).values()]

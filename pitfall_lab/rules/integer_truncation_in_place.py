@@ -65,7 +65,7 @@ def _loss(story: Story, event: Event) -> Loss | None:
 
 
 def _cells(story: Story, label: str, step: int) -> list[tuple[int, float]]:
-    """The elements, with their positions, of a floating-point tensor that covers its whole storage, in memory order; else empty."""
+    """The elements, each after its position in memory, of a floating-point tensor that covers its whole storage; empty for others."""
     record = story.tensor(label, step) or {}
     if not str(record.get("dtype")).startswith(("float", "bfloat")):
         return []

@@ -32,7 +32,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _writes(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """The first call in each run of forward that wrote a tensor which was there before and wants a gradient."""
+    """The first write, in each run of forward, to each tensor which was there before and requires grad, with the tensor's label."""
     began, seen, last = 0, set[str](), -2
     for event in story.calls():
         if not inside(custom, event, "forward"):

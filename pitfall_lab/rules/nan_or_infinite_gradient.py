@@ -77,7 +77,7 @@ def _broken(cells: Any) -> bool:
 
 
 def _ran(story: Story, backward: Event) -> list[tuple[str, Record]]:
-    """The nodes of one backward in the order in which they ran."""
+    """The nodes of one backward, each label with its record, in the order in which they ran."""
     labels = [effect.path.split(".")[1] for event in story.nodes_run(backward) for effect in event.effects if effect.path.endswith(".ran")]
     return [(label, record) for label in labels if (record := story.record("nodes", label))]
 
@@ -171,7 +171,7 @@ def _message(here: T, gradient: T, code: str, shown: str, *, hidden: bool) -> T:
 
 
 def _of_a_product(here: T, gradient: T, code: str, shown: str, later: T) -> tuple[T, T]:
-    """The texts for an operation whose derivative is finite for all finite operands."""
+    """The message and the explanation for an operation whose derivative is finite for all finite operands."""
     message = T(
         en=f"{gradient.en} is {shown}: the backward of `{code}` on {here.en} makes it of a finite gradient.",
         zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 的反向传播从有限的梯度得到它。",

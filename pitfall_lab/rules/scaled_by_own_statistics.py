@@ -111,7 +111,7 @@ def _over_rows(event: Event) -> bool:
 
 
 def _uses(story: Story, scaled: Scaled) -> Iterator[tuple[str, bool, Event]]:
-    """The weights that the scaled data, or parts of it, were first multiplied with, each with whether that call was in the training."""
+    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it was in the training, the call."""
     reached, pending = {scaled.result}, [scaled.result]
     told = set()
     while pending and len(reached) < LIMIT:

@@ -116,7 +116,10 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
 
 
 def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, str]:
-    """The tensor that an input was taken from, and the code that took it: ``("x", "[:, 0]")`` or ``("x", ".view(-1)")``."""
+    """The tensor that an input was taken from, and the code that took it: ``("x", "[:, 0]")`` or ``("x", ".view(-1)")``.
+
+    ``("", "")`` if the input is a whole tensor.
+    """
     made = item if not isinstance(item, ast.Name) else program.at(born)
     base = made.value if isinstance(made, ast.Subscript) else None
     if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.func.attr in VIEW_METHODS - BYPASSES:

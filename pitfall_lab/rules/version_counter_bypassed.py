@@ -145,7 +145,7 @@ def _in_short(harm: Harm) -> T:
 
 
 def _numbers(harm: Harm) -> tuple[str, str]:
-    """Torch's gradient and the intended one, as text; if they are long, only the elements in which they differ."""
+    """Torch's gradient and the one without the overwrites, as text; if they are long, only the elements in which they differ."""
     differ = difference(harm.torch, harm.meant)
     long = (
         isinstance(harm.torch, dict) or isinstance(harm.meant, dict) or len(numbers(harm.torch)) > 60 or numbers(harm.torch).endswith("…]")

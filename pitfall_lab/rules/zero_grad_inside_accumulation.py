@@ -49,7 +49,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _lost(story: Story, moments: list[Moment]) -> Iterator[tuple[int, Moment, Moment]]:
-    """The gradients that a ``zero_grad()`` cleared before anything had used or read them."""
+    """The gradients that a ``zero_grad()`` cleared before anything had used or read them.
+
+    Each as the index of the moment at which it was added, that moment, and that of clearing.
+    """
     for index, (one, other) in enumerate(itertools.pairwise(moments)):
         if one.kind != "added" or other.kind != "cleared" or story.said(other.step) != "zero_grad":
             continue

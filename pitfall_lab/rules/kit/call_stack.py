@@ -170,7 +170,7 @@ def _before(story: Story, caller: tuple[str, ...], event: Event) -> int:
 
 
 def _neighbours(story: Story, caller: tuple[str, ...], event: Event) -> tuple[int, int]:
-    """Return the lines at which ``caller`` itself made an event just before and just after ``event``."""
+    """Return the lines at which ``caller`` itself made an event just before and just after ``event`` (0 and a very large number: none)."""
     at, steps = _before(story, caller, event), story.steps_in.get(caller, [])
     before = story.span(at) if at >= 0 else None
     later = (story.events[step] for step in islice(steps, bisect_right(steps, event.step), None))

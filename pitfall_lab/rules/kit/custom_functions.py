@@ -93,7 +93,7 @@ def inside(custom: Custom, event: Event, method: str) -> bool:
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """The calls in forward whose results were returned, each with the node of the custom function."""
+    """The calls in forward whose results were returned, each with the label of the custom function's node."""
     for event in story.calls():
         for result in event.results if inside(custom, event, "forward") else ():
             for _, node in story.history("tensors", result, "grad_fn"):

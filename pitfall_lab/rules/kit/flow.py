@@ -95,7 +95,10 @@ class Flow:
 
     @cached_property
     def _numbers(self) -> list[tuple[Event, ast.stmt, set[str]]]:
-        """Calls that returned Python numbers (``item()``, …), with their statement and the names that it assigns or appends to."""
+        """The calls that returned Python numbers (``item()``, …), each with its statement and the names that this assigns or appends to.
+
+        A call inside a function is there once more for each statement that called the function.
+        """
         program = self.story.program
         found = []
         for event in self.story.calls(*TO_PYTHON, "numpy"):

@@ -169,7 +169,7 @@ class Story:
         return self.program.segment(node) if isinstance(node, ast.Name | ast.Attribute) and self.program.segment(node) != "_" else None
 
     def history(self, kind: str, label: str | None, field: str) -> list[tuple[int, Any]]:
-        """The values that ``kind``.``label``.``field`` took, each with its step: ``history("tensors", "t3", "grad")``."""
+        """The values that ``kind``.``label``.``field`` took, each after its step: ``history("tensors", "t3", "grad")``."""
         values: list[tuple[int, Any]] = []
         for at, effect in self._effects.get(f"{kind}.{label}", ()):
             fields = effect.path.split(".")[2:]
@@ -209,7 +209,7 @@ class Story:
         return found
 
     def tensors_on(self, storage: str | None) -> list[tuple[str, Record]]:
-        """All tensors and arrays that were ever on ``storage``, in order of creation."""
+        """All tensors and arrays that were ever on ``storage``, each with its record, in order of creation."""
         return self._by_storage.get(storage, [])
 
     @cached_property
@@ -342,7 +342,10 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """The errors that torch raised, of these kinds, each once with its step: of a call, of a node inside it, or the program's end."""
+        """The errors that torch raised, of these kinds, each once, after its step.
+
+        They are those of calls, of nodes inside calls, and the one that ended the program.
+        """
         found: list[tuple[int, Failure]] = [(event.step, event.error) for event in self.events if event.error is not None]
         if (ended := self.trace.outcome.failure) is not None:
             found.append((ended.step if ended.step is not None else len(self.events) - 1, ended))

@@ -132,7 +132,10 @@ def number(value: Any) -> str:
 
 
 def flat(cells: Any) -> list[tuple[int, Any]]:
-    """Cells as ``(index, value)`` pairs, nested or abbreviated as they may be."""
+    """The known cells as ``(index, value)`` pairs, from any form in which a trace stores cells.
+
+    That is nested lists, a single value or a selection; no pairs for None.
+    """
     if cells is None:
         return []
     if isinstance(cells, dict):

@@ -138,7 +138,10 @@ def _out_of_place(edits: tuple[Edit, ...], name: str) -> Fix | None:
 
 
 def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
-    """Return the replacements that make in-place calls in ``call`` ordinary ones (``add_`` → ``add``, no ``inplace``, no ``out``)."""
+    """Return the replacements that make in-place calls in ``call`` ordinary ones (``add_`` → ``add``, no ``inplace``, no ``out``).
+
+    Empty if one of the calls exists in place only.
+    """
     changes: list[tuple[Span, str]] = []
     node: ast.AST | None = call
     while node is not None:

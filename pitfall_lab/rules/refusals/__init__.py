@@ -48,7 +48,7 @@ def _line(span: Span | None) -> tuple[int, int] | None:
 
 
 def errors(story: Story) -> Iterator[tuple[int, Failure]]:
-    """The errors of the program, each once: of the calls that raised, and the one that ended it."""
+    """The errors of the program, each once and after its step: of the calls that raised, and the one that ended it."""
     ended = story.trace.outcome.failure
     for event in story.events:
         if event.error is not None and event.kind == "call" and event.error.type not in SILENT:

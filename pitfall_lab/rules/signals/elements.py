@@ -29,7 +29,7 @@ class Elements:
         return self._cells.get(self._offset + sum(steps))
 
     def known(self) -> Iterator[tuple[Index, float]]:
-        """The elements with known values, if no two elements share a memory location."""
+        """Yield index and value of each element whose value is known; right only if no two elements share a memory location."""
         order = sorted(range(len(self.shape)), key=lambda axis: -self._stride[axis])
         for place, value in self._cells.items():
             rest, index = place - self._offset, [0] * len(self.shape)

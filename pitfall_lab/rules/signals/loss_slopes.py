@@ -60,7 +60,7 @@ def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
 
 
 def _through(event: Event) -> Iterator[tuple[str, int]]:
-    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; none where that is not known."""
+    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; no operands where that is not known."""
     given = [o.label for o in event.operands]
     own = [label for label in given if label is not None]
     if event.name in RISING and own:

@@ -87,7 +87,7 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, Pass]]:
-        """The calls whose grad_fn ran in a backward of a training loop (one with optimizer steps), with that backward."""
+        """Yield a backward of a training loop (one with optimizer steps), and a call whose grad_fn ran in it."""
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:
             for passed in nodes:

@@ -262,7 +262,7 @@ def _only(story: Story, label: str | None, step: int, ends: set[str], between: s
 
 
 def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[str, int]]:
-    """A tensor of tokens, and those that it is a copy or a view of, with all their elements."""
+    """A tensor of tokens, and those that it is a copy or a view of, with all their elements, each with the step at which it was read."""
     while label is not None:
         yield label, step
         event = story.event((story.tensor(label, step) or {}).get("born"))
