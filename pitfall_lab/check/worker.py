@@ -415,9 +415,9 @@ PACKING = ("saved_tensors", "save_on_cpu")
 def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str, bool], Trace]:
     """The facts that the checker needs of a trace, and the trace itself: whole when a rule finds something, else without its events.
 
-    Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a
-    short training run. ``needs_values``: the trace was made without values, and they are needed: for a finding, for a rule that requested
-    some, or because a mistake that only values show is possible. ``spoiled``: it saw numbers that are not finite.
+    Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a short
+    training run. ``needs_values``: the trace was made without values, and they are needed: for a finding, for a rule that requested some,
+    or because a mistake that only values show is possible. ``spoiled``: the run computed numbers that are not finite.
     """
     text = own_text(job)
     opened = is_opened(trace, text)

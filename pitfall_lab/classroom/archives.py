@@ -56,9 +56,9 @@ def refuse_documents(name: str, raw: bytes) -> None:
 
 
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
-    """The notebooks of a zip: name, bytes, when written. Raises :class:`Unreadable`.
+    """The notebooks of a zip, each as its name, its bytes and when it was written (seconds since 1970). Raises :class:`Unreadable`.
 
-    At most ``most`` notebooks with ``largest`` bytes together.
+    It raises, too, if there are more than ``most`` notebooks, or more than ``largest`` bytes in all of them.
     """
     if raw.count(b"PK\x01\x02") > MOST_MEMBERS:  # before their table is read: each entry takes memory
         raise Unreadable(f"the zip has more than {MOST_MEMBERS} files", f"压缩包中的文件超过 {MOST_MEMBERS} 个")

@@ -148,9 +148,10 @@ def libraries() -> set[Path]:
 
 
 def readable(hidden: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """What a submission may read, with the rights: the standard library, installed packages, shared libraries, this package.
+    """Yield each path that a submission may read, with the rights.
 
-    Of a folder with something hidden in it, each other entry by itself: rights that were given are never taken back below.
+    These are the standard library, installed packages, shared libraries and this package. Of a folder that contains something hidden,
+    each other entry by itself: rights that were given to a folder are never taken back below it.
     """
     shut = {Path(os.path.realpath(path)) for path in hidden}
     shared = [

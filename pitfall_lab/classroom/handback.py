@@ -86,7 +86,7 @@ def _for_moodle(_: str, said: Form, page: str) -> tuple[str, str]:
 
 
 def _for_canvas(name: str, _: Form, page: str) -> tuple[str, str | bytes]:
-    """A file under the name of the download, with content that fits its ending."""
+    """The name of the file to upload, and its content: the downloaded file's name, and content that fits its ending."""
     return _in_a_zip(name), _KINDS[Path(name).suffix.lower()](page)
 
 

@@ -279,7 +279,10 @@ class _Sitting:
         ]
 
     def _with_questions(self, request: Request) -> tuple[Request, dict[str, Any]]:
-        """The request with a few more expressions whose values the judge knows, at random places: wrong values show a forged report."""
+        """The request with a few more expressions at random places, and the values of these expressions, which the judge knows.
+
+        Wrong values show a forged report.
+        """
         a, b = self.chance.randrange(2, 10**6), self.chance.randrange(2, 10**6)
         known: dict[str, Any] = {
             f"{a} * {b}": a * b,
@@ -398,7 +401,7 @@ def lacking(exercise: Exercise) -> int:
 
 
 def _pair(text: T | None) -> tuple[str, str]:
-    """A text in both languages, as a pair. A reason may quote the cell, so it is shortened."""
+    """A text as a pair of its English and Chinese versions, ("", "") for None. A reason may quote the cell, so it is shortened."""
     return (_cut(text.en), _cut(text.zh)) if text else ("", "")
 
 

@@ -263,7 +263,10 @@ def _received(row: Row, person: Person) -> float | None:
 
 
 def _lateness(assignment: Assignment, row: Row, person: Person) -> tuple[int, float]:
-    """The days that were begun after the deadline, and the share of the points that they cost beyond those that each student has free."""
+    """The days that were begun after the deadline, and the share of the points (0 to 1) that they cost.
+
+    A student's extra days do not count as late; the assignment's free days are late, and cost nothing.
+    """
     received = _received(row, person)
     if assignment.due is None or received is None or row.absent:
         return 0, 0.0

@@ -178,7 +178,10 @@ class State:
 
 
 def kept(path: Path) -> tuple[dict[str, Any], list[Row]]:
-    """The first line of a state file, and its rows; a line that was torn by a crash is left out. Raises ``OSError``."""
+    """The first line of a state file ({} if it is damaged), and its rows; a line that was torn by a crash is left out.
+
+    Raises ``OSError``.
+    """
     first, *lines = path.read_bytes().split(b"\n")
     rows = []
     try:

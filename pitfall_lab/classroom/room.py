@@ -302,7 +302,7 @@ class Clock:
 
 
 def _watched(child: int, clock: Clock, most: float, home: Path, *channels: Channel) -> tuple[str, int]:
-    """Read the output of a run until it ends or exceeds a limit; return how it ended."""
+    """Read the output of a run until it ends or exceeds a limit; return how it ended, and its exit status or signal (else 0)."""
     names, look = ("output", "report"), 0.0
     while clock.read() < most and clock.elapsed < PATIENCE * most + PATIENCE:
         if time.monotonic() > look:

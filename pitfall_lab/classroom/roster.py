@@ -120,7 +120,10 @@ def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str
 
 
 def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tuple[int, dict[str, str]]]:
-    """The lines of a CSV file with their numbers, as far as ``columns`` goes. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The rows of a CSV file, each after the number of its line: the values of ``columns``, as far as the file has these.
+
+    Raises :class:`~pitfall_lab.cli.Refusal`.
+    """
     columns, one_of = tuple(columns), tuple(one_of)
     try:
         text = path.read_bytes()[: 32 << 20].decode("utf-8-sig")

@@ -113,7 +113,7 @@ def _adds(words: tuple[str, ...], given: tuple[str, ...]) -> int:
 
 
 def lines(one: str, other: str) -> list[tuple[str, str, bool]]:
-    """Two answers side by side, line by line, and whether the lines are the same."""
+    """Two answers side by side: a line of each ("" where one has none), and whether the two are the same. At most 80 lines."""
     left, right = one.splitlines()[:80], other.splitlines()[:80]
     found = []
     for word, a, b, c, d in difflib.SequenceMatcher(None, left, right, autojunk=False).get_opcodes():

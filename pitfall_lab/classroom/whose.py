@@ -130,7 +130,7 @@ def in_order(files: Sequence[tuple[str, float]]) -> list[int]:
 
 
 def _duplicate(name: str) -> tuple[str, int]:
-    """The name that a file had before it was duplicated, and which copy it is."""
+    """The name that a file had before it was duplicated, and the number of the copy (0: it is no copy)."""
     found = _DUPLICATE.search(name)
     return _DUPLICATE.sub("", name), int(found[1]) if found else 0
 

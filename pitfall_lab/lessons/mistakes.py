@@ -88,7 +88,7 @@ def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:
 
 
 def _cut(program: str, line: int, begin: int | None, end: int | None) -> tuple[str, str]:
-    """Return the program without a part of a line, and that part."""
+    """Return the program without a part of a line, and that part; ``begin`` and ``end`` count bytes of the line."""
     lines = program.splitlines()
     whole = lines[line - 1].encode()
     lines[line - 1] = (whole[:begin] + whole[end:]).decode()

@@ -134,7 +134,10 @@ class _Look:
                     yield from _graph(name, value, tensors, torch)
 
     def _sum(self, name: str, leaf: Any) -> Iterator[tuple[About, str]]:
-        """Yield how many of the gradients that arrived last add up to a leaf's ``.grad``."""
+        """Yield how many of the gradients that arrived, counted back from the last one, add up to a leaf's ``.grad``.
+
+        "None" if it has none, "zeros" if it is all zeros.
+        """
         if name not in self.arrived:
             came = self.arrived.setdefault(name, [])
             leaf.register_hook(lambda gradient: None if self.probing else came.append(_flat(gradient)))
@@ -153,14 +156,14 @@ class _Look:
 
 
 def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[About, str]]:
-    """Yield for each tensor and each module whether the tensor is one of the module's parameters."""
+    """Yield for each tensor and each module whether the tensor is one of the module's parameters: "in" or "out"."""
     for (name, module), (other, one) in itertools.product(modules.items(), shown.items()):
         if hasattr(one, "requires_grad"):
             yield ("held", other, name), "in" if any(one is parameter for parameter in module.parameters()) else "out"
 
 
 def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
-    """Yield whether backward from a tensor would work now, and which tensors would get a gradient."""
+    """Yield whether backward from a tensor would work now ("whole", or why not), and which other tensors would get a gradient."""
     others = {other: one for other, one in tensors.items() if one is not value and one.requires_grad and _has_history(one)}
     if torch is None or not others:
         return
@@ -211,13 +214,13 @@ def _flat(gradient: Any) -> list[float]:
 
 
 def real_facts(program: str) -> list[tuple[int, State]]:
-    """Return what holds behind each statement on the real torch, with the statement's last line."""
+    """Return for each statement its last line, and what holds after it on the real torch."""
     look = _Look()
     execute(program, worlds.NAME, look)
     return look.states
 
 
 def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:
-    """Return what holds behind each statement in a world; nothing when the engine has no model of something in it."""
+    """Return for each statement its last line, and what holds after it in a world; empty if the engine has no model of something in it."""
     look = _Look()
     return look.states if worlds.run(program, policy, look) is not None else []

@@ -210,7 +210,10 @@ def _of_shape(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> list[tuple[str, Any]]:
-    """Every argument with a name, each name once: the expressions of the call in the calling program, else what variables are called."""
+    """Every argument after its name, each name once: its expression in the calling program, else the name of a variable that holds it.
+
+    Without either, ``#1`` and so on.
+    """
     texts = _expressions(frame, len(given)) or [_variable(value, frame) for value in given]
     out: dict[str, Any] = {}
     for i, (text, value) in enumerate([*zip(texts, given, strict=True), *named.items()], 1):

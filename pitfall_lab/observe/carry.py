@@ -83,7 +83,7 @@ def _written(values: dict[str, Any], left: tuple[str, ...]) -> Carried:
 
 
 def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[bytes, list[Any]]:
-    """The pickled bytes, and the tensors, classes and functions among the values."""
+    """The values and gradients as pickled bytes, and the tensors, classes and functions among the values."""
     found: dict[int, Any] = {}
 
     class Writer(_Writer):

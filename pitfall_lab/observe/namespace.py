@@ -57,7 +57,7 @@ class Namespace:
         return [known[1]] if known is not None and known[0]() is real else []
 
     def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
-        """The NumPy arrays in the learner's frames that overlap a range of bytes, with their names."""
+        """The NumPy arrays in the variables of the learner's functions that overlap a range of bytes, each with its name."""
         if not pointer or not nbytes:
             return []
         found: dict[int, tuple[np.ndarray, str]] = {}

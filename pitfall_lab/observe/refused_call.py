@@ -105,12 +105,15 @@ def _is_torchs(frame: FrameType) -> bool:
 
 
 def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
-    """The tensors among a frame's local variables, with their names."""
+    """The tensors among a frame's local variables, each after its name; names that begin with an underscore are left out."""
     return [(name, value) for name, value in list(variables(frame).items()) if isinstance(value, torch.Tensor) and not name.startswith("_")]
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments of the torch function that raised, or of the nearest public one around it with tensor arguments."""
+    """The qualified name and arguments (name, value) of the torch function that raised.
+
+    A private function is replaced by the nearest public one around it with tensor arguments.
+    """
     mine = [frame for frame in frames if _is_torchs(frame)] or frames
     named = [frame for frame in mine if frame.f_code.co_name not in THROUGH] or mine
     best = named[-1]
@@ -150,7 +153,10 @@ def _arguments(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_expression(node: ast.AST | None, words: Expressions, text: str) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments of what the program's own line calls, if the error was raised in torch's C++ code."""
+    """The qualified name and arguments (name, value) of what the program's own line calls, if torch's C++ code raised the error.
+
+    "" and no arguments if the line calls nothing of torch's.
+    """
 
     def argument(expression: ast.AST) -> Any:
         value = words.value(expression)
@@ -232,7 +238,7 @@ BUILTIN_METHODS = frozenset(f"torch.Tensor.__{name}__" for name in BUILTINS)
 
 
 def _named(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """The arguments with the names of their parameters, "" where the name is not known."""
+    """The arguments, each after the name of its parameter ("" where the name is not known)."""
     names = _parameters(name, func, args)
     if names and len(args) > len(names) and all(type(value) is int for value in args[len(names) - 1 :]):
         args = (*args[: len(names) - 1], tuple(args[len(names) - 1 :]))  # x.view(2, 3) is x.view((2, 3))

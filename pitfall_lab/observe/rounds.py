@@ -235,7 +235,10 @@ class Rounds:
         loop.partly = not at_head
 
     def _path_of(self, func: Any, caller: FrameType) -> tuple[int, list[tuple[int, CodeType, int]]]:
-        """Return the place of a call, and the program's functions around it that are not a module's (frame, code, position)."""
+        """Return a number for the place of a call, and the program's functions around it (frame, code, position), outermost first.
+
+        Those that torch or a module called are left out.
+        """
         way, frame, kinds = [func], caller, self._kinds
         path: list[tuple[int, CodeType, int]] = []
         around = self.around

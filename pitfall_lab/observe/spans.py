@@ -204,7 +204,7 @@ class SourceMap:
         return Span(line, column, end_line, end_column, utf16, span.source)
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
-        """The names assigned on the line of ``span`` from expressions whose source contains ``text``, with these expressions' spans."""
+        """The names assigned on the line of ``span`` from expressions whose source contains ``text``, each with its expression's span."""
         names, _ = _assigned(self._sources[span.source].text)
         return [(name, self._on_line(place, span.source)) for place, name in names.items() if self._contains(place, span, text)]
 
@@ -300,7 +300,10 @@ _SEQUENCE = (ast.Tuple, ast.List)
 
 
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
-    """The assignment targets of a statement with their values; ``a, b = x, y`` also pair by pair."""
+    """The assignment targets of a statement, each with its value; ``a, b = x, y`` gives the whole tuples and the two pairs.
+
+    A value that is a choice (``x if c else y``) gives a pair for each alternative.
+    """
     if isinstance(node, ast.Assign):
         pairs = [(target, node.value) for target in node.targets]
     elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None:

@@ -41,7 +41,10 @@ def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a module and its parts that were simply assigned to attributes: neither parameters nor buffers."""
+    """The tensors of a module and its parts that were simply assigned to attributes, each after its dotted name.
+
+    Parameters and buffers are not among them.
+    """
     for path, each in _named(module, "", set()):
         for name, value in each.__dict__.items():
             if type(value) is torch.Tensor:

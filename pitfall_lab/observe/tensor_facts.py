@@ -544,7 +544,10 @@ def is_custom(node: Any) -> bool:
 
 
 def _saved_by_custom_function(node: Any) -> list[tuple[str, torch.Tensor]]:
-    """The tensors that a custom ``torch.autograd.Function`` passed to ``save_for_backward``."""
+    """``(slot, tensor)`` for each tensor that a custom ``torch.autograd.Function`` passed to ``save_for_backward``.
+
+    Empty for other nodes, and if torch refuses (freed, or changed since).
+    """
     if not is_custom(node):
         return []
     try:

@@ -94,7 +94,7 @@ def _context(node: ast.AST) -> str:
 
 
 def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.FunctionDef]]:
-    """The notebook's functions that a statement calls."""
+    """The notebook's functions that a statement calls by their names, each after the cell that defines it."""
     called = {node.func.id for node in ast.walk(statement) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     for other in ran.since(0) if called else ():
         for node in other.tree.body:

@@ -86,7 +86,7 @@ class Wording:
         return ", ".join(said)
 
     def nodes(self, study: Study) -> list[tuple[str, str]]:
-        """Return each node in words, with what it saves."""
+        """Return each node's name, with what it saves in words."""
         return [(name, self.rows(rows) or _NOTHING.say(self.language)) for name, rows in study.saved()]
 
     def result(self, study: Study) -> str:

@@ -546,7 +546,7 @@ def meta_of(edge: Edge) -> Meta | None:
 
 
 def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
-    """Saved tensors whose values have changed although their version has not, or is not checked."""
+    """The saved tensors whose values have changed although their version has not, or is not checked, each after the node that saved it."""
     found = []
     for node in nodes:
         for saved in node.saved:

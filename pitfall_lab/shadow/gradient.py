@@ -236,7 +236,10 @@ def in_memory(gradient: Gradient, graph: Graph, dtype: DType) -> ShadowTensor:
 
 
 def stolen(gradient: Gradient, dtype: DType) -> tuple[Storage, int]:
-    """The memory of a gradient as a storage, and its offset there. Gradients that are parts of one array (``cat``) share the storage."""
+    """The storage on which a gradient is, and its offset there. Gradients that are parts of one array (``cat``) share the storage.
+
+    A gradient without a storage gets one from its array, or a new one without values.
+    """
     held, array = gradient.held, gradient.array
     if array is None and gradient.outline is not None and held.storage is not None:
         return held.storage, _distance(gradient.outline, memory(gradient.outline))

@@ -97,7 +97,7 @@ class Suspended:
             self._record = self._engine.record(others)
 
     def stops_at(self, node: Node) -> tuple[bool, bool]:
-        """A pair: whether the call waits for hooks before ``node`` runs, and whether it waits for the node's outgoing gradients."""
+        """A pair: whether the pass waits for hooks before ``node`` runs, and whether it waits for the gradients that the node returns."""
         return self._pass.has_hooks(node), self._pass.is_foreign(node)
 
     def recognise(self, array: np.ndarray, dtype: DType, *, on_known_memory: bool) -> ShadowTensor | None:

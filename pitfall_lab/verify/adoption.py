@@ -35,7 +35,10 @@ class Adoption:
     def adopt(
         self, real: Any, frame: FrameType | None, names: tuple[str, ...] = (), *, seen: Facts | None = None
     ) -> tuple[TensorRecord, list[Effect]]:
-        """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its memory; ``seen``: its facts, if known."""
+        """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its memory; return it and the effects.
+
+        ``seen``: the tensor's facts, if known.
+        """
         seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
         if seen.storage is None:
@@ -61,7 +64,7 @@ class Adoption:
         return record, effects + self._describe.tensor(record, seen, "observed")
 
     def shadow_of(self, real: Any, seen: Facts) -> tuple[ShadowTensor, StorageRecord, list[Effect]]:
-        """Make a shadow of ``real`` in its present state, on the record of its present storage."""
+        """Make a shadow of ``real`` in its present state, on the record of its present storage; return both, and the effects."""
         storage, effects = self._storage(real, seen)
         base, more = self._base(real)
         effects += more

@@ -131,7 +131,10 @@ class Comparison:
     def _in_other_storage(
         self, step: int, real: Any, storage: StorageRecord | None, mine: str | None, *, expected: bool
     ) -> tuple[str, list[Effect]]:
-        """Adopt a result whose storage is not the predicted one; no disagreement if ``expected`` (its storage was not predicted)."""
+        """Adopt a result whose storage is not the predicted one; return its label and the effects.
+
+        No disagreement is reported if ``expected``: its storage was not predicted.
+        """
         if not expected:
             self._writer.disagree(step, "result.storage", storage.label if storage else "new memory", mine or "new memory")
         return self._adopt(real)
@@ -329,7 +332,10 @@ class Comparison:
         return (storage.label if storage else None) == self._records.storage_label(shadow.storage)
 
     def _take_over(self, step: int, observed: Any, modelled: ShadowTensor) -> tuple[TensorRecord, list[Effect]]:
-        """Adopt a gradient whose storage is not the predicted one, and compare its values with the shadow's."""
+        """Adopt a gradient whose storage is not the predicted one, and compare its values with the shadow's; return its record.
+
+        Also returns the effects.
+        """
         record, effects = self._adoption.adopt(observed, None)
         theirs, mine = tensor_facts.window_values(observed, self._memory.limit), modelled.window()
         if theirs is not None and mine is not None and not self._memory.is_close_gradient(theirs, mine, modelled):

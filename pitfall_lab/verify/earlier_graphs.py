@@ -19,7 +19,10 @@ MOST = 5_000
 
 
 def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, list[Effect]]:
-    """The failure of a backward, completed by what torch's live graph shows of it (unchanged if that is nothing), and effects."""
+    """The failure of a backward, completed by what torch's live graph shows of it, and the effects of reading the graph.
+
+    Unchanged if the graph shows nothing of it.
+    """
     if failure.kind != "other" or failure.type != "RuntimeError":
         return failure, []
     with looking.unseen():

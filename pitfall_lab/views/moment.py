@@ -265,7 +265,7 @@ def _ended(trace: Trace, name: str = "") -> tuple[Note, ...]:
 
 
 def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
-    """The drawing of one program's live bytes, and a version of it in words."""
+    """The facts of one program, its scene of live bytes, and a version of that scene in words."""
     facts, zh = gather(trace), language == "zh"
     scene = memory_view.project(trace, facts)
     memory_view.show_largest(scene, facts)

@@ -271,7 +271,7 @@ def _lines(trace: Trace, source: int = 0) -> list[str]:
 
 
 def _rows(lines: list[str], edits: Any) -> list[tuple[Sign, str]]:
-    """The edits of a fix as rows: ``(" ", line)`` stays, ``("−", line)`` goes, ``("+", line)`` comes."""
+    """The edits of a fix as rows of a sign and a line of source: " " stays, "−" is removed, "+" is added."""
     rows: list[tuple[Sign, str]] = []
     for edit in sorted(edits, key=lambda edit: edit["line"]):
         old = lines[edit["line"] - 1 : edit["end_line"]]

@@ -61,7 +61,10 @@ class References:
 
 
 def _shared(found: Found, budget: Budget) -> list[tuple[Thing, list[Thing]]]:
-    """The names of lists, dicts, tensors and arrays with weights in them by reference, and of modules with a second name."""
+    """The names of lists, dicts, tensors and arrays that contain the memory of weights, and the second names of modules.
+
+    Each with the weights that it shares.
+    """
     weights = {
         each.value.data_ptr(): each
         for each in reversed(found.parameters)

@@ -142,7 +142,7 @@ class Table:
 
 
 def _groups(memory: Sequence[tuple[Row, Any, int, int]]) -> list[tuple[list[Any], list[Row]]]:
-    """Return the groups of rows with one storage or with overlapping bytes, each with the keys of its memory."""
+    """Return the groups of rows with one storage or with overlapping bytes: for each the keys of its memory, and its rows."""
     by_key: dict[Any, list[Row]] = {}
     spans: dict[Any, tuple[int, int]] = {}
     for row, key, low, high in memory:

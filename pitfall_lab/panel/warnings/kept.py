@@ -80,7 +80,7 @@ def _fix(found: KeptReference) -> T:
 
 
 def _binding(run: Cell, name: str, ran: Ran) -> Iterator[tuple[list[ast.stmt], str]]:
-    """The code that gave a name its value: the cell's, and that of the functions which its statement calls; with the name there."""
+    """The statements that gave a name its value, and the name in them: the cell's, and those of each function that its statement calls."""
     yield run.tree.body, name
     sources = run.flow[1].get(name, set())
     for other in ran.since(0):

@@ -88,7 +88,7 @@ class Module:
         setattr(self, name, tensor)
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield the direct submodules with their names."""
+        """Yield the direct submodules, each after its name."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
@@ -110,7 +110,7 @@ class Module:
             yield module
 
     def own(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of submodules, with their names."""
+        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of submodules, each after its name."""
         wanted = Tensor if policy().tensor_attributes_are_parameters else Parameter
         for name, value in vars(self).items():
             is_buffer = name in vars(self).get("_temporary", {})

@@ -237,7 +237,10 @@ def _reach(kernel: Shape, dilation: Shape) -> list[int]:
 
 
 def _same(e: Engine, input: ShadowTensor, kernel: Shape, dilation: Shape) -> tuple[ShadowTensor, Shape]:
-    """``padding="same"``; where the total is odd, torch pads the input by one on the right first."""
+    """The input, and the padding on each side of it, for ``padding="same"``.
+
+    Where the total is odd, torch pads the input by one on the right first.
+    """
     total = _reach(kernel, dilation)
     extra = [n % 2 for n in total]
     if any(extra):

@@ -323,7 +323,7 @@ BOTH = (Keep("other", 1), Keep("self", 0))
 
 
 def _atan2_vjp(g: np.ndarray, s: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The gradient of atan2; 0 where both operands are 0. uint8 operands are negated as uint8, as in torch."""
+    """The gradients for both operands of atan2; 0 where both operands are 0. uint8 operands are negated as uint8, as in torch."""
     if s.self.dtype.kind == "b":
         raise runtime(NO_NEGATION, "dtype")
     square = s.self**2 + s.other**2

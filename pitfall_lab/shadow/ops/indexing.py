@@ -122,7 +122,7 @@ def _written_at(index: Any, count: int) -> list[int]:
 
 
 def basic(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Apply the view indices ``items`` of ``index``; returns the window and, per remaining dimension, an index tensor or None."""
+    """Apply the view indices ``items`` of ``index``; return the view and, for each of its dimensions, an index tensor or None."""
     result, dim = self, 0
     rest: list[Any] = []
     for item, written_at in zip(items, _written_at(index, len(items)), strict=True):
@@ -282,7 +282,10 @@ def _too_large() -> Shape:
 
 
 def _index_places(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Shape) -> tuple[int, list[int], Shape]:
-    """The number of the result's dimensions before the indexed ones, the strides of the kept dimensions, and the indices' common shape."""
+    """The number of the result's dimensions before those of the index, the strides of the dimensions without one, and the index's shape.
+
+    The index's shape is that to which all index tensors broadcast.
+    """
     at = [d for d, t in enumerate(rest) if t is not None or _inside_mask(rest, d)]
     before = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
     kept = [self.stride[d] for d in range(self.ndim) if d not in at]
@@ -399,7 +402,7 @@ def setitem(e: Engine, self: Any, index: Any, value: Any) -> None:
 
 
 def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tuple[ShadowTensor, list[Any]]:
-    """Return the view that ``x[index] = value`` writes into.
+    """Return the view that ``x[index] = value`` writes into and, for each of its dimensions, an index tensor or None.
 
     It is a view also under the belief that slices are copies: those who hold it still expect ``x[0] = 1`` to change ``x``.
     """

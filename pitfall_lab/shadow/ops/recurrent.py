@@ -150,7 +150,10 @@ class Plan:
     def run(
         self, e: Engine, input: ShadowTensor, states: Sequence[State], layer: Callable[..., tuple[ShadowTensor, State]]
     ) -> tuple[ShadowTensor, list[State]]:
-        """Layer on layer, with dropout in between; ``states`` and the result's have one entry for each layer and direction."""
+        """Run layer on layer, with dropout in between; return the last layer's output, and the last states.
+
+        ``states`` (the first ones) and the last states have one entry for each layer and direction.
+        """
         last: list[State] = []
         for number, directions in enumerate(self.layers):
             outputs = []
@@ -231,7 +234,7 @@ def _mkldnn_lstm(e: Engine, plan: Plan, input: ShadowTensor, states: State) -> t
 def _lstm_forward(
     x: np.ndarray, h: np.ndarray, c: np.ndarray, w: Sequence[np.ndarray], order: Sequence[int]
 ) -> tuple[list[Any], list[Any]]:
-    """The gates of every step, and the states from the first to the last."""
+    """For every step the four gates, and the states (h, c): the first, and that after every step."""
     gates, states = [], [(h.astype(np.float64), c.astype(np.float64))]
     for t in order:
         before, memory = states[-1]
@@ -244,7 +247,7 @@ def _lstm_forward(
 
 
 def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool) -> tuple[ShadowTensor, State]:
-    """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H)."""
+    """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H), and the last state."""
     biases = [b for b in (weights.bias_ih, weights.bias_hh) if b is not None]
     matrices = [weights.ih, weights.hh, *biases]
     length, count, hidden = input.shape[0], *state[0].shape

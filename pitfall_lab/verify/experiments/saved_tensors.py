@@ -88,7 +88,7 @@ class Study:
         return self.trials[0]
 
     def saved(self) -> list[tuple[str, Rows]]:
-        """For each node, those nearest to the result first: what it saves, and under which condition."""
+        """For each node, those nearest to the result first: its name, and what it saves, each with the condition under which it does."""
         rows = []
         for name in dict.fromkeys(node.name for trial in self.trials for node in trial.nodes):
             kept = [{what for node in trial.nodes if node.name == name for _, what in node.slots} for trial in self.trials]
@@ -296,7 +296,7 @@ def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str 
 
 
 def _labelled(value: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors of a result, each with the expression that gets it from ``result``."""
+    """The tensors of a result, each after the expression that gets it from ``result``."""
     if isinstance(value, torch.Tensor | ShadowFacade):
         yield "result", value
     elif isinstance(value, tuple | list):

@@ -210,7 +210,10 @@ def row_of(roles: tuple[tuple[int, str], ...]) -> Callable[..., Row]:
 
 
 def keeper(x: ShadowTensor, nodes: list[Node]) -> tuple[int, int]:
-    """Where a new tensor is saved that only the graph holds: the index of the node, and the index of the saved tensor in that node."""
+    """Where a new tensor is saved that only the graph holds: the index of the node, and the index of the saved tensor in that node.
+
+    Raises Underivable if no node saves it.
+    """
     for place, node in enumerate(nodes):
         for number, saved in enumerate(node.saved):
             if saved.counter is x.counter and not saved.own:

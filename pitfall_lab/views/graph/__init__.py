@@ -404,7 +404,7 @@ def _received(record: dict[str, Any]) -> str:
 
 
 def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Notch], float]:
-    """Saved tensors as notches in rows at the card's foot, and how wide these are."""
+    """The saved tensors of a node as notches in rows at the foot of its card, and the width that the rows take."""
     out: list[Notch] = []
     x, y, widest = PAD, 0.0, 0.0
     for slot in record.get("saved", ())[:8]:

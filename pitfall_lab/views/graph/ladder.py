@@ -113,7 +113,10 @@ def _lanes(uses: list[tuple[list[str], list[str]]]) -> tuple[dict[str, int], int
 
 
 def _folded(facts: Facts) -> tuple[set[int], dict[int, Turns]]:
-    """The steps that folded loops hide, and the size of the fold by its first step. Steps with errors and forecasts are never hidden."""
+    """The steps that folded loops hide, and for the first step of each fold how many steps a round has and how many rounds there are.
+
+    Steps with errors and forecasts are never hidden.
+    """
     hidden: set[int] = set()
     heads: dict[int, Turns] = {}
     for fold in folds(facts.trace):

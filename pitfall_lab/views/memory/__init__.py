@@ -93,7 +93,7 @@ def _area(life: Band, steps: int) -> int:
 
 
 def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
-    """Return ``(step, bytes)`` for each step from ``start`` to before ``end`` at which the sum of the bands changes."""
+    """Return ``(step, bytes)``: the sum of the bands at each step from ``start`` to before ``end`` at which it changes."""
     moves: dict[int, int] = {start: 0}
     for life in lives:
         moves[max(life["born"], start)] = moves.get(max(life["born"], start), 0) + life["nbytes"]

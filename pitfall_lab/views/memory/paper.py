@@ -81,7 +81,7 @@ def _plot(axes: Axes, scene: MemoryScene, peak: Peak, facts: Facts, *, zh: bool)
 
 
 def _spans(points: list[tuple[int, int]], end: int) -> list[tuple[int, int, int]]:
-    """``(from, value, to)`` of a list of ``[step, value]``."""
+    """``(from, value, to)`` for each of a list of ``(step, value)``: the step, the value from then on, and the step at which it ends."""
     following = [s for s, _ in points[1:]] + [end]
     return [(s, value, after) for (s, value), after in zip(points, following, strict=True)]
 
