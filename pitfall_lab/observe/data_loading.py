@@ -29,7 +29,7 @@ def source_of(loader: Any) -> Any:
 def generators(loader: Any, dataset: Any) -> dict[str, str]:
     """The random number generators of its own with which a dataset makes its samples, by attribute, each with a digest of its state.
 
-    None if the program prepares each worker (``worker_init_fn``) or looks which one it is in: it may give each another generator.
+    Empty if the program prepares each worker (``worker_init_fn``) or looks which one it is in: it may give each another generator.
     """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")

@@ -136,7 +136,7 @@ class _ThreadListener:
     returns = leaves_out
 
     def missed(self, _span: Span | None) -> None:
-        """After the observation of this thread has failed, it still uses torch."""
+        """Called when the thread uses torch after its observation has failed: memory may have changed."""
         self._other_threads.happened = True
 
     def stopped(self, *_why: Any) -> None:

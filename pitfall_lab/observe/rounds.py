@@ -84,10 +84,10 @@ Calls = tuple[int, int]
 
 @dataclass(slots=True)
 class Sampling:
-    """Which calls a recording leaves out; none of those between the calls ``whole``.
+    """Which calls a recording leaves out; those between the two calls ``whole`` are all recorded.
 
-    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite, or
-    the first NaN, in a round that was left out; None if there was none. With ``closely`` each result there is tested, else only some.
+    At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite, or the
+    first NaN, in a round that was left out; None if there was none. With ``closely`` each result there is tested, else only some.
     ``last`` are those of the last rounds, None if nothing was left out.
     """
 

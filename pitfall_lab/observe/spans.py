@@ -164,7 +164,10 @@ class SourceMap:
         return None if source is None else (source, 0)
 
     def make(self, source: int, line: int, start: int | None, end_line: int, end: int | None) -> Span | None:
-        """Build a span from columns in UTF-8 bytes, as in Python's ``ast`` and code objects; ``None`` if a line does not exist."""
+        """Build a span from columns in UTF-8 bytes, as in Python's ``ast`` and code objects; ``None`` if a line does not exist.
+
+        For a column None it reaches to the end of the line's text.
+        """
         lines = self._text_lines(source)
         if not 1 <= line <= len(lines) or not 1 <= end_line <= len(lines):
             return None

@@ -17,7 +17,7 @@ REMEMBERED = 5_000
 
 
 class Carrier(NamedTuple):
-    """A name that had a graph after ``cell``, where a later graph continues it."""
+    """A name whose tensor had a graph when ``cell`` had ended; a later graph leads into that graph."""
 
     name: str
     path: Path

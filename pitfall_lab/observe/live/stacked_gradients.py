@@ -42,7 +42,10 @@ class Gradients:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> Stacked | None:
-        """The gradients to which the last cell has added after a step; None if there are none, or if the time for looking ran out."""
+        """The first leaf to whose gradient the last cell has added after a step, with the number of others.
+
+        None if there is none, or if the time for looking ran out.
+        """
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
         stacked = []
