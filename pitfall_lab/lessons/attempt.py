@@ -194,7 +194,7 @@ def driven(steps: Steps[A], after: Callable[[], object]) -> A:
 
 
 class _Carried(BaseException):
-    """Brings a StopIteration of the learner's into a generator, which makes another error of one that it meets itself."""
+    """Carries a StopIteration that the learner's code raised into a generator: thrown in as it is, it would become a RuntimeError."""
 
     def __init__(self, error: StopIteration) -> None:
         super().__init__()
@@ -272,7 +272,10 @@ def _believed(request: Request, look: Look) -> Steps[Observation]:
 
 
 def _evaluated(expression: str, names: dict[str, Any], error: Problem | None, look: Look) -> Steps[Any]:
-    """Return what an expression is, as plain data; what ended the program, or evaluating it, when it is nothing."""
+    """Return the value of an expression as plain data, or a :class:`Problem` if evaluating it raises.
+
+    The problem is the error that ended the program before, if one did.
+    """
     try:
         return plain((yield from _looked(look, True, eval, expression, names)))
     except KeyboardInterrupt:
@@ -319,7 +322,7 @@ class _Stage:
         self.aside: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def run(self, text: str) -> Steps[None]:
-        """Run everything in order, up to the first error."""
+        """Run setup, cell, inputs and drive in this order, up to the first error; keep the error and, if ``watched``, the trace."""
         _seed(self.request.seed)
         exec(compile(SETUP + self.request.setup, "<setup>", "exec"), self.names)  # noqa: S102 - the exercise's own program
         self.ours = {name: value for name, value in self.names.items() if not name.startswith("__")}
@@ -389,7 +392,7 @@ class _Stage:
             raise TypeError("a mode of torch was entered and not left")
 
     def _part(self, part: str) -> types.CodeType:
-        """The text of the inputs, or of the code that uses the cell, with the line numbers that it has in the traced text."""
+        """The compiled inputs, or the code that uses the cell, with the line numbers that it has in the traced text."""
         text = "\n" * (self.starts[part] - 1) + getattr(self.request, part)
         return compile(text, NAME, "exec", dont_inherit=True)
 

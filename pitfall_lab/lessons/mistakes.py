@@ -45,7 +45,7 @@ class Mistake:
 
 
 def single(program: str, held: list[Misconception]) -> Iterator[Mistake]:
-    """Yield the worlds of one belief each."""
+    """Yield for each belief the mistake of holding only this one."""
     return (Mistake(program, (belief,)) for belief in held)
 
 

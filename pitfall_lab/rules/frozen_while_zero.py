@@ -108,7 +108,7 @@ def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
         edits = merge(program.delete(freezer), program.insert_before(maker, program.segment(freezer)))
         edits = edits or program.replace((maker, program.segment(freezer)), (freezer, program.segment(maker)))  # neighbours: exchanged
         if edits:
-            title = T(en="Freeze first, and put the new weights in afterwards", zh="先冻结，再放入新的权重")
+            title = T(en="Freeze the old weights first, and add the new ones afterwards", zh="先冻结旧的权重，再加上新的")
             return unique(program.text, [Fix(title, edits, meaning="later")])
     return ()
 

@@ -123,7 +123,7 @@ class Memory:
         return max((total(data) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
-        """The contents of torch's storage up to the shadow's size, or None if too large to be read.
+        """The contents of torch's storage up to the shadow's size; None if they cannot be read.
 
         What torch reserves behind it (in ``F.mse_loss``) is not compared.
         """

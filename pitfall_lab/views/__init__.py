@@ -148,7 +148,10 @@ def rest(facts: Facts) -> dict[str, Any]:
 
 
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The scene ``before`` with new findings and fixes, for when the fixes have been tried."""
+    """The stories ``before`` with the findings' new explanations and fixes, once the fixes have been tried.
+
+    If the findings are of other rules than before, the stories are made anew.
+    """
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
         return [{**story} for story in stories(gather(trace), plain)]

@@ -56,7 +56,7 @@ def _endings(answers: dict[str, str]) -> str:
 
 
 def _output_modified(attempt: Attempt) -> bool | T:
-    """Whether backward raises because of a write into what a linear layer returned, and not into another tensor."""
+    """True if backward raises because a linear layer's result was written, and not another tensor; else False or the reason."""
     verdict = fails("saved-tensor-modified")(attempt)
     failure, trace = attempt.trace().outcome.failure, attempt.trace()
     if verdict is not True or failure is None:

@@ -99,7 +99,7 @@ def fate(rate):
 
 
 def _by_hand(attempt: Attempt) -> bool | T:
-    """Whether no optimizer is used, nor one of torch's was tried and refused."""
+    """True if the cell does not use torch.optim and no optimizer of torch takes a step; else the reason."""
     names = attempt.value("reached[:1]")
     if isinstance(names, list) and names:
         return T(en="the cell uses torch.optim", zh="单元格使用了 torch.optim")

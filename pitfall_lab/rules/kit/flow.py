@@ -279,7 +279,7 @@ class Flow:
         return near[-50:] or self._equal(event)
 
     def _equal(self, event: Event) -> list[Event]:
-        """The conversion to a Python number (``item()``) that gave ``event`` its argument.
+        """The conversion to a Python number (``item()``) that gave ``event`` its argument, in a list; empty if none is found.
 
         It is recognised by values: in all rounds the argument is the same multiple of the converted number.
         """

@@ -43,7 +43,10 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """All paths from a loss at ``step`` back to the tensors at which the direction is no longer known, nearest first."""
+    """For each tensor that a loss at ``step`` was computed from: the paths from the loss to it, nearest first.
+
+    A path ends where it is not known whether the loss grows or falls with the tensor.
+    """
     found: dict[str, list[Slope]] = {}
     pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])
     while pending and len(found) < MOST:

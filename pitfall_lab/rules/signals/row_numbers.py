@@ -105,7 +105,7 @@ def _is_window(story: Story, event: Event) -> bool:
 
 
 def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
-    """Whether one of the tensors ``rows``, not narrower than ``full``, is the input or the output of a layer."""
+    """Whether one of the tensors ``rows`` that is at least as wide as ``shape`` is the input or the output of a layer."""
     for label in rows:
         if (story.shape(label) or (0,))[-1] < shape[-1]:
             continue

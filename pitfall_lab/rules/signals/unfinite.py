@@ -44,7 +44,7 @@ def of_gradients(story: Story) -> list[Unfinite]:
 def of_results(story: Story) -> list[Unfinite]:
     """The NaN and infinite values that calls made and that reached a loss or many later results, in order.
 
-    Those after the first such gradient are left out.
+    Those made after the first gradient with NaN or infinity are left out.
     """
     before = min((found.step for found in of_gradients(story)), default=None)
     every = [found for found in story.trace.beside.unfinite if found.node is None]

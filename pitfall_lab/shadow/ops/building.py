@@ -336,7 +336,10 @@ def private(e: Engine, array: Any, dtype: DType) -> ShadowTensor:
 def drawn(
     e: Engine, shape: Shape, dtype: DType, draw: Callable[[np.random.Generator], np.ndarray], stride: Shape | None = None
 ) -> ShadowTensor:
-    """A saved tensor of random numbers drawn inside an operation: NumPy's when stand-alone, torch's in lockstep (unknown until read)."""
+    """A new tensor of random numbers drawn inside an operation, for its node to save.
+
+    Stand-alone, NumPy draws them; in lockstep torch does, and they are unknown until they are read from torch.
+    """
     return new(e, shape, dtype, None if e.random is None else draw(e.random), stride)
 
 

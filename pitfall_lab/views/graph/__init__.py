@@ -305,7 +305,7 @@ def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], 
 
 
 def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
-    """The leaves; with room for their numbers and those of their gradient where there is room, and where they are few."""
+    """A card for each leaf; with ``full`` it has room for the leaf's values and those of its gradient, if they are few."""
     cards: list[Card] = []
     for history in facts.nodes.values():
         record = history[-1][1] or {}

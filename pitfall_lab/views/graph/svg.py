@@ -12,7 +12,7 @@ ROWS = 40
 
 
 def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
-    """Cards where they fit, else the ladder's first rows; says how many it left out."""
+    """Draw the cards where they fit, else the first rows of the ladder, and say how many are left out."""
     if scene["nodes"] and "ladder" not in scene:
         return _cards({**scene, **scene.get("folded", {})}, facts, language)
     if "ladder" in scene:

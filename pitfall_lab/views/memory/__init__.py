@@ -78,7 +78,7 @@ def _life(facts: Facts, label: str) -> Band:
 
 
 def _end(trace: Trace, step: int) -> int:
-    """The last step of what the call at ``step`` calls."""
+    """The last step of the events inside the call at ``step``."""
     return next((event.step for event in trace.events[step + 1 :] if event.parent is None), len(trace.events)) - 1
 
 

@@ -11,7 +11,7 @@ DRAWN, WIDE, PINS = 6, 24, 8
 
 
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
-    """Tracks that bump or that something saved first; says how many it left out."""
+    """Draw the version tracks of :func:`chosen`, and say how many are left out."""
     tracks = chosen(scene)
     shown = sorted({s for t in tracks for s in _marks(t)})
     columns = scene["columns"] if len(scene["columns"]) <= WIDE else [s for s in shown if s in set(scene["columns"])][:WIDE]
