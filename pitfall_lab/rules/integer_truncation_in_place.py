@@ -1,4 +1,4 @@
-"""PL802: numbers with a fraction were written into a tensor of whole numbers. Torch drops the fraction without a warning."""
+"""PL802: numbers with a fraction were put into a tensor of whole numbers. Torch drops the fraction without a warning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.syntax import torch_name
-from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number, statement_text
+from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, number, snippet, statement_text
 from pitfall_lab.trace import Event, T
 
 CONVERTING = ("__setitem__", "fill_", "copy_", "masked_fill_", "index_fill_")
@@ -22,6 +22,8 @@ CONVERTING = ("__setitem__", "fill_", "copy_", "masked_fill_", "index_fill_")
 WHOLE = {"int64", "int32", "int16"}
 SMALL = {"uint8", "int8"}
 """Types of pictures and of quantised numbers: there the fraction is often dropped on purpose."""
+MAKING = {"full_like": 1, "new_full": 2, "full": 1, "masked_fill": 2, "index_fill": 3}
+"""The calls that put a number into a new tensor of the type of their first argument, or of `dtype`: which of their operands it is."""
 FACTORIES = {"tensor", "arange", "ones", "zeros", "full", "randint", "empty", "ones_like", "zeros_like", "full_like", "empty_like",
              "as_tensor", "new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"}  # fmt: skip
 
@@ -39,7 +41,7 @@ class Loss:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that writes a fraction into whole numbers."""
     reported = set()
-    for event in story.calls(*CONVERTING):
+    for event in story.calls(*CONVERTING, *MAKING):
         span = story.span(event.step)
         if span not in reported and (loss := _loss(story, event)) is not None:
             reported.add(span)
@@ -47,9 +49,15 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _loss(story: Story, event: Event) -> Loss | None:
-    if event.error is not None or len(event.operands) < 2 or event.operands[0].label is None:
+    if event.error is not None or len(event.operands) < 2:
         return None
     target, given = event.operands[0].label, event.operands[-1]
+    if event.name in MAKING:
+        if len(event.operands) <= MAKING[event.name] or len(event.results) != 1:
+            return None
+        target, given = event.results[0], event.operands[MAKING[event.name]]
+    if target is None:
+        return None
     if event.name == "copy_":  # its last argument may be ``non_blocking``
         given = event.operands[1]
     dtype = (story.tensor(target, event.step) or {}).get("dtype")
@@ -88,6 +96,8 @@ def _finding(story: Story, loss: Loss) -> Finding:
     maker, record = next(iter(story.tensors_on(storage)))
     born = record.get("born")
     here, given, kept = at_line(story, span), number(loss.value), str(math.trunc(loss.value))
+    if loss.event.name in MAKING:
+        return _made(story, loss)
     return RULE.finding(
         span, step,
         T(
@@ -106,6 +116,34 @@ def _finding(story: Story, loss: Loss) -> Finding:
         ],
         fixes=_fixes(story, born),
         facts=[Fact("dtype", loss.dtype, story.by(step)), Fact("given", loss.value, story.by(step)), Fact("tensor", maker, story.by(step))],
+        severity="info" if loss.dtype in SMALL else None,
+    )  # fmt: skip
+
+
+def _made(story: Story, loss: Loss) -> Finding:
+    """The finding about a call that makes a new tensor."""
+    step, source = loss.event.step, loss.event.operands[0].label
+    span = story.span(step)
+    here, given, kept = at_line(story, span), number(loss.value), str(math.trunc(loss.value))
+    text = snippet(story, span)
+    like = called(story, source, None, step) if source is not None else None
+    fills = loss.event.name in ("full_like", "new_full") and like is not None
+    whence = T(en=f", the type of {like.en}", zh=f"，这是 {like.zh} 的类型") if like is not None and source is not None else T(en="", zh="")
+    born = (story.tensor(source) or {}).get("born") if source is not None and not fills else step
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} puts {given} into a new tensor that holds only whole numbers: it becomes {kept}.",
+            zh=f"{here.zh}把 {given} 放进一个只能存整数的新张量：它变成了 {kept}。",
+        ),
+        T(
+            en=f"`{text}` makes numbers of the type `{loss.dtype}`{whence.en}. It converts what it is given to this type, and everything "
+            "behind the decimal point is cut off without a word.",
+            zh=f"`{text}` 产生的数的类型是 `{loss.dtype}`{whence.zh}。它把给它的数转换成这个类型，小数点之后的部分被悄悄去掉。",
+        ),
+        related=[story.related("changed", step, T(en=f"{given} becomes {kept} here", zh=f"{given} 在这里变成 {kept}"))],
+        fixes=_fixes(story, born),
+        facts=[Fact("dtype", loss.dtype, story.by(step)), Fact("given", loss.value, story.by(step))],
         severity="info" if loss.dtype in SMALL else None,
     )  # fmt: skip
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import operand, reads, torch_name
+from pitfall_lab.rules.kit.syntax import called, operand, reads, receiver, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number
 from pitfall_lab.trace import Event, T
 
 FLOATS = {"float16": 11, "bfloat16": 8, "float32": 24}
 """The number of significant binary digits of each type."""
 ROUNDS = 8
+LARGE = 10**9
+ALIKE = 3
+"""So many rounds at the end that add a number without any effect are reported, however small it is beside the sum."""
 ERROR = 0.01
 """A sum that is off by more than this part of itself is reported; the rounding of a single addition never is."""
 
@@ -26,10 +31,11 @@ ERROR = 0.01
 class Sum:
     """A sum over many rounds: what came out, and what the exact sum of what was added is.
 
-    Where rounds were not recorded, ``exact`` is unknown, and ``stays`` is what the last recorded one added without any effect.
+    Where rounds were not recorded, or a sum is one of several in a tensor, ``exact`` is unknown, and ``stays`` is what the last recorded
+    one added without any effect.
     """
 
-    statement: ast.AugAssign | ast.Assign
+    statement: ast.stmt
     rounds: tuple[Event, ...]
     dtype: str
     got: float
@@ -40,21 +46,26 @@ class Sum:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that added to a sum which comes out far from what was added."""
     for node in story.program.nodes:
-        if isinstance(node, ast.AugAssign | ast.Assign) and _adds(story.program, node):
+        if isinstance(node, ast.AugAssign | ast.Assign | ast.Expr) and _sum(story.program, node) is not None:
             found = _lost(story, node)
             if found is not None:
                 yield _finding(story, found)
 
 
-def _adds(program: Program, node: ast.AugAssign | ast.Assign) -> bool:
-    """Whether the statement is ``total += x`` or ``total = total + x``."""
+def _sum(program: Program, node: ast.stmt) -> ast.expr | None:
+    """The sum that a statement adds to: of ``total += x``, ``total = total + x``, ``total = torch.add(total, x)`` or ``total.add_(x)``."""
     if isinstance(node, ast.AugAssign):
-        return isinstance(node.op, ast.Add)
-    plus = isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)
-    return plus and len(node.targets) == 1 and program.segment(node.targets[0]) in reads(program, node.value)
+        return node.target if isinstance(node.op, ast.Add) else None
+    call = node.value if isinstance(node, ast.Assign | ast.Expr) else None
+    if isinstance(node, ast.Expr):
+        return receiver(call) if isinstance(call, ast.Call) and called(call) == "add_" else None
+    plus = (isinstance(call, ast.BinOp) and isinstance(call.op, ast.Add)) or (isinstance(call, ast.Call) and called(call) == "add")
+    if call is None or not plus or not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return None
+    return node.targets[0] if program.segment(node.targets[0]) in reads(program, call) else None
 
 
-def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
+def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> Sum | None:
     whole = {story.program.place(node), story.program.place(node.value)}
     rounds = [e for e in story.within(node) if e.span in whole and e.name in ("add", "add_") and e.results and e.error is None]
     if len(rounds) < ROUNDS:
@@ -64,6 +75,14 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign) -> Sum | None:
         return None
     if (stalled := _stalled(story, rounds)) is not None:
         return Sum(node, tuple(rounds), dtype, stalled[0], None, stalled[1])
+    found = _exactly(story, node, rounds, dtype)
+    if found is None and (stands := _stands_still(story, rounds)) is not None:
+        return Sum(node, tuple(rounds), dtype, stands[0], None, stands[1])
+    return found
+
+
+def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> Sum | None:
+    """The finding's data if all that was added to one number is known, and makes another sum."""
     exact = _value(story, rounds[0].operands[0].label, rounds[0].step - 1)
     previous, last = rounds[0].operands[0].label, rounds[0].step
     for event in rounds:
@@ -99,6 +118,60 @@ def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
     return (ends[-1][1], terms[-1]) if grew and is_lost else None
 
 
+def _stands_still(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
+    """A sum, perhaps one of several in a tensor, to which the last rounds added without effect, and what they added.
+
+    It must be as large as what had an effect before; where nothing had, always the same: terms that get smaller and smaller may be lost.
+    """
+    known: dict[int, list[tuple[float, float, float]]] = defaultdict(list)
+    previous: tuple[str | None, int] | None = None
+    for event in rounds:
+        first = event.operands[0].label
+        if previous is not None and (first != previous[0] or _is_written(story, first, previous[1], event.step)):
+            known.clear()  # the sum was begun anew, or rounds are missing
+        previous = event.results[0], event.step
+        for place, numbers in _numbers(story, event).items():
+            known[place].append(numbers)
+    for changes in known.values():
+        counted = [change for change in changes if change[1]]
+        lost = list(takewhile(lambda change: change[0] == change[2], reversed(counted)))
+        least, most = (pick((abs(term) for _, term, _ in lost), default=0.0) for pick in (min, max))
+        had_effect = [abs(term) for _, term, _ in counted[: len(counted) - len(lost)]]
+        fits = 2 * least >= sum(had_effect) / len(had_effect) if had_effect else least == most
+        if len(lost) >= ALIKE and fits and math.isfinite(lost[0][0]):
+            return lost[0][0], lost[0][1]
+    return None
+
+
+def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]]:
+    """The known numbers of a sum before a round, what is added to each, and what they are afterwards, by place."""
+    label, added = event.operands[0].label, event.operands[1]
+    before, after = _values(story, label, event.step - 1), _values(story, event.results[0], event.step)
+    shape = story.shape(label, event.step)
+    if added.label is None:
+        more = _number(added.text)
+        terms = dict.fromkeys(before, more) if more is not None else {}
+    elif math.prod(story.shape(added.label, event.step) or ()) == 1:
+        more = _value(story, added.label, event.step)
+        terms = dict.fromkeys(before, more) if more is not None else {}
+    else:
+        terms = _values(story, added.label, event.step) if story.shape(added.label, event.step) == shape else {}
+    places = before.keys() & after.keys() & terms.keys()
+    return {place: (before[place], terms[place] or 0.0, after[place]) for place in sorted(places)}
+
+
+def _values(story: Story, label: str | None, step: int) -> dict[int, float]:
+    """The known numbers in a tensor that has no gaps in its memory, after ``step``, by their place in the tensor."""
+    record = story.tensor(label, step) or {}
+    shape, strides, start = record.get("shape") or (), record.get("stride") or (), record.get("offset") or 0
+    gapless = all(skip == math.prod(shape[at + 1 :]) for at, skip in enumerate(strides) if shape[at] > 1)
+    if not gapless or record.get("storage") is None:
+        return {}
+    held = next((value for at, value in reversed(story.history("storages", record["storage"], "cells")) if at <= step), None)
+    numbers = ((place - start, value) for place, value in flat(held) if isinstance(value, int | float))
+    return {place: float(value) for place, value in numbers if 0 <= place < math.prod(shape)}
+
+
 def _is_written(story: Story, label: str | None, after: int, until: int) -> bool:
     """Whether something else wrote the sum between two rounds: set it back to 0, for instance."""
     return bool(story.writes(str((story.tensor(label, until) or {}).get("storage")), after, until))
@@ -125,9 +198,9 @@ def _value(story: Story, label: str | None, step: int) -> float | None:
 def _finding(story: Story, found: Sum) -> Finding:
     program, last = story.program, found.rounds[-1]
     span = program.place(found.statement)
-    target = found.statement.target if isinstance(found.statement, ast.AugAssign) else found.statement.targets[0]
-    name, here = program.segment(target), at_line(story, span)
-    got, digits = number(found.got), FLOATS[found.dtype]
+    target = _sum(program, found.statement)
+    name, here = program.segment(target) if target is not None else "", at_line(story, span)
+    got, digits = _shown(found.got), FLOATS[found.dtype]
     gap = number(2.0 ** (math.floor(math.log2(abs(found.got))) - digits + 1)) if found.got else "0"
     born = (story.tensor(found.rounds[0].operands[0].label) or {}).get("born")
     return RULE.finding(
@@ -148,8 +221,13 @@ def _finding(story: Story, found: Sum) -> Finding:
     )  # fmt: skip
 
 
+def _shown(value: float) -> str:
+    """The number in words: of a count, all digits."""
+    return f"{value:.0f}" if value == math.trunc(value) and abs(value) < LARGE else number(value)
+
+
 def _what(found: Sum, name: str, here: T) -> T:
-    got = number(found.got)
+    got = _shown(found.got)
     if found.exact is None:
         more = number(found.stays)
         return T(

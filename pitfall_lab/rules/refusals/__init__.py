@@ -86,7 +86,13 @@ def is_caught(story: Story, finding: Finding) -> bool:
     steps = {at for at in (finding.step, *(r.step for r in finding.related)) if at is not None}
     raised = {at for at in steps if (event := story.event(at)) is not None and event.error is not None}
     ended = story.trace.outcome.failure
+    if ended is not None and ended.step is None and any(_is_same(story.events[at].error, ended) for at in raised):
+        return False  # the end has no step of its own: the call that raised is part of one that was recorded
     return bool(raised) and (ended is None or not _around(story, ended.step) & _all_around(story, raised))
+
+
+def _is_same(error: Failure | None, ended: Failure) -> bool:
+    return error is not None and (error.type, error.message) == (ended.type, ended.message)
 
 
 def _all_around(story: Story, steps: Iterable[int]) -> set[int | None]:

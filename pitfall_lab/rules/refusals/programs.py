@@ -231,6 +231,99 @@ FAMILIES = (
         ),
     ),
     Family(
+        "PLE45",
+        "not-possible-under-vmap",
+        T(
+            en="vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow",
+            zh="vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow",
+        ),
+        T(
+            en=(
+                "`torch.vmap(f)` calls `f` once for all rows together; inside, a tensor looks like one row and holds all of them. "
+                "So there is no single number that `item()`, `bool()`, `if` or `while` could have, no single length that a mask could "
+                "leave, and memory of one row cannot take in what belongs to all of them."
+            ),
+            zh=(
+                "`torch.vmap(f)` 对所有行只调用一次 `f`；在里面，张量看起来是一行，实际装着所有行。所以没有一个单独的数可以交给 `item()`、"
+                "`bool()`、`if` 或 `while`，掩码选出的长度也不止一个，而只属于一行的内存装不下属于所有行的东西。"
+            ),
+        ),
+        (
+            Case(
+                r"vmap: It looks like you're calling \.item\(\)",
+                "input|self|#1",
+                T(
+                    en="{Line} reads {wrong} as one Python number, but under `vmap` it holds one number for each row.",
+                    zh="{Line}把 {wrong} 读成一个 Python 数，但在 `vmap` 之下，它对每一行各有一个数。",
+                ),
+                T(
+                    en="the tensor itself, without `item()`, `float()` or `int()`: operations on it work on all rows",
+                    zh="张量本身，不用 `item()`、`float()` 或 `int()`：对它的运算会作用于所有行",
+                ),
+            ),
+            Case(
+                r"vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow",
+                "input|self|#1",
+                T(
+                    en="{Line} decides by the value of {wrong} which way to go, but under `vmap` it holds one value for each row, and all "
+                    "rows go the same way.",
+                    zh="{Line}按 {wrong} 的值决定走哪条路，但在 `vmap` 之下，它对每一行各有一个值，而所有行只能走同一条路。",
+                ),
+                T(
+                    en="`torch.where(condition, one, other)` instead of `if`; instead of `while`, a fixed number of rounds with "
+                    "`torch.where` in each",
+                    zh="用 `torch.where(condition, one, other)` 代替 `if`；用固定轮数、每轮 `torch.where` 代替 `while`",
+                ),
+            ),
+            Case(
+                r"vmap: We do not support batching operators that can support dynamic shape",
+                "input|self|#1",
+                T(
+                    en="{Line} picks as many elements of {wrong} as fulfil a condition, and under `vmap` each row would give another "
+                    "number of them.",
+                    zh="{Line}从 {wrong} 中选出满足条件的元素，而在 `vmap` 之下，每一行选出的个数各不相同。",
+                ),
+                T(
+                    en="a result of the same shape for every row: `torch.where(mask, x, 0)` before a sum, `topk`, or a product with a mask",
+                    zh="每一行形状相同的结果：求和之前用 `torch.where(mask, x, 0)`，或用 `topk`，或乘以掩码",
+                ),
+            ),
+            Case(
+                r"vmap: called random operation while in randomness error mode",
+                "",
+                T(
+                    en="{Line} draws random numbers under `vmap`, which does not know whether each row is to have its own.",
+                    zh="{Line}在 `vmap` 之下抽取随机数，而 `vmap` 不知道每一行是否要有自己的随机数。",
+                ),
+                T(
+                    en='`vmap(f, randomness="different")` for numbers of its own in each row, `randomness="same"` for the same ones in all',
+                    zh='`vmap(f, randomness="different")` 让每一行各有随机数，`randomness="same"` 让所有行共用',
+                ),
+            ),
+            Case(
+                r"vmap: inplace arithmetic\(self, \*extra_args\) is not possible",
+                "input|self|#1",
+                T(
+                    en="{Line} writes what belongs to all rows into {wrong}, which was made inside `vmap` without a row dimension: it has "
+                    "room for one row.",
+                    zh="{Line}把属于所有行的东西写进 {wrong}，而它在 `vmap` 里面创建，没有行的维度：只放得下一行。",
+                ),
+                T(
+                    en="a new tensor made of the parts (`torch.stack`, `torch.cat`), or memory made from the argument (`x.new_zeros(…)`)",
+                    zh="由各部分生成的新张量（`torch.stack`、`torch.cat`），或由参数创建的内存（`x.new_zeros(…)`）",
+                ),
+            ),
+        ),
+        (
+            "import torch\n\ndef bounded(x):\n    if x > 1:\n        return torch.ones(())\n    return x\n\n"
+            "print(torch.vmap(bounded)(torch.tensor([0.5, 2.0])))\n"
+        ),
+        (
+            "import torch\n\ndef bounded(x):\n    return torch.where(x > 1, 1.0, x)\n\n"
+            "print(torch.vmap(bounded)(torch.tensor([0.5, 2.0])))\n"
+        ),
+    ),
+    Family(
         "PLE44",
         "value-outside-of-its-range",
         T(en="all elements of input should be between 0 and 1", zh="all elements of input should be between 0 and 1"),
