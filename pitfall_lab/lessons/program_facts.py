@@ -6,6 +6,7 @@ sentence about this very program (``after line 4, best and w share memory``); in
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import warnings
@@ -82,10 +83,34 @@ class Fact:
     @property
     def text(self) -> T:
         """Return the fact as a sentence."""
+        return self.said({})
+
+    def said(self, loops: dict[int, int]) -> T:
+        """Return the fact as a sentence about a program with these loops: the number of the first line of each, by that of its last.
+
+        The last line of a loop runs in every round, so a sentence on what holds after the line could be read as one on the first round.
+        """
         forms = _SAID[self.about[0]]
         form = forms.get(self.value) or forms[""]
         en, zh = (text.format(*self.about[1:], value=self.value) for text in (form.en, form.zh))
+        if self.line in loops:
+            first = loops[self.line]
+            return T(en=f"after the loop of lines {first} to {self.line}, {en}", zh=f"第 {first} 至 {self.line} 行的循环之后，{zh}")
         return T(en=f"after line {self.line}, {en}", zh=f"第 {self.line} 行之后，{zh}")
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What was found on the real torch.
+
+    ``states`` has what holds after each statement, with the statement's last line. ``passes`` has by line how many backward passes have
+    reached a named leaf so far. ``also`` has what holds beside the one value in the state: a gradient of zeros is that of a pass as well if
+    this pass brought zeros.
+    """
+
+    states: list[tuple[int, State]]
+    passes: dict[int, int]
+    also: frozenset[tuple[int, About, str]]
 
 
 @dataclass(slots=True)
@@ -94,6 +119,9 @@ class _Look:
 
     states: list[tuple[int, State]] = field(default_factory=list)
     arrived: dict[str, list[list[float]]] = field(default_factory=dict)
+    passes: dict[int, int] = field(default_factory=dict)
+    also: set[tuple[int, About, str]] = field(default_factory=set)
+    counted: dict[str, int] = field(default_factory=dict)
     probing: bool = False
 
     def __call__(self, line: int, names: dict[str, Any], printed: str) -> None:
@@ -104,8 +132,15 @@ class _Look:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             modules = {name: value for name, value in names.items() if hasattr(value, "parameters") and not isinstance(value, type)}
+            tensors = {name: value for name, value in shown.items() if hasattr(value, "requires_grad")}
             self.states.append((line, dict((*self._facts(shown, names.get("torch")), *_held(shown, modules)))))
         self.probing = False
+        new = (len(came) - self.counted.get(name, 0) for name, came in self.arrived.items())
+        self.passes[line] = max(self.passes.values(), default=0) + max(new, default=0)
+        self.counted = {name: len(came) for name, came in self.arrived.items()}
+        for name in self.arrived.keys() & tensors.keys():
+            with contextlib.suppress(RuntimeError):  # as above, of a view
+                self.also.update((line, ("sum", name), value) for value in self._sums(name, tensors[name]))
 
     def _facts(self, shown: dict[str, Any], torch: Any) -> Iterator[tuple[About, str]]:
         numbers = {name: value for name, value in shown.items() if _is_number(value)}
@@ -144,15 +179,21 @@ class _Look:
         if leaf.grad is None:
             yield ("sum", name), "None"
             return
+        yield from ((("sum", name), value) for value in itertools.islice(self._sums(name, leaf), 1))
+
+    def _sums(self, name: str, leaf: Any) -> Iterator[str]:
+        """Yield all that a leaf's ``.grad`` is: zeros, and the sum of so many of the gradients that arrived last."""
+        if not leaf.is_leaf or leaf.grad is None:
+            return
         total, held = [0.0] * leaf.grad.numel(), _flat(leaf.grad)
         if held == total:
-            yield ("sum", name), "zeros"
-            return
+            yield "zeros"
         for count, gradient in enumerate(reversed(self.arrived[name]), 1):
+            if len(gradient) != len(total):
+                return
             total = [a + b for a, b in zip(total, gradient, strict=True)]
             if all(abs(a - b) <= 1e-4 * max(1.0, abs(a)) for a, b in zip(total, held, strict=True)):
-                yield ("sum", name), str(count)
-                return
+                yield str(count)
 
 
 def _held(shown: dict[str, Any], modules: dict[str, Any]) -> Iterator[tuple[About, str]]:
@@ -213,11 +254,21 @@ def _flat(gradient: Any) -> list[float]:
     return [float(n) for n in gradient.detach().flatten().tolist()]
 
 
-def real_facts(program: str) -> list[tuple[int, State]]:
-    """Return for each statement its last line, and what holds after it on the real torch."""
+def watched(program: str) -> Watched:
+    """Return what was found after each statement on the real torch."""
     look = _Look()
     execute(program, worlds.NAME, look)
-    return look.states
+    return Watched(look.states, look.passes, frozenset(look.also))
+
+
+def real_facts(program: str) -> list[tuple[int, State]]:
+    """Return for each statement its last line, and what holds after it on the real torch."""
+    return watched(program).states
+
+
+def loops(program: str) -> dict[int, int]:
+    """Return the first line of each loop on the program's outermost level, by its last: facts are read after the whole loop."""
+    return {node.end_lineno or node.lineno: node.lineno for node in ast.parse(program).body if isinstance(node, (ast.For, ast.While))}
 
 
 def facts(program: str, policy: shadow.Policy) -> list[tuple[int, State]]:

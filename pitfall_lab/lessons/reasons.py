@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pitfall_lab.lessons import balance
 from pitfall_lab.lessons.mistakes import Mistake
-from pitfall_lab.lessons.program_facts import About, Fact, State, facts, real_facts
+from pitfall_lab.lessons.program_facts import Fact, State, Watched, facts, loops, watched
 from pitfall_lab.shadow import TORCH
 from pitfall_lab.trace import T
 
@@ -26,12 +26,16 @@ _WHY = ("memory", "object", "path", "needs", "sum", "held", "role", "elements", 
 """The facts that say why, the best first; the others only say what."""
 _BOTH_HOLD = {("role", "view", "result")}
 """A kind of fact and two of its values that hold together: a view of a leaf is a result in the graph, too."""
-_TEMPTING = ("memory", "path", "needs", "sum", "version")
+_TEMPTING = ("path", "needs", "sum", "version")
 """Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
-_IDLE = ("type", "elements")
-"""Facts that are easily seen to be wrong where the program is not about them: they are offered last."""
+_UNLIKELY = ("memory", "object", "type", "elements")
+"""Facts that are easily seen to be wrong where the program is not about them: they are offered after all others, in this order."""
+_IDLE = 3
+"""The rank after which facts are offered only where there are too few others: those on types and numbers of elements."""
 _PARTED = 2
 """The number of lines of a mistaken world that are compared with torch's, from the first that differs."""
+_ALIKE = {"one": "together", "shared": "together", "two": "apart", "separate": "apart"}
+"""Values of two kinds of facts about a pair of names of which one implies the other: what is one tensor shares memory."""
 _OTHERWISE: dict[str, tuple[str, ...]] = {
     "memory": ("shared", "separate"),
     "object": ("one", "two"),
@@ -59,21 +63,26 @@ def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, l
 
     ``mistakes`` end it differently; ``message`` is torch's, when it raises.
     """
-    true, known = _agreed(program), list(mistakes)
+    real, known = watched(program), list(mistakes)
+    true = _agreed(program, real)
     certain = list(_named(program, message, true)), list(_no_leaf(ask, true))
     # Where nothing else decides, the question's own answer may be a reason.
-    ways = (_among(true, known, certain, worth, lots) for worth in (_worth(ask, true), _readable))
-    return next(filter(None, ways), ())
+    ways = (_among(true, real, known, certain, worth=worth, lots=lots) for worth in (_worth(ask, true), _readable))
+    lines = loops(program)
+    found = [Reason(fact.said(lines), right=not n) for n, fact in enumerate(next(filter(None, ways), []))]
+    return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
 
 
 def _among(
     true: dict[int, State],
+    real: Watched,
     known: list[Mistake],
     certain: tuple[list[Fact], list[Fact]],
+    *,
     worth: Callable[[Fact], bool],
     lots: balance.Lots,
-) -> tuple[Reason, ...]:
-    """Return the right reason and three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
+) -> list[Fact]:
+    """Return the right reason and then three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
 
     ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it has any facts, else
     from the facts in which mistaken worlds differ from torch's, else from the second list.
@@ -83,34 +92,51 @@ def _among(
     missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
     deciding = certain[0] or believed or certain[1] or missed
     if not deciding:
-        return ()
+        return []
     best = _strongest([fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1])
     if best[0].value == "whole":  # that nothing is missing is only that backward does not raise; a write that is not counted is why
         best = [fact for fact in deciding if (fact.line, *fact.about) == (best[0].line, "version", *best[0].about[1:])] or best
     right = best[lots.number("right") % len(best)]
-    false = [pair[1] for one in known for pair in apart[one] if (pair[0].about[0], pair[0].value, pair[1].value) not in _BOTH_HOLD]
-    near = [fact for fact in _otherwise(true) if worth(fact)]
+    pairs = [pair for one in known for pair in apart[one] if (pair[0].about[0], pair[0].value, pair[1].value) not in _BOTH_HOLD]
+    false = [fact for _, fact in pairs if (fact.line, fact.about, fact.value) not in real.also]
+    near = [fact for fact in _otherwise(true, real) if worth(fact) and (fact.line, fact.about, fact.value) not in real.also]
     subject = {fact.about[0] for fact in (right, *false)}
     near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
-    wrong = list({fact.text.en: fact for fact in [*false[:5], *near[:6], *false[5:], *near[6:]]}.values())
+    idle = [fact for fact in near if _offered(fact, subject) > _IDLE]
+    near = near[: len(near) - len(idle)]
+    wrong = _different([*false[:5], *near[:6], *false[5:], *near[6:]], right, true)
     if len(wrong) < MOST - 1:
-        wrong += filter(_readable, _before(true))
+        wrong = _different([*wrong, *idle, *filter(_readable, _before(true))], right, true)
     label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
-    texts = [fact.text.en for fact in wrong]
-    chosen = lots.pick(right.text.en, texts, MOST - 1, labels=label)
-    if len(chosen) < MOST - 1:
-        return ()
-    found = [Reason(right.text, right=True), *(Reason(wrong[n].text, right=False) for n in chosen)]
-    return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
+    chosen = lots.pick(right.text.en, [fact.text.en for fact in wrong], MOST - 1, labels=label)
+    return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
+
+
+def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[Fact]:
+    """Return one of several wrong facts that say the same of the same tensors after different lines, or of which one implies the other.
+
+    Of those the one that is about the line of the right fact is taken, else the first: a learner who sees that the right fact holds would
+    strike out all of them at once.
+    """
+    kept: dict[tuple[str, ...], Fact] = {}
+    for fact in wrong:
+        kind, *names = fact.about
+        says = _ALIKE.get(fact.value, fact.value) if kind in ("object", "memory") else f"{kind} {fact.value}"
+        first = {b: a for (what, a, *rest), value in true.get(fact.line, {}).items() if (what, value) == ("object", "one") for b in rest}
+        tensors = [first.get(name, name) for name in names]
+        key = (says, *(tensors if len(set(tensors)) == len(tensors) else names))
+        if key not in kept or (fact.line, fact.about) == (right.line, right.about):
+            kept[key] = fact
+    return list(kept.values())
 
 
 def _offered(fact: Fact, subject: set[str]) -> int:
-    """Return the rank of a false fact as a wrong answer: 0 if its kind is one that the question is about, 2 if few would believe it."""
+    """Return the rank of a false fact as a wrong answer: 0 if its kind is one that the question is about, more if few would believe it."""
     kind = fact.about[0]
-    return 0 if kind in subject or kind in _TEMPTING else 2 if kind in _IDLE else 1
+    return 0 if kind in subject or kind in _TEMPTING else _UNLIKELY.index(kind) + 2 if kind in _UNLIKELY else 1
 
 
-def _agreed(program: str) -> dict[int, State]:
+def _agreed(program: str, real: Watched) -> dict[int, State]:
     """Return the facts that hold after each line on the real torch and, as predicted, in the engine.
 
     Facts about what backward needs are left out after the last backward.
@@ -118,7 +144,7 @@ def _agreed(program: str) -> dict[int, State]:
     modelled, over = dict(facts(program, TORCH)), _over(program)
     return {
         line: {a: v for a, v in state.items() if modelled.get(line, {}).get(a) == v and (line < over or a[0] != "needs")}
-        for line, state in real_facts(program)
+        for line, state in real.states
     }
 
 
@@ -194,20 +220,35 @@ def _no_leaf(ask: str, true: dict[int, State]) -> Iterator[Fact]:
         yield from (Fact(line, about, "result") for line in [n for n, state in true.items() if state.get(about) == "result"][:1])
 
 
-def _otherwise(true: dict[int, State]) -> Iterator[Fact]:
+def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
     """Yield, for each fact and the line after which it first holds, false facts that a learner could believe instead.
 
-    Facts about graphs are left out if nothing in the program requires grad.
+    Facts about graphs are left out if nothing in the program requires grad, and for tensors of whole numbers, which cannot. So is what
+    only a backward pass or a write brings about where there was none: nothing is freed before the first pass, and no ``.grad`` is the sum
+    over two passes before the second.
     """
-    before: dict[About, str] = {}
+    before: State = {}
+    passes = 0
     graph = any(about[0] == "role" and value != "constant" for state in true.values() for about, value in state.items())
     for line, state in true.items():
+        now = real.passes.get(line, passes)
+        brought = {"freed": now > passes, "overwritten": _written(before, state)}
         for about, value in state.items():
-            idle = about[0] in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
-            if before.get(about) != value and not idle and (graph or about[0] != "role"):
-                others = [o for o in _OTHERWISE.get(about[0], ()) if o != value and (about[0], value, o) not in _BOTH_HOLD]
-                yield from (Fact(line, about, other) for other in others)
-        before = state
+            kind, changed = about[0], before.get(about) != value
+            idle = kind in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
+            if idle or (kind == "role" and not (graph and state.get(("type", *about[1:]), "float").startswith("float"))):
+                continue
+            for other in _OTHERWISE.get(kind, ()):
+                few = kind == "sum" and other.isdigit() and int(other) > now
+                possible = brought.get(other, changed) if kind == "needs" else changed and not few
+                if possible and other != value and (kind, value, other) not in _BOTH_HOLD:
+                    yield Fact(line, about, other)
+        before, passes = state, now
+
+
+def _written(before: State, state: State) -> bool:
+    """Whether a name's value or version changed: a statement wrote, or gave the name to another tensor, which can be taken for a write."""
+    return any(about[0] in ("value", "version") and before.get(about, value) != value for about, value in state.items())
 
 
 def _before(true: dict[int, State]) -> Iterator[Fact]:

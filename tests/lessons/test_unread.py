@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pitfall_lab.lessons import balance
-from pitfall_lab.lessons.program_facts import Fact, real_facts
+from pitfall_lab.lessons.program_facts import Fact, loops, watched
 from pitfall_lab.lessons.question import Prediction, Question, pose
 from tests.lessons.unread import POINTS, STRATEGIES, Asked, Seen, asked, scores, seen, sheets
 
@@ -92,15 +92,69 @@ def test_the_student_sees_neither_names_nor_numbers_of_a_wording() -> None:
 
 def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
     for one, question in posed:
-        true = real_facts(question.program)
-        held = {Fact(line, about, value).text.en for line, state in true for about, value in state.items()}
-        views = [(line, about) for line, state in true for about, value in state.items() if about[0] == "role" and value == "view"]
-        held |= {Fact(line, about, "result").text.en for line, about in views}  # a view of a leaf is a result in the graph, too
+        real, rounds = watched(question.program), loops(question.program)
+        held = {Fact(line, about, value).said(rounds).en for line, state in real.states for about, value in state.items()}
+        views = [(line, about) for line, state in real.states for about, value in state.items() if about[0] == "role" and value == "view"]
+        held |= {Fact(line, about, "result").said(rounds).en for line, about in views}  # a view of a leaf is a result in the graph, too
+        held |= {Fact(*also).said(rounds).en for also in real.also}
         calls = [n for n, line in enumerate(question.program.splitlines(), 1) if ".backward" in line]
         for reason in question.reasons:
             assert (reason.text.en in held) == reason.right, (one.name, reason.text.en)
-            said = re.match(r"after line (\d+), .*\bbackward from", reason.text.en)
+            said = re.match(r"after (?:line|the loop of lines \d+ to) (\d+), .*\bbackward from", reason.text.en)
             assert not said or int(said[1]) < max(calls, default=99), one.name  # what another backward would find is of no account
+
+
+def test_no_wrong_reason_is_about_a_backward_or_a_write_that_has_not_come(posed: Posed) -> None:
+    about = []
+    for one, question in posed:
+        lines = question.program.splitlines()
+        for reason in question.reasons:
+            said = re.match(r"after (?:line|the loop of lines \d+ to) (\d+), (.*)", reason.text.en)
+            assert said, reason.text.en
+            before = lines[: int(said[1])]
+            ran = sum(".backward(" in line or "autograd.grad(" in line for line in before)
+            again = any(line.startswith(("for ", "while ")) for line in before)
+            named = [name for line in before for name in re.findall(r"^ *(\w+) = ", line)]
+            wrote = again or len(set(named)) < len(named) or any(re.search(r"_\(|[-+*/]=|\] = |\.step\(", line) for line in before)
+            sums = re.search(r"the sum over (\d+) backward passes", said[2])
+            if reason.right or not (sums or re.search("is freed|counted a write", said[2])):
+                continue
+            about.append(one.name)
+            assert not sums or ran >= int(sums[1]) or (ran and again), (one.name, reason.text.en)
+            assert "is freed" not in said[2] or ran, (one.name, reason.text.en)
+            assert "counted a write" not in said[2] or wrote, (one.name, reason.text.en)
+    assert len(about) > 5
+
+
+def test_no_two_wrong_reasons_say_the_same_after_different_lines(posed: Posed) -> None:
+    for one, question in posed:
+        wrong = [reason.text.en.partition(", ")[2] for reason in question.reasons if not reason.right]
+        assert len(set(wrong)) == 3, (one.name, wrong)
+        pairs = [re.findall(r"^(\w+) and (\w+) (?:are one tensor|(share memory))", said) for said in wrong]
+        joined = [found[0][:2] for found in pairs if found]
+        assert len(set(joined)) == len(joined), (one.name, wrong)
+
+
+def test_a_gradient_of_zeros_is_that_of_a_pass_as_well() -> None:
+    start = "import torch\nx = torch.tensor([1.0, 2.0], requires_grad=True)\nh = x * 3\nh.detach().zero_()\n"
+    program = start + "(h ** 2).sum().backward()\n(x * 0).sum().backward()"
+    assert {(5, ("sum", "x"), "zeros"), (5, ("sum", "x"), "1"), (6, ("sum", "x"), "2")} <= watched(program).also
+    assert watched(program).passes == {1: 0, 2: 0, 3: 0, 4: 0, 5: 1, 6: 2}
+    posed = [pose(program, "x.grad", draw=(0, n)) for n in range(12)]
+    said = {reason.text.en.partition(", ")[2] for question in posed for reason in question.reasons if not reason.right}
+    assert len(said) > 4
+    assert not {one for one in said if "backward pass" in one}
+
+
+def test_a_reason_after_a_loop_is_not_one_after_a_round(posed: Posed) -> None:
+    program = "import torch\nw = torch.ones(1, requires_grad=True)\nfor _ in range(2):\n    (w * w).sum().backward()"
+    assert loops(program) == {4: 3}
+    rounds = [(question, line) for _, question in posed for line in loops(question.program)]
+    assert len(rounds) > 5
+    for question, line in rounds:
+        assert not [reason for reason in question.reasons if reason.text.en.startswith(f"after line {line},")]
+        assert not [reason for reason in question.reasons if reason.text.zh.startswith(f"第 {line} 行之后")]
+    assert any("after the loop of lines " in reason.text.en for question, _ in rounds for reason in question.reasons)
 
 
 def test_the_reason_of_a_write_that_is_not_counted_is_the_counter() -> None:

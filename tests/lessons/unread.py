@@ -289,7 +289,7 @@ def draw(lots: int, sweeps: int) -> None:
 
     The numbers beside the lessons are where it begins, so that after a small change few questions are drawn anew.
     """
-    for module, names in ((question, ("_shadow_outcome", "_story", "_fitting", "execute")), (reasons, ("facts", "real_facts"))):
+    for module, names in ((question, ("_shadow_outcome", "_story", "_fitting", "execute")), (reasons, ("facts", "watched"))):
         for name in names:
             setattr(module, name, _once(getattr(module, name)))
     course = list(asked())
