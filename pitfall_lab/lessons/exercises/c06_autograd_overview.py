@@ -186,11 +186,11 @@ EXERCISES = (
             en=(
                 "Write `square(x)` with the right value and a wrong gradient: it returns x², element by element, and the gradient"
                 " that arrives at `x` is half of what it should be: x instead of 2x, times what comes in. No error, no warning; "
-                "`x` itself stays as it is."
+                "`x` itself stays as it is, and what else is computed from it keeps its right gradient."
             ),
             zh=(
                 "编写数值正确、梯度错误的 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度只有应有的一半：是 x 而不是 2x，再乘以传入"
-                "的梯度。没有错误，也没有警告；`x` 本身不变。"
+                "的梯度。没有错误，也没有警告；`x` 本身不变，由它算出的其他结果仍有正确的梯度。"
             ),
         ),
         given="def square(x):\n    return x * x\n",
@@ -209,6 +209,10 @@ EXERCISES = (
                 ),
             ),
             Property(T(en="x itself is unchanged", zh="x 本身没有改变"), unchanged("x")),
+            Property(
+                T(en="another result of x has its right gradient", zh="x 的另一个结果仍有正确的梯度"),
+                as_solved("x.grad", drive="square(x)\n(x ** 3).sum().backward()"),
+            ),
         ),
         hints=(
             T(en="The derivative of x · x has two parts, one for each factor.", zh="x · x 的导数有两部分，每个因子一份。"),
@@ -220,12 +224,14 @@ EXERCISES = (
             "def square(x):\n    return (x ** 2 + (x ** 2).detach()) / 2\n",
             "def square(x):\n    with torch.no_grad():\n        factor = x.clone()\n    return factor * x\n",
             "def square(x):\n    return x * torch.tensor(x.tolist())\n",
+            "def square(x):\n    result = x * x\n    result.register_hook(lambda g: g / 2)\n    return result\n",
         ),
         wrong=(
             "def square(x):\n    return x.detach() * x.detach()\n",
             "def square(x):\n    return x * x / 2\n",
             "def square(x):\n    return torch.tensor((x * x).tolist(), requires_grad=True)\n",
             "def square(x):\n    return x * x.clone()\n",
+            "def square(x):\n    x.register_hook(lambda g: g / 2)\n    return x * x\n",
             "def square(x):\n    with torch.no_grad():\n        return x * x\n",
         ),
     ),

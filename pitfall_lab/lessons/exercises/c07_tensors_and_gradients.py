@@ -162,13 +162,12 @@ EXERCISES = (
                 every(*(as_solved("model.weight.detach()", "model.bias.detach()", inputs=each) for each in (_LARGE, _SMALL))),
             ),
             Property(
-                T(en="the norm before clipping is returned, as a number", zh="返回裁剪前的范数（数值）"),
-                true(
-                    "isinstance(norm, float) and norm > limit",
-                    T(en="it is not a Python float, or it is the norm after clipping", zh="它不是 Python 浮点数，或者是裁剪后的范数"),
-                ),
+                T(en="what is returned is a Python float", zh="返回的是 Python 浮点数"),
+                true("isinstance(norm, float)", T(en="it is something else: a tensor, or nothing", zh="它是别的东西：张量，或什么都没有")),
             ),
-            Property(T(en="it is the norm of this loss alone", zh="它只属于这个损失"), as_solved("float(norm)")),
+            Property(
+                T(en="it is the norm of this loss alone, before clipping", zh="它只属于这个损失，并且是裁剪前的"), as_solved("float(norm)")
+            ),
             Property(
                 T(en="no gradient is left", zh="没有留下梯度"),
                 true(

@@ -39,11 +39,11 @@ _MOVED = _COUNTER.replace("lr=0.1", "lr=0.1, momentum=0.9").replace(
 
 
 _LISTING = """\
-w = torch.tensor([2.0], requires_grad=True)
+w = torch.tensor(2.0, requires_grad=True)
 optimizer = torch.optim.SGD([w], lr=0.5, weight_decay=1.0)
-(w * w).sum().backward()     # line 3
+(w * w).backward()           # line 3
 optimizer.step()             # line 4
-(w * w).sum().backward()     # line 5
+(w * w).backward()           # line 5
 optimizer.step()             # line 6
 optimizer.zero_grad()        # line 7
 optimizer.step()             # line 8
@@ -101,13 +101,13 @@ EXERCISES = (
                 T(en="each parameter is written once per round", zh="每一轮每个参数只写入一次"),
                 updated_once(None, 5, drive="train(model, points, targets, 5)"),
             ),
-            Property(T(en="no rule about missing resets applies", zh="没有触发“缺少清零”的规则"), finds_nothing("missing-zero-grad")),
+            Property(T(en="the check finds no missing `zero_grad`", zh="检查没有发现缺少 `zero_grad`"), finds_nothing("missing-zero-grad")),
         ),
         hints=(
             T(en="What is in `.grad` when the second backward begins?", zh="第二次 backward 开始时，`.grad` 里有什么？"),
             T(
-                en="backward() adds. Somebody has to take the old gradient away, once per round.",
-                zh="backward() 是累加。每一轮都要有人把旧梯度清掉一次。",
+                en="backward() adds. A line has to take the old gradient away, once per round.",
+                zh="backward() 是累加。每一轮都要有一行代码清掉旧梯度。",
             ),
             T(
                 en="`optimizer.zero_grad()` before backward, or after the step; not between the two.",
@@ -162,17 +162,23 @@ bias_before = body.bias.detach().clone()
         drive="freeze(body, optimizer)\none_round()\none_round()",
         properties=(
             Property(
-                T(en="the frozen weight stays where it was", zh="被冻结的权重保持不变"),
-                true("torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)"),
+                T(en="the parameters of the frozen module stay as they were", zh="被冻结模块的参数保持不变"),
+                true(
+                    "torch.equal(body.weight, body_before) and torch.equal(body.bias, bias_before)",
+                    T(
+                        en="in the two rounds after `freeze` a step has moved its weight or its bias",
+                        zh="在 `freeze` 之后的两轮里，某一步移动了它的权重或偏置",
+                    ),
+                ),
             ),
             Property(
                 T(en="the other weights go on training", zh="其他权重继续训练"), as_solved("head.weight.detach()", "head.bias.detach()")
             ),
             Property(
-                T(en="backward plans no work for the frozen module", zh="backward 不再为被冻结的模块做计算"),
+                T(en="the parameters of the module do not require grad", zh="模块的参数不需要梯度"),
                 true(
                     "not any(p.requires_grad for p in body.parameters())",
-                    T(en="one of its parameters still requires grad", zh="它有一个参数仍需要梯度"),
+                    T(en="one of them still requires grad", zh="其中一个仍需要梯度"),
                 ),
             ),
         ),
@@ -338,6 +344,7 @@ finally:
             _filled({**_SEEN}),
             _filled({**_SEEN, "w after line 4": "2 - 0.5 * (4 + 2)"}),
             _filled({what: answer if answer is None else float(answer) for what, answer in _SEEN.items()}),
+            _filled({what: answer if answer is None else f"torch.tensor({float(answer)})" for what, answer in _SEEN.items()}),
             f"expected = dict({list(_SEEN.items())!r})\n",
         ),
         wrong=(
