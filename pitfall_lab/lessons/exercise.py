@@ -35,6 +35,7 @@ What decides
     =================================== ===========================================================================================
     ``as_solved("result", "w.grad")``   the expressions are, on random inputs, what they are with the first right solution in its place
     ``equal("belief['a']", "kind(a)")`` two expressions are alike (``tell=False``: the reason does not give the answer away)
+    ``chosen("answer", "copy", reason)`` a text is this one of several; capitals and space do not matter
     ``true("loss.ndim == 0", reason)``  an expression is true
     ``gradient_as_solved("w", "x")``    backward runs, and these leaves have the gradients that they have with the solution
     ``runs()``                          nothing is raised
@@ -258,18 +259,36 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
 def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: bool = True, **run: Any) -> Check:
     """Check that two expressions are alike, for each seed.
 
-    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20.
+    If the reason must not show the answer, text is also accepted that denotes it: ``"-20"`` for -20. In a *predict* exercise ``meant``
+    is evaluated beside the first right solution: nothing that the learner's cell defines changes what is right.
     """
     seeds = tuple(seeds)
 
     def check(attempt: Attempt) -> bool | T:
-        attempt.foresee(seeds, expression, meant, **run)
+        if attempt.exercise.kind == "predict":
+            attempt.foresee(seeds, expression, **run)
+            attempt.solution.foresee(seeds, meant, **run)
+        else:
+            attempt.foresee(seeds, expression, meant, **run)
         for seed in seeds:
-            values = attempt.look(expression, meant, seed=seed, **run).values
-            got = values[expression] if tell else _unquoted(values[expression], values[meant])
-            if isinstance(values[meant], Problem) or not alike(got, values[meant]):
-                return _differs(expression, got, values[meant]) if tell else _answered(got)
+            if attempt.exercise.kind == "predict":
+                value, right = attempt.value(expression, seed=seed, **run), attempt.solution.value(meant, seed=seed, **run)
+            else:
+                values = attempt.look(expression, meant, seed=seed, **run).values
+                value, right = values[expression], values[meant]
+            got = value if tell else _unquoted(value, right)
+            if isinstance(right, Problem) or not alike(got, right):
+                return _differs(expression, got, right) if tell else _answered(got)
         return True
+
+    return check
+
+
+def chosen(expression: str, right: str, reason: T) -> Check:
+    """Check that a text is ``right``, one of several that the task names: capitals and space do not matter."""
+
+    def check(attempt: Attempt) -> bool | T:
+        return _unquoted(attempt.value(expression), right) == right or reason
 
     return check
 

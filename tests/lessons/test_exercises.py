@@ -8,7 +8,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -206,6 +206,70 @@ def test_a_prediction_may_be_typed_between_the_quotes_and_is_answered_in_words()
     done = grade(exercise(*checks), 'said = {"a": "?", "b": 0, "c": "2, 3, 4", "d": torch.ones(2)}')
     reasons = ["no answer yet", "your answer is 0", "your answer is (2, 3, 4)", "your answer is [1., 1.]", "the same"]
     assert [mark.reason and mark.reason.en for mark in done.marks] == reasons
+
+
+PREDICTED = [key for key, exercise in exercises().items() if exercise.kind == "predict"]
+
+
+class _Written(ast.NodeTransformer):
+    """Writes the texts that an answer gives in another way; those that the table has already stay."""
+
+    def __init__(self, write: Callable[[str], str]) -> None:
+        self.write, self.count = write, 0
+
+    def visit_Dict(self, node: ast.Dict) -> ast.Dict:
+        node.values = [self.visit(value) for value in node.values]
+        return node
+
+    def visit_Constant(self, node: ast.Constant) -> ast.Constant:
+        if isinstance(node.value, str):
+            node.value, self.count = self.write(node.value), self.count + 1
+        return node
+
+
+@pytest.mark.parametrize("key", PREDICTED)
+def test_capitals_and_space_in_a_prediction_do_not_matter(key: str) -> None:
+    for write in (str.upper, lambda text: f"  {text.replace(' ', '  ')} "):
+        tree, written = ast.parse(exercises()[key].right[0]), _Written(write)
+        written.visit(tree)
+        if written.count:
+            done = grade(exercises()[key], ast.unparse(tree))
+            assert done.solved, str(done)
+
+
+def test_capitals_are_tried_where_there_are_texts() -> None:
+    texts = [_Written(str.upper) for _ in PREDICTED]
+    for written, key in zip(texts, PREDICTED, strict=True):
+        written.visit(ast.parse(exercises()[key].right[0]))
+    assert sum(written.count > 0 for written in texts) >= 8
+
+
+@pytest.mark.parametrize("key", PREDICTED)
+def test_a_prediction_cannot_be_asked_of_what_checks_it(key: str) -> None:
+    """The cell has no more than the imports that each cell has, and what it defines does not change what is right."""
+    exercise = exercises()[key]
+    assert not exercise.setup
+    helpers = [node.name for node in ast.parse(exercise.inputs).body if isinstance(node, ast.FunctionDef)]
+    for name in helpers:
+        assert (error := grade(exercise, f"{name}\n{exercise.right[0]}").error) is not None
+        assert error.type == "NameError"
+
+
+@pytest.mark.parametrize(
+    ("key", "mine"),
+    [
+        ("5.2", "eval = lambda text, names: names['t']\nbelief = dict.fromkeys({keys}, 'same')"),
+        ("18.4", "float = lambda text: 0.0\nbecomes = dict.fromkeys({keys}, 'zero')"),
+        ("14.4", "sum = len\ncounts = dict.fromkeys({keys}, 0)\nsum = lambda numbers: 0"),
+        ("17.4", "eval = lambda text, names: 0 * names['x']\nslopes = dict.fromkeys({keys}, 0.0)"),
+    ],
+)
+def test_what_a_cell_defines_does_not_change_what_is_right(key: str, mine: str) -> None:
+    exercise = exercises()[key]
+    (table,) = (node for node in ast.walk(ast.parse(exercise.given)) if isinstance(node, ast.Dict))
+    done = grade(exercise, mine.format(keys=[ast.literal_eval(each) for each in table.keys if each]))
+    assert done.error is None, str(done)
+    assert not done.solved, str(done)
 
 
 def test_a_result_of_another_type_is_said_in_words() -> None:

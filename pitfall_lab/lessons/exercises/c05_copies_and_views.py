@@ -92,7 +92,7 @@ EXERCISES = (
             ),
         ),
         given=_table(dict.fromkeys(_SORTED, "?")),
-        setup=(
+        inputs=(
             "def kind(expression):\n"
             "    t = torch.arange(6.0).reshape(2, 3)\n"
             "    result = eval(expression, {'t': t})\n"

@@ -53,7 +53,7 @@ EXERCISES = (
             ),
         ),
         given=_names(dict.fromkeys(_NODES, "?")),
-        setup=_NODE,
+        inputs=_NODE,
         properties=tuple(Property(T(en=e, zh=e), equal(f"nodes[{e!r}]", f"node({e!r})", tell=False)) for e in _NODES),
         hints=(
             T(en="The *last* operation of an expression gives the name.", zh="名称由表达式的*最后*一个操作决定。"),

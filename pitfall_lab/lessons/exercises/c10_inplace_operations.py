@@ -96,7 +96,7 @@ EXERCISES = (
             ),
         ),
         given=_endings(dict.fromkeys(_LINES, "?")),
-        setup=_ENDING,
+        inputs=_ENDING,
         properties=tuple(Property(T(en=line, zh=line), equal(f"endings[{line!r}]", f"ending({line!r})", tell=False)) for line in _LINES),
         hints=(
             T(

@@ -68,7 +68,7 @@ EXERCISES = (
             ),
         ),
         given=_answers(dict.fromkeys(_EXPRESSIONS, (None, None))),
-        setup=_FACTS,
+        inputs=_FACTS,
         properties=tuple(
             Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False)) for e in _EXPRESSIONS
         ),

@@ -7,6 +7,7 @@ from pitfall_lab.lessons.exercise import (
     Exercise,
     Property,
     as_solved,
+    chosen,
     equal,
     fails,
     finds_nothing,
@@ -27,10 +28,6 @@ try:
     saved.sum().backward()
 except RuntimeError as error:
     message = str(error)
-
-
-def bare(name):
-    return str(name).strip().lower().removeprefix("torch.").removesuffix("()").removesuffix("_").removesuffix("backward0").capitalize()
 """
 
 _LOGGED = '''\
@@ -71,6 +68,15 @@ def _one_write(attempt: Attempt) -> bool | T:
     return writes == 1 or T(en=f"it was written {writes} times", zh=f"它被写入了 {writes} 次")
 
 
+def _named_in_the_message(attempt: Attempt) -> bool | T:
+    """Whether the answer is the operation in the message, as ``exp``, ``torch.exp``, ``exp_`` or ``ExpBackward0``."""
+    said = attempt.value("reading['operation']")
+    name = said.strip().lower() if isinstance(said, str) else ""
+    name = name.removeprefix("torch.").removesuffix("()").removesuffix("_").removesuffix("backward0").capitalize()
+    found = f"output 0 of {name}," in attempt.solution.value("message")
+    return found or T(en="the message names another one", zh="错误信息里写的是另一个操作")
+
+
 def _reading(shape: str, operation: str, writes: object, blame: str, saved: str = "the result of exp") -> str:
     rows = f'    "shape": {shape},\n    "operation": "{operation}",\n    "writes": {writes},\n    "saved": "{saved}",\n    "blame": "{blame}",\n'
     return f"reading = {{\n{rows}}}\n"
@@ -109,30 +115,22 @@ EXERCISES = (
             Property(T(en="the shape", zh="形状"), equal("list(reading['shape'] or ())", "list(saved.shape)", tell=False)),
             Property(
                 T(en="the operation that made the tensor", zh="产生该张量的操作"),
-                true(
-                    "f\"output 0 of {bare(reading['operation'])},\" in message",
-                    T(en="the message names another one", zh="错误信息里写的是另一个操作"),
-                    seeds=(0,),
-                ),
+                _named_in_the_message,
             ),
             Property(
                 T(en="how far the counter moved", zh="计数器增加了多少"), equal("reading['writes']", "saved._version - 1", tell=False)
             ),
             Property(
                 T(en="what exp saved", zh="exp 保存了什么"),
-                true(
-                    "reading['saved'] == 'the result of exp'",
+                chosen(
+                    "reading['saved']",
+                    "the result of exp",
                     T(en="ask the derivative: what does exp need for it?", zh="看导数：exp 求导需要什么？"),
-                    seeds=(0,),
                 ),
             ),
             Property(
                 T(en="where to look", zh="该去哪里找"),
-                true(
-                    f"' '.join(str(reading['blame']).lower().split()) == {_BETWEEN!r}",
-                    T(en="that is not the line to change", zh="要改的不是这一行"),
-                    seeds=(0,),
-                ),
+                chosen("reading['blame']", _BETWEEN, T(en="that is not the line to change", zh="要改的不是这一行")),
             ),
         ),
         hints=(

@@ -335,7 +335,7 @@ column = flat[:, None].clone()
             zh="优化器从下列每一个的 `parameters()` 得到多少个数？在运行任何代码**之前**写下来。",
         ),
         given=_counts(dict.fromkeys(_COUNTS)),
-        setup=_COUNT,
+        inputs=_COUNT,
         properties=tuple(Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False)) for text in _COUNTS),
         hints=(
             T(

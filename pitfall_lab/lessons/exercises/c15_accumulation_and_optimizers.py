@@ -451,7 +451,7 @@ steps(again, its_optimizer, its_scheduler, 4)
             ),
         ),
         given=_fates(dict.fromkeys(_FATES, "?")),
-        setup=_FATE,
+        inputs=_FATE,
         properties=tuple(
             Property(T(en=f"rate {rate}", zh=f"学习率 {rate}"), equal(f"fates[{rate}]", f"fate({rate})", tell=False)) for rate in _FATES
         ),

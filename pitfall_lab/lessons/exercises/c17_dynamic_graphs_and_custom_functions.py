@@ -254,7 +254,7 @@ EXERCISES = (
             zh="对下列每一个，backward 在 `x = 0` 处恰好给出什么？（第二个和第三个是 `x` 本身的两种写法。）在运行任何代码**之前**写出数字。",
         ),
         given=_slopes(dict.fromkeys(_SLOPES)),
-        setup=_SLOPE,
+        inputs=_SLOPE,
         properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
         hints=(
             T(

@@ -267,7 +267,7 @@ def loss_of(w):
             zh='每个数都转换为 float16。在运行任何代码**之前**，填写 `"zero"`、`"infinity"`、`"exact"` 或 `"rounded"`。',
         ),
         given=_numbers(dict.fromkeys(_NUMBERS, "?")),
-        setup=_NUMBER,
+        inputs=_NUMBER,
         properties=tuple(Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False)) for text in _NUMBERS),
         hints=(
             T(
