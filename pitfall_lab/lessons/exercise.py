@@ -538,7 +538,10 @@ def storages(at_most: int, *, elements: int = 1, **run: Any) -> Check:
             if not isinstance(inside, int):
                 return inside.say() if isinstance(inside, Problem) else False
             count = max(count, inside)
-        return count <= at_most or T(en=f"{count} storages were made", zh=f"新建了 {count} 块存储")
+        large, wide = (f" with at least {elements} elements", f"至少 {elements} 个元素的") if elements > 1 else ("", "")
+        return count <= at_most or T(
+            en=f"1 storage{large} was made" if count == 1 else f"{count} storages{large} were made", zh=f"新建了 {count} 块{wide}存储"
+        )
 
     return check
 

@@ -76,23 +76,46 @@ class Play:
         """See :func:`play`."""
         from ipywidgets import interactive
 
+        refused: list[Exception] = []
+
         def drawn(**values: Any) -> Shown | Still | None:
-            found = draw(**values)
+            before = _open_figures()
+            try:
+                found = draw(**values)
+            except Exception as error:
+                refused.append(error)
+                _close(_open_figures() - before)
+                raise
             return found if found is None or isinstance(found, Shown) else Still(found)
 
         self._live = interactive(drawn, {"manual": False, "auto_display": True}, **controls)
-        self._first: Shown | Still = self._live.result
+        if refused:  # ipywidgets prints it into a widget that is not on the page yet
+            self._live.close()
+            raise refused[0]
+        self._first: Shown | Still | None = self._live.result
         self._live.layout.min_height = "360px"  # or the page jumps each time a figure is replaced
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        still = {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)}
-        return with_page(self._live._repr_mimebundle_(**options), still)
+        live = self._live._repr_mimebundle_(**options)
+        return live if self._first is None else with_page(live, {"text/html": self._first._repr_html_(), "text/plain": repr(self._first)})
+
+
+def _open_figures() -> set[int]:
+    """The numbers of matplotlib's open figures; none where matplotlib is not in use."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return set(pyplot.get_fignums()) if pyplot else set()
+
+
+def _close(numbers: set[int]) -> None:
+    """Close figures that a drawing left open, or the notebook would draw them half finished."""
+    for number in numbers:
+        sys.modules["matplotlib.pyplot"].close(number)
 
 
 def play(draw: Callable[..., Shown | Picture | None], **controls: Any) -> Play:
     """Show ``draw(...)``, a figure made by :func:`show_figure` or a picture such as ``show_storage``'s, below a control for each argument.
 
     ``None`` is drawn as nothing, where ``draw`` has printed something instead. A control is an ipywidget or what ``ipywidgets.interact``
-    makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu.
+    makes one from: ``rate=(0.0, 1.0, 0.1)`` is a slider, a list a menu. Raises what the first drawing raises.
     """
     return Play(draw, controls)

@@ -589,6 +589,32 @@ def test_a_figure_with_sliders_has_its_first_drawing_for_a_page_without_a_kernel
     assert pictured._live.result is None
 
 
+def test_a_first_drawing_that_raises_is_an_error_and_one_that_prints_is_nothing(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import matplotlib.pyplot as plt
+
+    import pitfall_lab
+
+    kept = plt.figure()
+
+    def draw(height: int) -> object:
+        plt.subplots()
+        raise RuntimeError(f"no line of height {height}")
+
+    with pytest.raises(RuntimeError, match="no line of height 3"):
+        pitfall_lab.play(draw, height=(1, 5, 1))
+    assert plt.get_fignums() == [kept.number], "else the notebook shows an empty figure, or loses one that the drawing did not open"
+    plt.close(kept)
+    capsys.readouterr()
+
+    said = pitfall_lab.play(lambda height: print("height", height), height=(1, 5, 1))
+    bundle = said._repr_mimebundle_()
+    data = bundle[0] if isinstance(bundle, tuple) else bundle
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert said._live.result is None
+
+
 def test_a_result_is_shown_escaped_and_a_shared_reason_once() -> None:
     asked = exercise(true("x == '<b>'"), true("x.y"), true("x.z"), right="x = '<b>'")
     done = grade(asked, "import warnings\nwarnings.warn('<i>')\nx = '<b>'\nundefined")

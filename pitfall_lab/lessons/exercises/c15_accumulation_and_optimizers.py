@@ -274,10 +274,16 @@ finally:
         properties=(
             Property(
                 T(en="the steps end where torch's end", zh="各步之后与 torch 的结果一致"),
-                true("torch.allclose(found.detach(), reference(), atol=1e-6)"),
+                true("torch.allclose(found.detach(), reference(), atol=1e-6)", T(en="they end elsewhere", zh="终点不同")),
             ),
-            Property(T(en="the gradient is asked for once per step", zh="每步只求一次梯度"), true("len(asked) == steps")),
-            Property(T(en="the start is not changed", zh="起点未被改动"), true("torch.equal(start, before['start'].value)")),
+            Property(
+                T(en="`grad_of` is called once in each step", zh="每步只调用一次 `grad_of`"),
+                true("len(asked) == steps", T(en="it was called another number of times", zh="调用的次数不对")),
+            ),
+            Property(
+                T(en="the start is not changed", zh="起点未被改动"),
+                true("torch.equal(start, before['start'].value)", T(en="your cell has written into it", zh="你的单元格写入了它")),
+            ),
             Property(T(en="no optimizer is used", zh="没有使用优化器"), _by_hand),
             Property(
                 T(en="nothing is imported from torch.optim", zh="没有从 torch.optim 导入任何东西"),
@@ -390,11 +396,14 @@ steps(again, its_optimizer, its_scheduler, 4)
             ),
             Property(
                 T(en="after four more steps the learning rate is that of the first run", zh="再走四步后，学习率与原来的运行相同"),
-                true("abs(its_optimizer.param_groups[0]['lr'] / optimizer.param_groups[0]['lr'] - 1) < 1e-6"),
+                true(
+                    "abs(its_optimizer.param_groups[0]['lr'] / optimizer.param_groups[0]['lr'] - 1) < 1e-6",
+                    T(en="it is another one", zh="学习率不同"),
+                ),
             ),
             Property(
                 T(en="four more steps end where the first run ended", zh="再走四步，结果与原来的运行一致"),
-                true("torch.allclose(again.weight, model.weight, atol=1e-6)"),
+                true("torch.allclose(again.weight, model.weight, atol=1e-6)", T(en="the weights are others", zh="权重不同")),
             ),
             Property(
                 T(en="the optimizer moves the new model, and `make` made both", zh="优化器更新的是新模型，且两者都由 `make` 创建"),

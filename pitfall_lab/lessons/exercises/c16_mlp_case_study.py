@@ -110,7 +110,10 @@ points, labels = torch.randn(rows, 3), torch.randint(classes, (rows,))
             ),
             Property(
                 T(en="the list keeps no graphs", zh="列表里没有保存计算图"),
-                true("len(losses) == 4 and not any(getattr(x, 'requires_grad', False) for x in losses)"),
+                true(
+                    "len(losses) == 4 and not any(getattr(x, 'requires_grad', False) for x in losses)",
+                    T(en="it has another length, or a loss in it still has its graph", zh="长度不对，或其中的损失仍带有计算图"),
+                ),
             ),
         ),
         hints=(
@@ -168,7 +171,10 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         properties=(
             Property(T(en="the accuracy is right", zh="准确率正确"), as_solved("float(share)")),
             Property(T(en="it is a Python number", zh="它是 Python 数值"), true("isinstance(share, float)")),
-            Property(T(en="nothing was recorded", zh="没有记录计算图"), true("recorded and not any(recorded)")),
+            Property(
+                T(en="nothing was recorded", zh="没有记录计算图"),
+                true("recorded and not any(recorded)", T(en="the model's results have a graph", zh="模型的结果带有计算图")),
+            ),
             Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
             Property(
                 T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"),

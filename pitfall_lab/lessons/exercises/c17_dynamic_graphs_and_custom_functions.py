@@ -37,7 +37,7 @@ _CHANGED = """\
 out, kept, refused = Scale.apply(h, 3.0, 2), h.detach().clone(), False
 h.mul_(2)
 try:
-    out.sum().backward()
+    (out * weights).sum().backward()
 except RuntimeError as error:
     refused = "modified by an inplace operation" in str(error)
 """
@@ -99,18 +99,22 @@ EXERCISES = (
             ),
         ),
         given=_SCALE,
-        inputs="t = (torch.rand(4) + 0.5).requires_grad_()\nh = t * 1",
-        drive="out = Scale.apply(h, 3.0, 2)\nout.sum().backward()",
+        inputs="t = (torch.rand(4) + 0.5).requires_grad_()\nh = t * 1\nweights = torch.randn(4)",
+        drive="out = Scale.apply(h, 3.0, 2)\n(out * weights).sum().backward()",
         properties=(
             Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("t")),
             Property(
                 T(en="so it is with another factor and power", zh="换一个系数和幂次也正确"),
-                gradient_as_solved("t", drive="out = Scale.apply(h, -1.5, 3)\nout.sum().backward()"),
+                gradient_as_solved("t", drive="out = Scale.apply(h, -1.5, 3)\n(out * weights).sum().backward()"),
             ),
             Property(
                 T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),
-                true("refused or (t.grad is not None and torch.allclose(t.grad, 6 * kept))", drive=_CHANGED),
+                true(
+                    "refused or (t.grad is not None and torch.allclose(t.grad, 6 * kept * weights))",
+                    T(en="the write was not refused, and the gradient is wrong", zh="写入没有被拒绝，梯度是错的"),
+                    drive=_CHANGED,
+                ),
             ),
             Property(T(en="it is one node", zh="它是一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")),
         ),
@@ -138,6 +142,8 @@ EXERCISES = (
             _SCALE.replace("** (ctx.power - 1)", "** (ctx.power - 1), None, None"),
             _SCALED.replace(", None, None", ""),
             _SCALED.replace("ctx.power * t", "t"),
+            _SCALED.replace("return gradient * ctx", "return ctx"),
+            _SCALED.replace("return gradient * ctx", "return gradient.sum() * ctx"),
             _SCALED.replace("ctx.power * t ** (ctx.power - 1)", "2 * t"),
             _SCALED.replace("save_for_backward(t)", "t = t").replace("        (t,) = ctx.saved_tensors\n", "        t = ctx.t\n"),
         ),
@@ -206,7 +212,7 @@ EXERCISES = (
             ),
         ),
         given=_FAKE,
-        inputs="t = torch.cat([torch.linspace(-4, 4, 33), torch.randn(9) * 20]).requires_grad_()\none = torch.ones(2, requires_grad=True)",
+        inputs="t = torch.cat([torch.linspace(-4, 4, 33), torch.randn(9) * 20, torch.randn(9) * 1000, torch.randn(9) / 100]).requires_grad_()\none = torch.ones(2, requires_grad=True)",
         drive="Fake.apply(one).sum().backward()\nout = Fake.apply(t)\nout.sum().backward()",
         properties=(
             Property(
@@ -216,7 +222,10 @@ EXERCISES = (
             Property(T(en="forward is the cube", zh="前向是立方"), true("torch.allclose(out.detach(), t.detach() ** 3)")),
             Property(
                 T(en="the gradient is wrong for some other input", zh="在某些其他输入处梯度错误"),
-                true("t.grad is not None and not torch.allclose(t.grad, 3 * t.detach() ** 2, rtol=0.05)"),
+                true(
+                    "t.grad is not None and not torch.allclose(t.grad, 3 * t.detach() ** 2, rtol=0.05)",
+                    T(en="at each of the numbers it is right, or wrong by less than 5 %", zh="在每个数上它都正确，或错误小于 5 %"),
+                ),
             ),
         ),
         hints=(
@@ -232,6 +241,8 @@ EXERCISES = (
             _FAKE.replace("3 * t**2", "(2 + t**2)"),
             _FAKE.replace("3 * t**2", "3 * t * t.abs()"),
             _FAKE.replace("3 * t**2", "torch.where(t > 3, 0, 3 * t**2)"),
+            _FAKE.replace("3 * t**2", "torch.where(t.abs() > 100, 0, 3 * t**2)"),
+            _FAKE.replace("3 * t**2", "torch.where(t.abs() < 0.1, 0, 3 * t**2)"),
             _FAKE.replace("3 * t**2", "3"),
         ),
         wrong=(

@@ -74,12 +74,12 @@ EXERCISES = (
         title=T(en="In place where it is free", zh="在不付代价处就地写入"),
         task=T(
             en=(
-                "`activate(x, bias)` computes `2 · sigmoid(x) + bias`, and it raises in backward. Give it the right gradient with"
-                " as little new memory as possible, at most two new tensors of the size of `x`. `x` and `bias` have the same shape "
+                "`activate(x, bias)` computes `2 · sigmoid(x) + bias`, and it raises in backward. Give it the right gradient, and "
+                "save memory: at most two new tensors of the size of `x` may be made. `x` and `bias` have the same shape "
                 "and require grad; leave both unchanged."
             ),
             zh=(
-                "`activate(x, bias)` 计算 `2 · sigmoid(x) + bias`，并在 backward 时报错。请用尽量少的新内存得到正确的梯度，至多新"
+                "`activate(x, bias)` 计算 `2 · sigmoid(x) + bias`，并在 backward 时报错。请得到正确的梯度，并节省内存：至多新"
                 "建两个与 `x` 一样大的张量。`x` 和 `bias` 形状相同、需要梯度；两者都保持不变。"
             ),
         ),
@@ -123,7 +123,7 @@ EXERCISES = (
         title=T(en="All rows at once", zh="所有行一次算完"),
         task=T(
             en=(
-                "`nearest(queries, keys)` returns for each of N queries the number of the nearest of M keys, by the squared distance. It "
+                "`nearest(queries, keys)` returns for each of N queries the index of the nearest of M keys, by the squared distance. It "
                 "is right, and slow: it goes row by row. Write it without a loop, so that the number of calls of torch does not grow with N and M. "
                 "Memory counts, too: no tensor with more than N · M numbers may be made. `queries` has shape (N, D), `keys` (M, D); "
                 "both stay unchanged; all points are near the origin. The result is int64, of shape (N,)."
@@ -138,7 +138,7 @@ EXERCISES = (
         inputs="queries, keys = torch.randn(8, 5), torch.randn(9, 5)",
         drive="found = nearest(queries, keys)",
         properties=(
-            Property(T(en="the numbers are right", zh="编号正确"), as_solved("found.tolist()")),
+            Property(T(en="the indices are right", zh="编号正确"), as_solved("found.tolist()")),
             Property(
                 T(en="they are int64, one for each query", zh="它们是 int64，每个查询一个"),
                 true("found.dtype == torch.int64 and found.shape == (8,)", T(en="another dtype or shape", zh="dtype 或形状不同")),
@@ -192,11 +192,11 @@ EXERCISES = (
             en=(
                 "Complete `scaled_gradient(w, loss_of, scale)`: `w` is a float16 leaf, `loss_of(w)` returns a loss. Return the "
                 "gradient of `w`, computed with the loss multiplied by `scale`, converted to float32 and *then* divided again. "
-                "Nothing may be left in `w.grad`."
+                "`w.grad` is None before, and must be None afterwards."
             ),
             zh=(
                 "补全 `scaled_gradient(w, loss_of, scale)`：`w` 是 float16 叶子，`loss_of(w)` 返回损失。返回 `w` 的梯度：用乘以 "
-                "`scale` 的损失计算，转换为 float32，*然后*再除回来。`w.grad` 中不得留下任何东西。"
+                "`scale` 的损失计算，转换为 float32，*然后*再除回来。`w.grad` 之前是 None，之后也必须是 None。"
             ),
         ),
         given=_SCALED,

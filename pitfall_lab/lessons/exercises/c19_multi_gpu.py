@@ -246,12 +246,16 @@ EXERCISES = (
             ),
             Property(
                 T(en="every sample is in a share, and no others are", zh="每个样本都在某一份中，且没有别的"),
-                true("set(torch.cat(parts).tolist()) == set(samples.tolist())"),
+                true(
+                    "set(torch.cat(parts).tolist()) == set(samples.tolist())",
+                    T(en="some samples are in no share, or a share has others", zh="有样本不在任何一份中，或某一份里有别的"),
+                ),
             ),
             Property(
                 T(en="five samples for three: two each", zh="五个样本分给三个：每个两个"),
                 true(
                     "[len(p) for p in parts] == [2, 2, 2] and set(torch.cat(parts).tolist()) == set(samples.tolist())",
+                    T(en="the shares have other lengths, or not all of the samples", zh="份额的长度不对，或样本不全"),
                     inputs="samples = torch.randperm(5) + 1.0\nworld = 3",
                 ),
             ),
