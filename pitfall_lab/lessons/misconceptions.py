@@ -561,16 +561,16 @@ def integer_division_stays_integer(policy: Policy) -> Policy:
 
 @misconception(
     belief=T(
-        en="I think zero_grad() belongs inside the accumulation loop: it clears only what step() has used.",
-        zh="我以为 zero_grad() 应放在累积循环里：它只清除 step() 用过的梯度。",
+        en="I think zero_grad() clears only gradients that step() has used.",
+        zh="我以为 zero_grad() 只清除 step() 用过的梯度。",
     ),
     tempting=T(
         en="In the ordinary loop it is called before every backward(), and there it clears just that.",
         zh="在普通的训练循环里，它就在每次 backward() 之前，那时清除的恰好就是这些。",
     ),
     fact=T(
-        en="zero_grad() drops every gradient at once, used or not: inside the loop only the last backward() reaches step().",
-        zh="zero_grad() 会立即丢弃所有梯度，不论用过没有：放在循环里，只有最后一次 backward() 能到达 step()。",
+        en="zero_grad() drops every gradient at once, used or not: step() gets only what a backward() after it brings.",
+        zh="zero_grad() 会立即丢弃所有梯度，不论用过没有：step() 只得到它之后的 backward() 带来的梯度。",
     ),
     check=(
         "w = torch.zeros(1, requires_grad=True)\nopt = torch.optim.SGD([w], lr=1.0)\n"

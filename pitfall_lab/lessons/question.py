@@ -24,7 +24,7 @@ import ast
 import hashlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -55,6 +55,8 @@ _EXPRESSIONS: dict[Kind, str] = {
     "gradient": "None if {0}.grad is None else tuple({0}.grad.shape)",
     "version": "{0}._version",
 }
+_WITHOUT = {"grad": "None", "requires_grad": "False"}
+"""What torch gives for an attribute that is not among the values of a tensor."""
 _LABELS: dict[Kind, str] = {"value": "{0}", "shape": "{0}.shape", "gradient": "{0}.grad.shape", "version": "{0}._version"}
 
 
@@ -229,7 +231,7 @@ def _story(program: str, ran: Ran) -> tuple[Step, ...]:
         if line in idle:
             continue
         came = [_came(what, value, before) for what, value in state.items() if before.get(what) != value]
-        said = [text for text in came if text is not None]
+        said = [*filter(None, came), *_gone(before, state)]
         more = [T(en="…", zh="…")] if len(said) > MOST_CAME else []
         steps.append(Step(line, (*said[:MOST_CAME], *more)))
         before = state
@@ -247,6 +249,14 @@ def _came(what: str, value: str, before: dict[str, str]) -> T | None:
     if new and (what.endswith(".requires_grad") or (what.endswith("._version") and value == "0")):
         return None
     return T(en=f"{what} = {_short(value)}", zh=f"{what} = {_short(value)}")
+
+
+def _gone(before: dict[str, str], state: dict[str, str]) -> Iterator[T]:
+    """Yield a sentence for each gradient that a tensor has no longer, and for each tensor that no longer requires one."""
+    for what in [what for what in before if what not in state]:
+        name, _, part = what.rpartition(".")
+        if part in _WITHOUT and f"{name}._version" in state:
+            yield T(en=f"{what} = {_WITHOUT[part]}", zh=f"{what} = {_WITHOUT[part]}")
 
 
 def _short(text: str) -> str:

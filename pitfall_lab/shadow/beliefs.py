@@ -98,8 +98,8 @@ BELIEFS: dict[str, Belief] = {
         T(en="zero_grad() fills the gradients with zeros.", zh="zero_grad() 把梯度填成零。"),
         LEAF + "x.sum().backward()\ntorch.optim.SGD([x], lr=0.1).zero_grad()\nprint(x.grad)"),
     "zero_grad_spares_unused": Belief(
-        T(en="zero_grad() belongs inside the accumulation loop: it clears only what step() has used.",
-          zh="zero_grad() 应放在累积循环里：它只清除 step() 用过的梯度。"),
+        T(en="zero_grad() clears only gradients that step() has used.",
+          zh="zero_grad() 只清除 step() 用过的梯度。"),
         LEAF + "opt = torch.optim.SGD([x], lr=1.0)\nfor slope in (1.0, 2.0):\n    opt.zero_grad()\n    (x * slope).sum().backward()\nprint(x.grad.tolist())"),
     "step_clears_grads": Belief(
         T(en="An optimizer's step() starts the next gradients afresh.", zh="优化器的 step() 会让下一次梯度重新开始。"),

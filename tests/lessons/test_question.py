@@ -134,6 +134,17 @@ def test_the_story_is_what_came_of_each_statement_on_torch() -> None:
     assert [t.en for step in pose(named, "error").story for t in step.came] == ["error = [1, 1]", "prints tensor(2.)"]
 
 
+def test_the_story_says_what_a_statement_has_taken_away() -> None:
+    program = (
+        "import torch\nw = torch.ones(1, requires_grad=True)\n(w * 4).sum().backward()\ntorch.optim.SGD([w], lr=0.5).zero_grad()\n"
+        "(w * 3).sum().backward()\nw.requires_grad_(False)\ngradient = w.grad.item()\ndel w\n"
+    )
+    came = {step.line: [text.en for text in step.came] for step in pose(program, "gradient").story}
+    assert (came[3], came[4], came[5]) == (["w.grad = [4]"], ["w.grad = None"], ["w.grad = [3]"])
+    assert came[6] == ["w.requires_grad = False"]
+    assert came[8] == []
+
+
 def test_a_view_that_may_not_be_asked_for_its_graph_ends_no_question() -> None:
     program = (
         "import torch\nw = torch.ones(3, requires_grad=True)\ns = torch.exp(w)\nwith torch.no_grad():\n    v = s[0]\ns.mul_(2)\nv.grad_fn\n"
