@@ -162,8 +162,8 @@ EXERCISES = (
         ),
         hints=(
             T(
-                en="`t = …` inside a function binds the function's own name; the caller's tensor notices nothing.",
-                zh="函数内的 `t = …` 只绑定函数自己的名字，调用者的张量毫无察觉。",
+                en="`t = …` inside a function binds the function's own name; the caller's tensor stays as it is.",
+                zh="函数内的 `t = …` 只绑定函数自己的名字，调用者的张量保持原样。",
             ),
             T(
                 en="A tensor can be given another storage. Section 6 shows a statement that does it.",

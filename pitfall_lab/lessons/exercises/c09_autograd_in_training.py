@@ -1,4 +1,4 @@
-"""Chapter 9: backward computes, the step changes, zero_grad forgets."""
+"""Chapter 9: backward computes gradients, the step changes weights, zero_grad drops gradients."""
 
 from __future__ import annotations
 
