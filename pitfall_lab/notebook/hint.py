@@ -201,7 +201,7 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
     """
     if cause is not None:
         why = T(*(f"pitfall_lab: {cause.sentence.say(each)}" for each in LANGUAGES))
-        more = T(*(_MORE.say(each).format(rule=cause.rule) for each in LANGUAGES))
+        more = T(*(_MORE.say(each).format(rule=cause.rule) if cause.rule else "" for each in LANGUAGES))
         beside = T(f"{why.en} {cause.fix.en}", why.zh + cause.fix.zh)
         return Hint(T(*(f"{why.say(each)}{more.say(each)}\n{cause.fix.say(each)}" for each in LANGUAGES)), cause.rule, beside)
     if name := _from_an_earlier_cell(error, cell):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
-from pitfall_lab.observe.live.session import Computed
+from pitfall_lab.observe.live.session import Computed, Missing
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.cuts import Cut
@@ -28,7 +28,7 @@ SECOND_TIME = "Trying to backward through the graph a second time"
 class Cause(NamedTuple):
     """Why a cell failed: sentence, explanation and fix of a warning, and ``what`` was found in the live graph."""
 
-    what: Broken | Used | Cut | Computed
+    what: Broken | Used | Cut | Computed | Missing
     sentence: T
     explanation: T
     fix: T
@@ -39,11 +39,13 @@ class Look(NamedTuple):
     """Functions that look at live objects: ``search`` finds what led into a used graph, from the names that the cell made and read.
 
     ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of operations.
+    ``missing``: the tensor whose gradient, which is None, the failed expression reads.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
     is_module: Callable[[str], bool]
     computed: Callable[[Iterable[str]], Sequence[Computed]]
+    missing: Callable[[BaseException], Missing | None]
 
 
 def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, look: Look) -> Cause | None:
@@ -60,11 +62,14 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used]
         return _said(found, ran, cell.backwards) if found is not None else None
     if NO_GRAPH in str(error):
         roots = [each for each in cell.backwards if each.isidentifier()]
-        without = refused(roots[0], ran, cell, look.is_module) if roots else None
-        return Cause(*without, "PLE32") if without is not None else None
+        cut = refused(roots[0], ran, cell, look.is_module) if roots else None
+        return Cause(*cut, "PLE32") if cut is not None else None
     if NO_LEAF in str(error):
         results = look.computed(sorted(cell.flow[0]))
         return _no_leaf(results[0]) if results else None
+    if isinstance(error, (TypeError, AttributeError)) and "NoneType" in str(error):
+        without = look.missing(error)
+        return _no_gradient(without) if without is not None else None
     return None
 
 
@@ -90,7 +95,69 @@ def _no_leaf(what: Computed) -> Cause:
     )
 
 
-def runs_of(what: Broken | Used | Cut | Computed) -> tuple[int | None, ...]:
+def _no_gradient(what: Missing) -> Cause:
+    """Why the gradient that a cell read is None."""
+    name, made = what.name, called(what.made)
+    en, zh = (f" in {made}", f" {made} 中 ") if made else ("", "")
+    if what.why == "computed":
+        return Cause(
+            what,
+            T(
+                f"`{name}` is the result of {what.node}{en}, not a leaf, and backward stores gradients only in leaves: `{name}.grad` is "
+                "None.",
+                f"`{name}` 是{zh}{what.node} 的结果，不是叶子，而反向传播只把梯度存到叶子里：`{name}.grad` 是 None。",
+            ),
+            T(
+                "The gradient flows from a result to the tensors that it was computed from; the result itself keeps none.",
+                "梯度会从一个结果继续传到算出它的那些张量；结果本身不保留梯度。",
+            ),
+            T(
+                f"If it is to be trained, set `requires_grad` after the computation: `{name} = (…).detach().requires_grad_()`. To look at "
+                f"the gradient of a result, call `{name}.retain_grad()` before backward.",
+                f"如果要训练它，请在计算之后再设置 `requires_grad`：`{name} = (…).detach().requires_grad_()`。"
+                f"如果只想查看结果的梯度，请在反向传播之前调用 `{name}.retain_grad()`。",
+            ),
+            "PL506",
+        )
+    if what.why == "plain":
+        return Cause(
+            what,
+            T(
+                f"`{name}` does not require gradients, so no backward gives it one: `{name}.grad` is None.",
+                f"`{name}` 不需要梯度，所以没有反向传播会给它梯度：`{name}.grad` 是 None。",
+            ),
+            T(
+                f"What is computed under `torch.no_grad()` does not require gradients. `{name} = {name} - …` there makes a new tensor of "
+                "that kind, and the parameter has lost its name.",
+                "在 `torch.no_grad()` 之下算出的张量不需要梯度。"
+                f"在那里写 `{name} = {name} - …` 会产生一个这样的新张量，参数从此失去了名字。",
+            ),
+            T(
+                f"Make it with `requires_grad=True`, and change it in place: `{name} -= …` under `torch.no_grad()`.",
+                f"创建时写 `requires_grad=True`，并就地修改它：在 `torch.no_grad()` 之下写 `{name} -= …`。",
+            ),
+            "PL205",
+        )
+    return Cause(
+        what,
+        T(
+            f"`{name}` requires gradients, but no backward has reached it since it was made or its gradient was cleared: `{name}.grad` is "
+            "None.",
+            f"`{name}` 需要梯度，但自它创建或梯度被清除以来，没有反向传播到达过它：`{name}.grad` 是 None。",
+        ),
+        T(
+            "A backward stores a gradient in each leaf that its loss was computed from. `zero_grad()` sets gradients to None.",
+            "反向传播会给损失所依赖的每个叶子存一个梯度。`zero_grad()` 会把梯度设为 None。",
+        ),
+        T(
+            f"Check that the loss is computed from `{name}`, and read the gradient after backward and before `zero_grad()`.",
+            f"请检查损失是否由 `{name}` 算出，并在反向传播之后、`zero_grad()` 之前读取梯度。",
+        ),
+        "",
+    )
+
+
+def runs_of(what: Broken | Used | Cut | Computed | Missing) -> tuple[int | None, ...]:
     """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it.
 
     None for a run that is not known.

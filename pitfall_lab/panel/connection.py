@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from pitfall_lab.observe.live.broken import Broken
-    from pitfall_lab.observe.live.session import Computed, Live, Look
+    from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
@@ -186,7 +186,7 @@ class Beside:
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
 
-            look = Look(self._second_time, self._has_parameters, self._computed)
+            look = Look(self._second_time, self._has_parameters, self._computed, self._missing)
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
 
@@ -197,6 +197,18 @@ class Beside:
     def _computed(self, names: Iterable[str]) -> list[Computed]:
         live = self._watching()
         return live.computed(self._shell.user_ns, names, ASKED_SECONDS) if live is not None else []
+
+    def _missing(self, error: BaseException) -> Missing | None:
+        from pitfall_lab.panel.gradients_read import gradients_read
+
+        live = self._watching()
+        if live is None:
+            return None
+        for expression, tensor in gradients_read(error, self._shell.user_ns):
+            found = live.missing(self._shell.user_ns, tensor, ASKED_SECONDS)
+            if found is not None:
+                return found._replace(name=found.name or expression)
+        return None
 
     def _has_parameters(self, name: str) -> bool:
         from pitfall_lab.observe.live.object_kinds import has_parameters
@@ -273,14 +285,17 @@ class Beside:
     def _warnings(self, look: Look) -> list[dict[str, Any]]:
         from pitfall_lab.panel.warnings.changed import changed, each_once
         from pitfall_lab.panel.warnings.cut_off import leaf_loss
+        from pitfall_lab.panel.warnings.equal import equal
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.idle import idle
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.stacked import stacked
+        from pitfall_lab.panel.warnings.unread import unread
         from pitfall_lab.panel.warnings.used import again, used
 
         broken = each_once(look.broken, self._ran)
@@ -290,6 +305,9 @@ class Beside:
         said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
+        said += [unread(each, self._ran) for each in look.unread]
+        said += [equal(look.equal, self._ran)] if look.equal is not None else []
+        said += [idle(each, self._ran) for each in look.idle]
         said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
         said += [misread(each, self._ran) for each in look.misread]
         said += [one_memory_kept(each, self._ran) for each in look.one_memory]

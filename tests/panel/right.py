@@ -185,4 +185,85 @@ trainer = Trainer()"""), ("go", "last = trainer.step()"), "go", "go", "class", "
         DATA, NET, OPT,
         ("loop", "l1, l2, l3 = fit(net(X), Y), net[0].weight.square().sum(), net[2].weight.abs().sum()\nloss = l1 + 0.1 * l2 + 0.1 * l3 + net[0].bias.sum() + net[2].bias.sum()\nopt.zero_grad(); loss.backward(); opt.step()"), "loop", "loop",
     ],
+    "weights that begin at zero on purpose": [
+        DATA, ("class", """class Lora(nn.Module):
+    def __init__(self, base, rank=2):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.a = nn.Parameter(torch.randn(rank, base.in_features) * 0.1)
+        self.b = nn.Parameter(torch.zeros(base.out_features, rank))
+    def forward(self, x):
+        return self.base(x) + x @ self.a.T @ self.b.T
+net = nn.Sequential(Lora(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 3))
+nn.init.zeros_(net[2].weight)
+nn.init.constant_(net[2].bias, 0.1)"""),
+        ("opt", "opt = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)\nfit = nn.CrossEntropyLoss()"), TRAIN, "train", EVAL,
+    ],
+    "one layer of softmax regression from zero, by hand": [
+        DATA, ("w", "W = torch.zeros(4, 3, requires_grad=True)\nb = torch.zeros(3, requires_grad=True)"),
+        ("loop", """for _ in range(5):
+    loss = nn.functional.cross_entropy(X @ W + b, Y)
+    loss.backward()
+    with torch.no_grad():
+        for p in (W, b):
+            p -= 0.1 * p.grad
+            p.grad = None"""),
+        "loop", ("see", "W.abs().max()"),
+    ],
+    "a convolution that begins as nothing, and a table of positions": [
+        ("data", "X, Y = torch.rand(12, 1, 6, 6), torch.randint(0, 2, (12,))"),
+        ("net", """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.none = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
+        nn.init.zeros_(self.none.weight); nn.init.zeros_(self.none.bias)
+        self.places = nn.Parameter(torch.zeros(6, 6))
+        self.head = nn.Linear(4, 2)
+    def forward(self, x):
+        h = torch.relu(self.one(x + self.places))
+        return self.head((h + self.none(h)).mean((2, 3)))
+net = Net()"""),
+        ("opt", "opt = torch.optim.Adam(net.parameters(), 1e-2)\nfit = nn.CrossEntropyLoss()"), TRAIN, "train",
+    ],
+    "a teacher without gradients, and an average of weights": [
+        DATA, NET, ("copies", """import copy
+teacher = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+average = copy.deepcopy(net)
+def follow():
+    with torch.no_grad():
+        for a, p in zip(average.parameters(), net.parameters()):
+            a.lerp_(p, 0.1)"""),
+        OPT, ("loop", """for _ in range(4):
+    with torch.no_grad():
+        wanted = teacher(X) + average(X)
+    loss = (net(X) - wanted).square().mean()
+    opt.zero_grad(); loss.backward(); opt.step()
+    follow()"""),
+        "loop", ("frozen", "teacher.requires_grad_(False)\nloss = (net(X) - teacher(X)).square().mean()\nopt.zero_grad(); loss.backward(); opt.step()"), "frozen",
+    ],
+    "one net by an optimizer and one by hand": [
+        DATA, ("nets", "a, b = nn.Linear(4, 6), nn.Linear(6, 3)\nopt = torch.optim.SGD(b.parameters(), 0.1)"),
+        ("loop", """for _ in range(4):
+    loss = nn.functional.cross_entropy(b(torch.relu(a(X))), Y)
+    opt.zero_grad(); a.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        for p in a.parameters():
+            p -= 0.05 * p.grad"""),
+        "loop", "loop",
+    ],
+    "frozen as torch has it, and attributes of one's own": [
+        DATA, ("class", """class Part(nn.Module):
+    def __init__(self, requires_grad=False):
+        super().__init__()
+        self.requires_grad = requires_grad
+        self.layer = nn.Linear(4, 3)
+        self.layer.weight.no_decay = True
+    def forward(self, x):
+        return self.layer(x) if self.requires_grad else self.layer(x.detach())
+net = nn.Sequential(Part(), nn.ReLU(), nn.Linear(3, 3))"""),
+        ("freeze", "for p in net[0].parameters():\n    p.requires_grad = False\nnet[2].name = 'head'"), OPT,
+        ("rate", "for group in opt.param_groups:\n    group['lr'] = 0.01"), TRAIN, "train",
+    ],
 }  # fmt: skip

@@ -63,3 +63,60 @@ def test_a_used_graph_that_was_warned_of(failing):
     assert warning["kind"] == "used-graph"
     fail(failing, "loss.backward()")
     assert "whose graph a backward has used: this is why `loss.backward()` failed" in hints(failing)[0]["text"]["en"]
+
+
+UPDATE = (
+    "def update(params):\n    with torch.no_grad():\n        for p in params:\n            p -= 0.1 * p.grad\n            p.grad.zero_()"
+)
+
+
+@pytest.mark.parametrize(
+    ("made", "text", "words", "rule"),
+    [
+        (
+            "w = torch.randn(3, requires_grad=True) * 0.01", "update([w])",
+            "`w` is the result of MulBackward0 in In [4], not a leaf", "PL506",
+        ),
+        ("w = torch.randn(3)", "update([w])", "`w` does not require gradients, so no backward gives it one", "PL205"),
+        ("w = torch.randn(3, requires_grad=True)\nu = torch.ones(3, requires_grad=True)\nnet = nn.Linear(3, 1)", "update([net.weight])",
+         "`net.weight` requires gradients, but no backward has reached it", ""),
+        ("w = torch.randn(3, requires_grad=True)\nu = w", "with torch.no_grad():\n    w = w - w.grad\nw.grad.norm()",
+         "`w` does not require gradients", "PL205"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_gradient_that_is_none(failing, made, text, words, rule):
+    failing.run("x = torch.ones(3)\n" + UPDATE, "a")
+    failing.run("1 + 1", "b")
+    failing.run(made, "c")
+    if made != "w = torch.randn(3)":
+        failing.run("loss = (w * x).sum()\nloss.backward()", "d")
+    fail(failing, text)
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith(f"pitfall_lab: {words}")
+    assert hint["rule"] == rule
+
+
+def test_none_that_is_no_gradient_gets_no_hint(failing):
+    failing.run("w = torch.ones(3, requires_grad=True)\nw.sum().backward()\nnone = None", "a")
+    fail(failing, "none * w.grad")
+    fail(failing, "0.1 * none")
+    assert hints(failing) == []
+
+
+def test_a_state_inside_a_module_is_named(failing):
+    failing.run(
+        """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.state = nn.LSTM(3, 4), None
+    def forward(self, x):
+        out, self.state = self.lstm(x, self.state)
+        return out
+net, x = Net(), torch.ones(5, 1, 3)""",
+        "a",
+    )
+    fail(failing, "for _ in range(2):\n    loss = net(x).sum()\n    loss.backward()")
+    [hint] = hints(failing)
+    assert "`net.state[0]`" in hint["text"]["en"]
+    assert "whose graph a backward has used" in hint["text"]["en"]

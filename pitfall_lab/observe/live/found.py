@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import torch
+
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.object_kinds import Kind, Kinds, inside, tables
 
@@ -16,6 +18,8 @@ ELEMENTS = 256
 DEPTH = 3
 MANY = 1000
 """In a namespace with more names than this, the names that the last cell has bound are searched first."""
+OF_MODULES = frozenset(vars(torch.nn.Module()))
+"""The attributes that torch gives to each module."""
 NOT_SHOWN = frozenset({"In", "Out", "exit", "quit", "open", "get_ipython"})
 Path = tuple[str, ...]
 
@@ -121,7 +125,7 @@ class _Search:
                 self.found.hidden = True
                 return
             parameters, buffers, children = tables(module.value)
-            beside = list(islice(inside(module.value, "module").items(), ELEMENTS))
+            beside = [pair for pair in list(islice(inside(module.value, "module").items(), ELEMENTS)) if pair[0] not in OF_MODULES]
             for name, value in (*parameters.items(), *buffers.items(), *children.items()):
                 kind = self._kinds.of(value) if type(name) is str and id(value) not in self._seen else ""
                 part = Thing((*module.path, name), f"{module.text}.{name}", kind, value)
@@ -129,8 +133,19 @@ class _Search:
                     self._seen[id(value)] = True
                     (self.found.parameters if kind == "tensor" else work).append(part)
             for name, value in beside:
-                if type(name) is str and self._kinds.of(value) == "tensor":
-                    self.found.tensors.append(Thing((*module.path, name), f"{module.text}.{name}", "tensor", value))
+                if type(name) is str and (kind := self._kinds.of(value)) in ("tensor", "group"):
+                    self._attribute(Thing((*module.path, name), f"{module.text}.{name}", kind, value), DEPTH - 1)
+
+    def _attribute(self, thing: Thing, depth: int) -> None:
+        """Search a module's attribute for tensors: one, or a tuple or list of them (the hidden state of an LSTM); no parameter again."""
+        if thing.kind == "tensor":
+            if id(thing.value) not in self._seen:
+                self.found.tensors.append(thing)
+        elif depth and id(thing.value) not in self._seen and self._budget.goes_on():
+            self._seen[id(thing.value)] = True
+            for inner in parts(thing, self._kinds):
+                if inner.kind in ("tensor", "group"):
+                    self._attribute(inner, depth - 1)
 
 
 def parts(thing: Thing, kinds: Kinds) -> Iterator[Thing]:

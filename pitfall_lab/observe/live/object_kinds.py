@@ -56,6 +56,22 @@ def class_name(value: Any) -> str:
     return str(_class_name(type(value)))
 
 
+def class_origin(value: Any) -> str:
+    """Return the name of the Python module in which the object's class was defined."""
+    return str(_class_dict(type(value)).get("__module__"))
+
+
+def methods_name(value: Any, attribute: str) -> bool:
+    """Whether a method of the object's class, or of one of its bases outside torch, reads or sets an attribute of this name."""
+    for each in _mro(type(value)):
+        table = _class_dict(each)
+        if not str(table.get("__module__")).startswith(("torch.", "builtins")):
+            functions = (one for one in list(table.values()) if type(one) is types.FunctionType)
+            if any(attribute in one.__code__.co_names for one in functions):
+                return True
+    return False
+
+
 def is_own(tensor: Any) -> bool:
     """Whether the object's class is exactly Tensor or Parameter, so that reading any attribute runs only torch's code."""
     return type(tensor) is torch.Tensor or type(tensor) is torch.nn.Parameter

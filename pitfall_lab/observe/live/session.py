@@ -10,10 +10,12 @@ from pitfall_lab.observe import private
 from pitfall_lab.observe.live.broken import Broken, Root, broken
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
+from pitfall_lab.observe.live.equal_weights import Equal, Weights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, growing
 from pitfall_lab.observe.live.history import history
+from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
 from pitfall_lab.observe.live.leaf_losses import LeafLoss, leaf_losses
@@ -26,6 +28,7 @@ from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
+from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
@@ -48,7 +51,10 @@ class Look:
     one_memory: list[OneMemory] = field(default_factory=list)
     misread: list[Misread] = field(default_factory=list)
     evaluating: list[Evaluating] = field(default_factory=list)
+    unread: list[Unread] = field(default_factory=list)
+    idle: list[Idle] = field(default_factory=list)
     stacked: Stacked | None = None
+    equal: Equal | None = None
     rows: list[Row] | None = None
     more: int = 0
     cut: bool = False
@@ -63,13 +69,25 @@ class Computed(NamedTuple):
     made: int | None
 
 
+class Missing(NamedTuple):
+    """A tensor that has no gradient: ``why`` is ``computed``, ``plain`` (it requires none) or ``not-reached``.
+
+    ``name`` is empty if the notebook has no name for it; ``node`` and ``made``: the operation that computed it, and the cell, if known.
+    """
+
+    name: str
+    why: str
+    node: str = ""
+    made: int | None = None
+
+
 class Live:
     """Examines a namespace after each cell. Keeps only plain numbers in between."""
 
     def __init__(self) -> None:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
-        self._modes = Modes()
+        self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -131,6 +149,9 @@ class Live:
             look.kept = self._references.compare(found, self._touched, self._cells.now, graphs)
             look.leaves = leaf_losses(found, graphs)
             look.stacked = self._gradients.compare(found, self._cells.now, graphs)
+            look.unread = self._attributes.compare(found, self._cells.now, graphs)
+            look.equal = self._weights.compare(found, self._cells.now, graphs)
+            look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
@@ -156,13 +177,29 @@ class Live:
             for root in _roots_of(_named(namespace, made), budget):
                 if found := carried(root, self._carriers, self._cells, before, budget):
                     return found
-            return next(iter(begun_from(_roots_of(_named(namespace, read), budget), self._cells, budget)), None)
+            return next(iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None)
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
         """Those of the names whose tensors are results and not leaves."""
         with unseen():
             roots = _roots_of(_named(namespace, names), Budget(seconds))
             return [Computed(root.thing.text, node_name(root.node), self._cells.of(sequence_of(root.node))) for root in roots]
+
+    def missing(self, namespace: Mapping[str, Any], tensor: Any, seconds: float) -> Missing | None:
+        """Why a tensor has no gradient; None if it has one, or if this cannot be read."""
+        with unseen():
+            if not is_own(tensor) or tensor.is_inference():
+                return None
+            found = find(namespace, (), Budget(seconds))
+            name = next((each.text for each in (*found.tensors, *found.parameters) if each.value is tensor), "")
+            past = history(tensor, tensor._version)
+            if past.state == "graph":
+                if past.node is None or tensor.retains_grad:
+                    return None
+                return Missing(name, "computed", node_name(past.node), self._cells.of(sequence_of(past.node)))
+            if tensor.grad is not None:
+                return None
+            return Missing(name, "not-reached" if past.state == "leaf" else "plain")
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """Return the rows inside one row's object; None if the object no longer exists."""
@@ -184,9 +221,14 @@ def _next_node() -> int:
     return private.next_sequence() if private.next_sequence is not None else 0
 
 
-def _named(namespace: Mapping[str, Any], names: Iterable[str]) -> list[Thing]:
-    found = (resolve(namespace, (name,)) for name in names)
-    return [each for each in found if each is not None and each.kind == "tensor"]
+def _named(namespace: Mapping[str, Any], names: Iterable[str], budget: Budget | None = None) -> list[Thing]:
+    """The tensors with these names; with a ``budget`` also those inside modules, lists and objects with these names."""
+    found = [thing for name in names if (thing := resolve(namespace, (name,))) is not None]
+    tensors = [each for each in found if each.kind == "tensor"]
+    if budget is not None:
+        inner = {each.path[0]: each.value for each in found if each.kind != "tensor"}
+        tensors += find(inner, (), budget).tensors
+    return tensors
 
 
 def _roots(found: Found, budget: Budget) -> list[Root]:
