@@ -56,7 +56,7 @@ class Ours(MetaPathFinder):
 
 
 def _importer() -> str:
-    """The top-level name of the importing module, found by walking up the stack from :meth:`Ours.find_spec`."""
+    """The top-level name of the module whose import :meth:`Ours.find_spec` is asked about, found by walking up the stack."""
     frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to see who imports
     while frame.f_back is not None and _name(frame.f_globals) in ("importlib", "_frozen_importlib"):
         frame = frame.f_back

@@ -19,7 +19,7 @@ VIEWS: tuple[View, ...] = ("storage", "graph", "alive")
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A front end requests the panel's rows after each cell while ``visible``, and warnings after each cell while ``stale``."""
+    """A front end's request: after each cell, send the panel's rows if ``visible``, and warnings if ``stale``."""
 
     visible: bool
     stale: bool
@@ -27,7 +27,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A front end requests the rows of the panel's table from number ``first`` on: one page, or ``every`` row, to sort and search them."""
+    """A front end's request for the rows of the panel's table from number ``first`` on: one page, or ``every`` row, to be sorted there."""
 
     first: int = 0
     every: bool = False
@@ -35,14 +35,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Unfold:
-    """A front end requests the rows of the objects inside the object of the row ``id``."""
+    """A front end's request for the rows of the objects inside the object of the row ``id``."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A front end requests a picture of the object of the row ``id``."""
+    """A front end's request for a picture of the object of the row ``id``."""
 
     id: str
     view: View
@@ -50,7 +50,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A front end requests the rows of the panel's table as they were after the cell with this number."""
+    """A front end's request for the rows of the panel's table as they were after the cell with this number."""
 
     cell: int
 

@@ -16,7 +16,7 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each cross entropy that always has one class, and that a backward goes through."""
+    """One finding for each line whose cross entropies all have a single class, if a backward goes through one of them."""
     lines: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls("cross_entropy") if story.backwards() else ():
         if event.error is None and event.span is not None and event.results and event.operands:

@@ -71,7 +71,7 @@ def _is_target(story: Story, label: str) -> bool:
 
 
 def _no_whole(story: Story, label: str, step: int) -> bool:
-    """Whether none of the known values is a whole number."""
+    """Whether no known value is a whole number; False if fewer than :data:`FEWEST` values are known."""
     known = values(story, label, step)
     return len(known) >= FEWEST and all(value % 1 != 0 for value in known)
 

@@ -34,7 +34,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is(story: Story, event: Event, best: float) -> bool:
-    """Whether the call converted a tensor to this Python number."""
+    """Whether the call converted a tensor to the Python number ``best``, up to rounding."""
     value = converted(story, event)
     return value is not None and math.isclose(value, best, rel_tol=NEAR)
 

@@ -97,7 +97,7 @@ def _touching(story: Story, storage: str, after: int) -> list[Event]:
 
 
 def _reads(story: Story, label: str, storage: str, event: Event, left: set[int]) -> bool:
-    """Whether the tensor has an element among those that were not filled."""
+    """Whether the tensor ``label``, when ``event`` reads it, has an element at one of the positions ``left``, which were not filled."""
     record = story.tensor(label, event.step) or {}
     if record.get("storage") != storage:
         return False

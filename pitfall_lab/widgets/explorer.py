@@ -201,13 +201,16 @@ class Explorer(anywidget.AnyWidget):
             self.send({"what_if": change.id, "failed": said})
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The widget for a live page, a page that needs no scripts for a dead one, and the same as text; None if the widget has no view."""
+        """The MIME bundle and its metadata: a widget for a live page, a page that needs no scripts for a dead one, and the same as text."""
         facts, self._facts = self._facts, None  # a second display is rare: nothing is kept for it
         return with_page(super()._repr_mimebundle_(**options), _static(self.trace, self.findings, self.language, facts))
 
 
 def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
-    """The step that tells most: the last write that broke something, else what a rule points at, else the failure, else the end."""
+    """The step at which the Explorer opens: the last write that broke something, else that of the worst finding, else the failure.
+
+    Without any of these, the last step.
+    """
     failure = trace.outcome.failure
     failures = [one for one in (failure, *(forecast.failure for forecast in trace.forecasts)) if one is not None]
     causes = [cause for harm in trace.harms for cause in harm.causes]

@@ -427,9 +427,10 @@ def pure(
     stride: Shape | None = None,
     hidden: Sequence[str] = (),
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands`` into a new tensor.
+    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride.
 
-    ``hidden`` names further results that are only saved for backward (statistics, buffers): then ``forward`` returns a tuple.
+    No stride: contiguous. ``hidden`` names further results that are only saved for backward (statistics, buffers): then ``forward``
+    returns a tuple.
     """
     node = None
     if rule.refused:
@@ -524,10 +525,10 @@ def pointwise(
     like: ShadowTensor | None = None,
     iterated: Sequence[Operand] | None = None,
 ) -> ShadowTensor:
-    """:func:`pure` with broadcasting and the strides of TensorIterator.
+    """Run ``rule`` on operands that are broadcast, into a new tensor of ``dtype`` with the strides that TensorIterator gives it.
 
-    ``like``: the operand from which ``empty_like`` takes the result's strides; ``iterated``: the operands as passed to TensorIterator, if
-    their order differs there, or the rule has a number built in.
+    The operands are converted to ``compute_in`` before. ``like``: the operand from which ``empty_like`` takes the result's strides;
+    ``iterated``: the operands as passed to TensorIterator, if their order differs there, or the rule has a number built in.
     """
     if e.policy.equal_counts_pair_up:
         operands = _paired(e, operands)
