@@ -19,7 +19,10 @@ ADDS = ("add_", "__iadd__", "lerp_", "sub_")
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``write`` added another model's weights to ``mine`` in place; ``load`` took the result elsewhere; ``used`` uses ``mine``."""
+    """``write`` added another model's weights to the parameter ``mine``; ``load`` copied the sum to another model.
+
+    ``used`` computes with ``mine`` afterwards.
+    """
 
     write: Event
     mine: str

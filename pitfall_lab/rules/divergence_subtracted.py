@@ -20,7 +20,10 @@ WRONG_WAY = {"exp": -1, "log": 1}
 
 @dataclass(frozen=True, slots=True)
 class Concave:
-    """The loss of ``backward`` grows with a tensor and falls with its ``exp`` or ``log``, or the reverse: ``plain`` and ``curved``."""
+    """A loss, from which ``backward`` starts, that grows with a tensor and falls with its ``exp`` or ``log``, or the reverse.
+
+    ``plain`` is the path to the tensor itself, ``curved`` that to its ``exp`` or ``log``.
+    """
 
     backward: Event
     plain: Slope

@@ -21,7 +21,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Piling:
-    """``registration`` is the call that registers; the hook's line ``runs`` ran ``counts`` times in successive rounds."""
+    """``registration`` is the call that registers; ``runs`` are the hook's calls on one line, ``counts`` their number in each round."""
 
     registration: ast.Call
     runs: tuple[Event, ...]

@@ -19,7 +19,7 @@ GIVEN = 2
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had been handed."""
+    """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had received."""
 
     function: str
     node: Record

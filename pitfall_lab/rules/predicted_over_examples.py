@@ -23,7 +23,10 @@ MATRIX = 2
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """``pick`` took the largest of ``label`` along axis 0, or (``axis`` is None) of everything; ``compared`` met it with ``labels``."""
+    """``pick`` took the largest of ``label`` along axis 0, or (``axis`` is None) of everything; ``compared`` compares it with ``labels``.
+
+    ``loss`` is the classification loss of the same layer's scores.
+    """
 
     pick: Event
     label: str

@@ -24,7 +24,10 @@ THIRD = 2
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """``loss`` was given ``label``, made by ``maker``: a rate where it takes the logarithm, or else a deviation for a variance."""
+    """``loss`` was given ``label``, made by ``maker``, in another form than it takes.
+
+    With ``rate`` that is a rate for its logarithm, else a deviation for a variance.
+    """
 
     loss: Event
     label: str

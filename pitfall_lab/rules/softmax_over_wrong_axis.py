@@ -26,7 +26,10 @@ UPWARD = 20
 
 @dataclass(frozen=True, slots=True)
 class WrongAxis:
-    """``event`` went along ``axis`` of a tensor of shape ``shape``, ``use`` along another one; without a use that axis has one element."""
+    """``event`` computed shares along ``axis`` of a tensor of shape ``shape``, and ``use`` works along another one.
+
+    Without a use, ``axis`` has one element.
+    """
 
     event: Event
     axis: int
