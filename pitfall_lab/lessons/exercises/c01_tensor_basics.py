@@ -141,7 +141,7 @@ def arrange(image):
         Property(T(en="`rows` has three rows, in order", zh="`rows` 有三行，顺序正确"), as_solved("rows")),
         Property(T(en="`turned` is its transpose", zh="`turned` 是它的转置"), as_solved("turned")),
         Property(T(en="`rows` shares the memory of `image`", zh="`rows` 与 `image` 共享内存"), shared("rows", "image")),
-        Property(T(en="so does `turned`", zh="`turned` 也是"), shared("turned", "image")),
+        Property(T(en="`turned` shares the memory of `image` too", zh="`turned` 也与 `image` 共享内存"), shared("turned", "image")),
         Property(T(en="`image` itself is still flat", zh="`image` 本身仍是一维"), true("image.shape == (12,)")),
     ),
     hints=(
@@ -183,9 +183,11 @@ def clip(t, limit):
     properties=(
         Property(T(en="column 1 is clipped", zh="第 1 列被截断"), as_solved("t[:, 1]")),
         Property(T(en="the other columns stay", zh="其他列不变"), as_solved("t[:, ::2]")),
-        Property(T(en="in its own memory", zh="在它自己的内存里"), in_place("t")),
         Property(
-            T(en="a transposed matrix too", zh="转置的矩阵也是"),
+            T(en="it is written in place: the same tensor on the same memory", zh="就地写入：仍是同一个张量、同一块内存"), in_place("t")
+        ),
+        Property(
+            T(en="column 1 of a transposed matrix is clipped too", zh="转置的矩阵的第 1 列也被截断"),
             as_solved("t", "m", inputs="m = torch.randn(2, 3)\nm[1, 2] = m[0, 1] = 4.0\nt = m.t()\nlimit = torch.rand(()).item()"),
         ),
         Property(
@@ -242,7 +244,7 @@ def train(x, y, w, rate, steps):
         ),
         Property(T(en="three steps are right", zh="三步之后结果正确"), as_solved("w.detach()")),
         Property(
-            T(en="another rate, more steps", zh="换一个学习率，多走几步"),
+            T(en="eight steps at another rate are right", zh="换一个学习率，走八步之后结果正确"),
             as_solved(
                 "w.detach()",
                 inputs="x, y, w = torch.rand(4) + 0.5, torch.randn(4), torch.tensor([-0.2], requires_grad=True)",

@@ -123,12 +123,15 @@ def standardise(rows):
     inputs="rows = torch.randn(3, 5) * 2 + 1",
     drive="result = standardise(rows)",
     properties=(
-        Property(T(en="three rows of five", zh="三行五列"), as_solved("result")),
+        Property(T(en="three rows of five numbers come out right", zh="三行五列的结果正确"), as_solved("result")),
         Property(
-            T(en="a square matrix, where nothing is raised", zh="方阵，此时不会报错"),
+            T(
+                en="a square matrix, for which the given cell raises nothing, comes out right",
+                zh="方阵的结果正确（给定的代码对方阵不报错）",
+            ),
             as_solved("result", inputs="rows = torch.randn(4, 4) * torch.tensor([1.0, 5.0, 9.0, 2.0])"),
         ),
-        Property(T(en="a single row", zh="只有一行"), as_solved("result", inputs="rows = torch.randn(1, 6) + 3")),
+        Property(T(en="a single row comes out right", zh="只有一行时结果正确"), as_solved("result", inputs="rows = torch.randn(1, 6) + 3")),
         Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("rows")),
     ),
     hints=(
@@ -176,9 +179,17 @@ DISTANCES = Exercise(
     inputs="a, b = torch.randn(3), torch.randn(5)",
     drive="result = distances(a, b)",
     properties=(
-        Property(T(en="three numbers and five", zh="三个数与五个数"), as_solved("result")),
-        Property(T(en="as many on both sides", zh="两边一样多"), as_solved("result", inputs="a, b = torch.randn(4), torch.randn(4)")),
-        Property(T(en="one number and four", zh="一个数与四个数"), as_solved("result", inputs="a, b = torch.randn(1), torch.randn(4)")),
+        Property(
+            T(en="three numbers in `a` and five in `b` come out right", zh="`a` 有三个数、`b` 有五个数时结果正确"), as_solved("result")
+        ),
+        Property(
+            T(en="four numbers in `a` and four in `b` come out right", zh="`a` 与 `b` 各有四个数时结果正确"),
+            as_solved("result", inputs="a, b = torch.randn(4), torch.randn(4)"),
+        ),
+        Property(
+            T(en="one number in `a` and four in `b` come out right", zh="`a` 有一个数、`b` 有四个数时结果正确"),
+            as_solved("result", inputs="a, b = torch.randn(1), torch.randn(4)"),
+        ),
         Property(T(en="the arguments are unchanged", zh="参数没有改变"), true("unchanged('a') and unchanged('b')")),
         Property(T(en="there is no loop", zh="没有循环"), as_many_calls("a, b = torch.randn(24), torch.randn(25)")),
     ),
@@ -266,15 +277,16 @@ def features(raw):
     properties=(
         Property(T(en="the batch is scaled", zh="数据已缩放"), as_solved("batch")),
         Property(
-            T(en="it is 32-bit", zh="它是 32 位的"), true("batch.dtype == torch.float32", T(en="it is not float32", zh="它不是 float32"))
+            T(en="the batch is float32", zh="结果是 float32"),
+            true("batch.dtype == torch.float32", T(en="it is not float32", zh="它不是 float32")),
         ),
-        Property(T(en="64-bit arrays are left alone", zh="64 位数组保持不变"), unchanged("raw")),
+        Property(T(en="a float64 array is left unchanged", zh="float64 数组保持不变"), unchanged("raw")),
         Property(
-            T(en="32-bit arrays too", zh="32 位数组也是"),
+            T(en="a float32 array is left unchanged", zh="float32 数组保持不变"),
             unchanged("raw", inputs="raw = (np.random.rand(4, 3) * 255).astype(np.float32)"),
         ),
         Property(
-            T(en="arrays of whole numbers work", zh="整数数组也能用"),
+            T(en="the batch of an array of whole numbers is right", zh="整数数组的结果正确"),
             as_solved(
                 "batch",
                 inputs="kind = np.random.choice(['uint8', 'int16', 'int32', 'int64'])\nraw = np.random.randint(0, 256, (4, 3)).astype(kind)",

@@ -93,7 +93,9 @@ def collate(samples):
     inputs="samples = [(torch.randn(4), label) for label in torch.randint(-9, 999, (5,)).tolist()]\nfirst = samples[0][0]",
     drive="features, labels = collate(samples)",
     properties=(
-        Property(T(en="five samples of four features", zh="五个样本，四个特征"), as_solved("features")),
+        Property(
+            T(en="the features of five samples are right: shape (5, 4)", zh="五个样本的特征正确：形状为 (5, 4)"), as_solved("features")
+        ),
         Property(T(en="the labels are whole numbers in one tensor", zh="标签是一个整数张量"), as_solved("labels", "labels.dtype")),
         Property(
             T(en="a batch of one sample keeps its batch dimension", zh="只有一个样本时也保留批次维"),
@@ -101,7 +103,7 @@ def collate(samples):
         ),
         Property(T(en="the batch shares no memory with the samples", zh="批次与样本不共享内存"), not_shared("features", "first")),
         Property(
-            T(en="nor does a batch of one", zh="只有一个样本时也不共享"),
+            T(en="a batch of one shares no memory with its sample", zh="只有一个样本的批次与该样本不共享内存"),
             not_shared("features", "first", inputs="first = torch.randn(3)\nsamples = [(first, 1)]"),
         ),
     ),
@@ -190,7 +192,7 @@ def channels_first(photo):
             as_solved("result"),
         ),
         Property(
-            T(en="also where all sizes are equal", zh="各边相等时也是"),
+            T(en="every number is in its place where all sizes are equal, too", zh="各边相等时每个数也都在原位"),
             as_solved("result", inputs=_NUMBERED.format(3, 3, 3)),
         ),
         Property(T(en="the photo is unchanged", zh="照片没有改变"), unchanged("photo")),
@@ -237,8 +239,10 @@ def running_totals(numbers):
     inputs="numbers = list(torch.randn(5))\ngiven = torch.stack(numbers)",
     drive="totals = running_totals(numbers)",
     properties=(
-        Property(T(en="five numbers", zh="五个数"), as_solved("totals")),
-        Property(T(en="one number", zh="一个数"), as_solved("totals", inputs="numbers = [torch.tensor(2.5)]")),
+        Property(T(en="the totals of five numbers are right", zh="五个数的各个总和正确"), as_solved("totals")),
+        Property(
+            T(en="the total of one number is right", zh="一个数的总和正确"), as_solved("totals", inputs="numbers = [torch.tensor(2.5)]")
+        ),
         Property(
             T(en="each total has a place of its own in memory", zh="每个总和在内存中有自己的位置"),
             true("len({total.data_ptr() for total in totals}) == 5", T(en="two totals are in one place", zh="有两个总和在同一位置")),

@@ -99,10 +99,19 @@ def classify(scores):
     inputs="scores = torch.randn(4, 3, 1, 1)",
     drive="classes = classify(scores)",
     properties=(
-        Property(T(en="four samples", zh="四个样本"), as_solved("classes")),
-        Property(T(en="one sample", zh="一个样本"), as_solved("classes", inputs="scores = torch.randn(1, 3, 1, 1)")),
-        Property(T(en="one class", zh="一个类别"), as_solved("classes", inputs="scores = torch.randn(4, 1, 1, 1)")),
-        Property(T(en="one sample of one class", zh="一个样本，一个类别"), as_solved("classes", inputs="scores = torch.randn(1, 1, 1, 1)")),
+        Property(T(en="the classes of four samples are right", zh="四个样本的类别正确"), as_solved("classes")),
+        Property(
+            T(en="the class of one sample is right: shape (1,)", zh="一个样本的类别正确：形状为 (1,)"),
+            as_solved("classes", inputs="scores = torch.randn(1, 3, 1, 1)"),
+        ),
+        Property(
+            T(en="with one class, the classes of four samples are right", zh="只有一个类别时，四个样本的类别正确"),
+            as_solved("classes", inputs="scores = torch.randn(4, 1, 1, 1)"),
+        ),
+        Property(
+            T(en="with one class, the class of one sample is right", zh="只有一个类别时，一个样本的类别正确"),
+            as_solved("classes", inputs="scores = torch.randn(1, 1, 1, 1)"),
+        ),
     ),
     hints=(
         T(en="Which shape has `scores.squeeze()` for a batch of one?", zh="批次只有一个样本时，`scores.squeeze()` 是什么形状？"),
@@ -198,7 +207,7 @@ numbers = [int(number) for number in re.findall("[0-9]+", told)]
         Property(T(en="a column becomes flat", zh="一列变成一维"), as_solved("result")),
         Property(T(en="a batch of one stays a batch", zh="只有一个样本时仍是批次"), as_solved("result", inputs="t = torch.randn(1, 1)")),
         Property(
-            T(en="one dimension, and more of them", zh="一维与更多维度"),
+            T(en="tensors of one, three and four dimensions come out right", zh="一维、三维和四维张量的结果正确"),
             every(*(as_solved("result", inputs=f"t = torch.randn{shape}") for shape in ((1,), (2, 3, 1), (1, 2, 1, 1)))),
         ),
         Property(T(en="the result is a view of `t`", zh="结果是 `t` 的视图"), shared("result", "t")),

@@ -142,14 +142,14 @@ EXERCISES = (
         properties=(
             Property(T(en="the values are the same", zh="数值不变"), equal("t", "before['t'].value", seeds=(0, 1))),
             Property(
-                T(en="the memory is another", zh="内存是另一块"),
+                T(en="`t` is on other memory", zh="`t` 在另一块内存上"),
                 true(
                     "memory(t) != before['t'].memory",
                     T(en="t still uses the memory that it used before", zh="t 仍在原来的内存上"),
                 ),
             ),
             Property(
-                T(en="also for a tensor of two dimensions", zh="二维张量也一样"),
+                T(en="a tensor of two dimensions comes out right too", zh="二维张量的结果也正确"),
                 true(
                     "t.shape == (2, 3) and memory(t) != before['t'].memory and torch.equal(t, before['t'].value)",
                     T(
@@ -199,16 +199,27 @@ EXERCISES = (
         inputs="t = torch.randn(6)\nn = 4",
         drive="clear_first(t, n)",
         properties=(
-            Property(T(en="a vector", zh="向量"), as_solved("t")),
-            Property(T(en="a matrix", zh="矩阵"), as_solved("t", inputs="t = torch.randn(3, 4)\nn = 5")),
-            Property(T(en="a transposed view", zh="转置的视图"), _cleared("torch.randn(4, 3).t()", "torch.randn(2, 3, 4).transpose(0, 2)")),
+            Property(T(en="a vector comes out right", zh="向量的结果正确"), as_solved("t")),
+            Property(T(en="a matrix comes out right", zh="矩阵的结果正确"), as_solved("t", inputs="t = torch.randn(3, 4)\nn = 5")),
             Property(
-                T(en="a slice with steps, and what lies between", zh="带步长的切片，以及其间的元素"),
+                T(en="a transposed view comes out right", zh="转置视图的结果正确"),
+                _cleared("torch.randn(4, 3).t()", "torch.randn(2, 3, 4).transpose(0, 2)"),
+            ),
+            Property(
+                T(en="a slice with steps comes out right, and the elements between stay", zh="带步长的切片结果正确，其间的元素不变"),
                 as_solved("t", "whole", inputs="whole = torch.randn(3, 6)\nt = whole[:, 1::2]\nn = 4"),
             ),
-            Property(T(en="none of the elements", zh="一个都不改"), as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 0")),
-            Property(T(en="all of the elements", zh="全部元素"), as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 6")),
-            Property(T(en="in the tensor itself", zh="就在张量自身里"), in_place("t", inputs="t = torch.randn(4, 3).t()\nn = 5")),
+            Property(
+                T(en="with n = 0, no element changes", zh="n = 0 时没有元素改变"), as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 0")
+            ),
+            Property(
+                T(en="with n the number of elements, all become 0", zh="n 等于元素个数时，全部变为 0"),
+                as_solved("t", inputs="t = torch.randn(2, 3).t()\nn = 6"),
+            ),
+            Property(
+                T(en="it is written in place: the same tensor on the same memory", zh="就地写入：仍是同一个张量、同一块内存"),
+                in_place("t", inputs="t = torch.randn(4, 3).t()\nn = 5"),
+            ),
         ),
         hints=(
             T(

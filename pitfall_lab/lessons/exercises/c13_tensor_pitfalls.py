@@ -149,9 +149,9 @@ EXERCISES = (
         inputs="table = torch.randn(4, 4) * 3 + 1",
         drive="result = standardise(table)",
         properties=(
-            Property(T(en="a square table", zh="方阵"), _standard("torch.randn(4, 4) * 3 + 1")),
-            Property(T(en="a wide table", zh="宽表"), _standard("torch.randn(3, 7) + 5")),
-            Property(T(en="a tall table", zh="高表"), _standard("torch.randn(6, 2) * 4 - 5")),
+            Property(T(en="a square table comes out right", zh="方阵的结果正确"), _standard("torch.randn(4, 4) * 3 + 1")),
+            Property(T(en="a wide table comes out right", zh="宽表的结果正确"), _standard("torch.randn(3, 7) + 5")),
+            Property(T(en="a tall table comes out right", zh="高表的结果正确"), _standard("torch.randn(6, 2) * 4 - 5")),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
         ),
         hints=(

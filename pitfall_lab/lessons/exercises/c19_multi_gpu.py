@@ -172,9 +172,12 @@ EXERCISES = (
         drive="average(replicas, sizes)",
         properties=(
             Property(T(en="nothing is raised", zh="没有抛出错误"), runs()),
-            Property(T(en="two equal pieces", zh="两块相等"), as_solved("[net.weight.grad for net in replicas]", "first.bias.grad")),
             Property(
-                T(en="uneven pieces", zh="大小不等的块"),
+                T(en="the gradients of two equal pieces are right", zh="两块相等时梯度正确"),
+                as_solved("[net.weight.grad for net in replicas]", "first.bias.grad"),
+            ),
+            Property(
+                T(en="the gradients of uneven pieces are right", zh="各块大小不等时梯度正确"),
                 as_solved("[net.weight.grad for net in replicas]", "first.bias.grad", inputs="sizes = [5, 2, 4]\n" + _COPIES),
             ),
             Property(
