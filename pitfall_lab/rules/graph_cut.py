@@ -177,7 +177,7 @@ def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
 
 
 def _going_on(story: Story, use: Event, function: ast.AST | None) -> Iterator[ast.stmt]:
-    """The statement of ``function`` that was being executed when the call ``use`` ran inside another function.
+    """Yield the statement of ``function`` that was being executed when the call ``use`` ran inside another function, if one was.
 
     It is found from the next call that is made in ``function`` itself.
     """

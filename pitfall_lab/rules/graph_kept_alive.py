@@ -41,7 +41,7 @@ def _in_hook(program: Program, call: ast.Call) -> bool:
 
 
 def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """The finding for a forward hook that keeps a module's results in a list, if all results of one line outlive their iterations."""
+    """Yield a finding for a forward hook that keeps a module's results in a list, if all results of one line outlive their iterations."""
     if not story.trace.optimizer_steps:
         return
     places: dict[object, list[Event]] = defaultdict(list)
@@ -63,7 +63,7 @@ def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
 
 
 def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
-    """The finding for a sum whose graph leads through all earlier iterations, and through which no backward ever went."""
+    """Yield a finding for a sum whose graph leads through all earlier iterations, if no backward ever went through it."""
     whole = {story.program.place(statement), story.program.place(value)}
     rounds = [event for event in story.within(statement) if event.span in whole and event.results and event.error is None]
     nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
@@ -77,7 +77,7 @@ def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Find
 
 
 def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """The finding for results that stay alive in a list after the last backward that needed them."""
+    """Yield a finding for results that stay alive in a list after the last backward that needed them."""
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
     for each, function in _origins(program, call, value):

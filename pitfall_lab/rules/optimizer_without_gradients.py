@@ -151,7 +151,7 @@ def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
 
 
 def _copied_with_graph(story: Story, taken: list[Event]) -> Iterator[Fix]:
-    """The fix that writes ``w.clone()`` for ``w.detach().clone().requires_grad_()``."""
+    """Yield the fix that writes ``w.clone()`` for ``w.detach().clone().requires_grad_()``, if the program has such a call."""
     program = story.program
     node = program.at(story.span(taken[0].step)) if taken and taken[0].name == "detach" else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

@@ -96,7 +96,7 @@ ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__is
 
 
 def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
-    """A position that is known to occur more than once; None if there is none."""
+    """A position (one number for each index tensor) that is known to occur more than once; None if there is none."""
     pair = _pair(story, index, step)
     return pair[2] if pair is not None else None
 

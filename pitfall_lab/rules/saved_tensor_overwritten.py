@@ -259,7 +259,7 @@ def _related(case: Case) -> tuple[Related, ...]:
 
 
 def _alias(case: Case) -> list[Related]:
-    """The line that made the view through which the memory was written, if it is a line of its own."""
+    """The line that made the view through which the memory was written, in a list; empty unless that is a line of its own."""
     story, event = case.story, case.story.event(case.changed)
     label = event.operands[0].label if event is not None and event.operands else None
     born = (story.tensor(label, case.changed) or {}).get("born")

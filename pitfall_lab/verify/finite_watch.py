@@ -268,7 +268,7 @@ class FiniteWatch(NoWatch):
 
 
 def state_of(real: Any) -> int:
-    """Whether a tensor has a NaN, an infinity, or neither. Tensors that cannot be read count as finite."""
+    """The state of a tensor: whether it has a NaN, an infinity, or neither. Tensors that cannot be read count as finite."""
     try:
         if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
             return FINITE

@@ -690,7 +690,7 @@ def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> Non
 
 
 def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
-    """Torch's fast test for partial overlap: only dense tensors on one storage are compared, as ranges of addresses."""
+    """Whether two tensors overlap partly, by torch's fast test: only dense tensors on one storage are compared, as ranges of addresses."""
     if a is b or a.storage is not b.storage or a.numel == 0 or b.numel == 0:
         return False
     if not (is_dense(a.shape, a.stride) and is_dense(b.shape, b.stride)):

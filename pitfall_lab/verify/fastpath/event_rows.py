@@ -297,7 +297,7 @@ def _text(value: Any, others: list[Any]) -> str:
 
 
 def _changed(path: str, before: json_values.Look | None, after: json_values.Look | None) -> tuple[Effect, ...]:
-    """The effect that shows the contents of a written storage; none if they are unchanged."""
+    """The effect that shows the contents of a written storage, in a tuple; empty if they are unchanged."""
     return () if json_values.alike(before, after) else (Effect(path, json_values.as_json(after), "agreed"),)
 
 
