@@ -301,7 +301,7 @@ EXERCISES = (
             Property(T(en="backward raises", zh="backward 报错"), fails("backward")),
             Property(T(en="because a saved tensor was modified", zh="因为保存的张量被修改"), fails("saved-tensor-modified")),
             Property(T(en="by exactly one write", zh="恰好一次写入"), _one_write),
-            Property(T(en="somebody with this belief expects no error", zh="持此信念者预料不会出错"), surprises("no_grad_hides_versions")),
+            Property(T(en="whoever holds this belief expects no error", zh="持此信念者预料不会出错"), surprises("no_grad_hides_versions")),
         ),
         hints=(
             T(en="Which tensor has `**` saved: its input or its result?", zh="`**` 保存的是输入还是结果？"),
