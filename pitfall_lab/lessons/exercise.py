@@ -244,10 +244,12 @@ def as_solved(*expressions: str, seeds: Iterable[int] = SEEDS, tell: bool = True
         attempt.foresee(seeds, *expressions, **run)
         attempt.solution.foresee(seeds, *expressions, **run)
         for seed in seeds:
-            seen = attempt.look(*expressions, seed=seed, **run)
-            got, meant = seen.values, attempt.solution.look(*expressions, seed=seed, **run).values
+            seen, solved = attempt.look(*expressions, seed=seed, **run), attempt.solution.look(*expressions, seed=seed, **run)
+            got, meant = seen.values, solved.values
             for expression in expressions:
                 if not alike(got[expression], meant[expression]):
+                    if seen.error is not None and solved.error is None:  # what it left behind is no answer
+                        return seen.error.say()
                     if seen.error is None and _is_ours(got[expression]) and (place := _place(expression)):
                         return T(en=f"there is no {place}", zh=f"没有 {place}")
                     return _differs(expression, got[expression], meant[expression] if tell else None)

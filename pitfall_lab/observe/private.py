@@ -190,6 +190,26 @@ has_storage: Callable[[torch.Tensor], bool] = _name(
     "torch._C._has_storage", "whether a tensor has memory: what the vmap of gradcheck(check_batched_grad=True) wraps has none",
     T("anything after gradcheck(check_batched_grad=True)", "gradcheck(check_batched_grad=True) 之后的内容"), lambda _tensor: True,
 )  # fmt: skip
+
+
+class _NoMode:
+    """A dispatch mode that sees nothing."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+DispatchMode: Any = _name(
+    "torch.utils._python_dispatch.TorchDispatchMode", "how many results a function transform makes inside, for exercises about memory",
+    T("how much memory a function transform takes inside", "函数变换在内部占用多少内存"), _NoMode,
+)  # fmt: skip
+leaves: Callable[[Any], list[Any]] = _name(
+    "torch.utils._pytree.tree_leaves", "the tensors among the arguments of a call below a function transform",
+    T("how much memory a function transform takes inside", "函数变换在内部占用多少内存"), lambda _tree: [],
+)  # fmt: skip
 #: The functions that start transforms, compilers and tracers: end of the file name, start of the qualified name, name to show.
 ENTRIES = (
     ("torch/_functorch/apis.py", "", "torch.func.{}"),

@@ -23,7 +23,10 @@ CLIPPING = 40
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that clipped gradients between the update that used them and their end."""
+    """One finding for each line that clipped gradients too late or too early.
+
+    Too late: after the update that used them, before they were cleared. Too early: before a scaler unscaled them, or before backward.
+    """
     reported: set[object] = set()
     for label, moments in lives(story).items():
         for index, clip in enumerate(moments):

@@ -25,7 +25,11 @@ OFF = ("no_grad", "inference_mode", "set_grad_enabled")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because its root had no graph, and for each term that silently lost its graph."""
+    """One finding for each place where the graph ended by mistake.
+
+    That is a backward that torch refused because its root had no graph, a term of a loss that silently lost its graph, a parameter that
+    an optimizer skips because of that, and a ``torch.tensor(result, requires_grad=True)`` that backward ends at.
+    """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}
     for step, failure in story.failures("no-gradient"):

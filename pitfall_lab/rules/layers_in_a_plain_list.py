@@ -24,7 +24,10 @@ FILLS = {"append", "extend", "insert"}
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each plain container of a module whose layers get gradients that no update uses, while others are updated."""
+    """One finding for each plain container of a module whose layers get gradients that no update uses, while others are updated.
+
+    Also one if all layers are in such containers, so that torch refuses to make an optimizer without parameters.
+    """
     held = dict(_held(story.program)) if story.program.tree is not None else {}
     yield from _refused(story, held)
     reported: set[ast.Assign] = set()

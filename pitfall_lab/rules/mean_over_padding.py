@@ -45,7 +45,10 @@ class Pooled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each mean, on the way to a loss, over errors of which those of padding were made 0."""
+    """One finding for each mean over errors of which those of padding were made 0, on the way to a loss.
+
+    Also one for each mean over the vectors of tokens of which some are padding.
+    """
     reported = set()
     for product in story.calls(*PRODUCTS) if story.backwards() else ():
         place = story.span(product.step)

@@ -27,7 +27,11 @@ UNRECORDED = T(
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because it started from a gradient without a record."""
+    """One finding for each gradient without a record through which a backward was meant to go.
+
+    Torch refused that backward, or the gradient was one term of a loss, was combined with one that has a record, or was used for a step
+    that a later backward went through (then a note).
+    """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}  # a parameter that lost its name: another rule
     for step, failure in story.failures("no-gradient"):

@@ -42,7 +42,10 @@ class Leak:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with an attention in which a position sees the next token, if the targets are the next tokens."""
+    """One finding for each line whose result has seen the next token, if the targets are the next tokens.
+
+    It is an attention in which a position sees the next one, or a recurrent layer that reads in both directions.
+    """
     told = set[object]()
     for loss in story.calls(*CLASSIFIERS):
         if loss.error is not None or len(loss.operands) < 2 or story.span(loss.step) in told:

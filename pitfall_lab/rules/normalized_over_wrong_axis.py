@@ -21,7 +21,7 @@ FURTHER = 20
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``normalize`` whose result is only ever multiplied along other axes."""
+    """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and each cosine along a wrong axis."""
     reported = set()
     for event in story.calls("normalize"):
         place = story.span(event.step)

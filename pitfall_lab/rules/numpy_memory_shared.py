@@ -20,7 +20,10 @@ TO_ARRAY, TO_TENSOR = ("numpy", "__array__"), ("from_numpy", "as_tensor", "asarr
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each bridge between tensors and arrays whose two ends were relied on as separate."""
+    """One finding for each bridge between tensors and arrays whose two ends were relied on as separate.
+
+    Also one for each list of tensors, stacked later, that were all made of one array which the program refills.
+    """
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return
     for kept in Aliases(story, *TO_ARRAY, *TO_TENSOR).kept():

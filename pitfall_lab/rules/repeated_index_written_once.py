@@ -33,7 +33,10 @@ class Repeated:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that reads and writes the same elements by the same positions, some of them repeated."""
+    """One finding for each line that reads and writes the same elements by the same positions, some of them repeated.
+
+    Also one for each copy by positions (``scatter_``, say) in which several entries go to one place.
+    """
     told = set()
     for event in story.calls("__setitem__"):
         place = story.span(event.step)

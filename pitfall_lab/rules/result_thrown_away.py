@@ -32,7 +32,10 @@ IN_PLACE = VALUES | ARITHMETIC - {"normalize", "softmax", "layer_norm", "dropout
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls an operation that returns a new tensor, if its input is used again unchanged."""
+    """One finding for each statement that only calls an operation that returns a new tensor, if its input is used again unchanged.
+
+    Also one for each statement that only calls a layer whose result is never used, in several iterations of a training.
+    """
     reported = set()
     for event in story.calls(*ALONE, *ARITHMETIC):
         place = event.span

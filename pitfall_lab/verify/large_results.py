@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from pitfall_lab.observe.private import DispatchMode, leaves
 
 
-class LargeResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LargeResults(DispatchMode):  # type: ignore[misc]
     """Counts, as a context manager, the results on new memory that have at least ``elements`` elements.
 
     >>> queries, keys = torch.zeros(4, 5), torch.zeros(6, 5)
@@ -23,14 +23,14 @@ class LargeResults(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """
 
     def __init__(self, elements: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.count = 0
         self._elements = elements
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
-        there = {_memory(each) for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
-        made = [each for each in tree_leaves(result) if isinstance(each, torch.Tensor) and _memory(each) not in there]
+        there = {_memory(each) for each in leaves((args, kwargs)) if isinstance(each, torch.Tensor)}
+        made = [each for each in leaves(result) if isinstance(each, torch.Tensor) and _memory(each) not in there]
         self.count += sum(each.untyped_storage().nbytes() >= self._elements * each.element_size() for each in made)
         return result
 

@@ -75,7 +75,7 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
     from tests.classroom import eighth_class, fifth_class, fourth_class, ninth_class, second_class, sixth_class, tenth_class, third_class
 
     rounds = {
-        1: [
+        1: lambda: [
             *_honest(),
             *_of("exhaust", _exhausting()),
             *_of("reach", _reaching(outside)),
@@ -86,53 +86,53 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("names", _names()),
             *_of("notebook", _more_files()),
         ],
-        2: [
+        2: lambda: [
             *_of("forge", second_class.forging()),
             *_of("reach", second_class.reaching(outside)),
             *_of("exhaust", second_class.exhausting()),
             *_of("notebook", second_class.files()),
         ],
-        3: [
+        3: lambda: [
             *_of("forge", third_class.forging()),
             *_of("disturb", third_class.disturbing()),
             *_of("reach", third_class.peeking(outside)),
             *_of("notebook", third_class.files()),
         ],
-        4: [
+        4: lambda: [
             *_of("forge", fourth_class.forging()),
             *_of("disturb", fourth_class.disturbing()),
             *_of("reach", fourth_class.peeking(outside)),
             *_of("notebook", fourth_class.files()),
         ],
-        5: [
+        5: lambda: [
             *_of("forge", fifth_class.forging()),
             *_of("disturb", fifth_class.disturbing()),
             *_of("reach", fifth_class.peeking()),
             *_of("notebook", fifth_class.files()),
         ],
-        6: [
+        6: lambda: [
             *_of("forge", sixth_class.forging()),
             *_of("disturb", sixth_class.disturbing()),
             *_of("reach", sixth_class.peeking(outside)),
             *_of("notebook", sixth_class.files()),
         ],
-        8: [
+        8: lambda: [
             *_of("disturb", eighth_class.disturbing()),
             *_of("reach", eighth_class.peeking(outside)),
             *_of("notebook", eighth_class.files()),
         ],
-        9: [
+        9: lambda: [
             *_of("disturb", ninth_class.disturbing()),
             *_of("reach", ninth_class.peeking()),
             *_of("notebook", ninth_class.files()),
         ],
-        10: [
+        10: lambda: [
             *_of("disturb", tenth_class.disturbing()),
             *_of("reach", tenth_class.peeking()),
             *_of("notebook", tenth_class.files()),
         ],
     }
-    return [case for number, cases in rounds.items() if not only or number in only for case in cases]
+    return [case for number, cases in rounds.items() if not only or number in only for case in cases()]
 
 
 FAMILIES = {

@@ -220,8 +220,12 @@ def files() -> Iterator[Case]:
         bytes(lying),
         status={TARGET: ("solved", "missing")} | dict.fromkeys(set(KEYS) - {TARGET}, ("unsolved", "missing")),
     )
-    shared = bytearray(_zip({f"{n}.ipynb": b" " * 8_000_000 for n in range(40)}))
-    yield packed("zip-bomb", "forty notebooks of eight megabytes in forty kilobytes each", "unreadable", bytes(shared), says="too large")
+
+    def bomb(folder: Path, stem: Path) -> None:
+        as_file_of(f"{stem}.zip", _zip({f"{n}.ipynb": b" " * 8_000_000 for n in range(40)}))(folder, stem)
+
+    what = "forty notebooks of eight megabytes in forty kilobytes each"
+    yield Case("zip-bomb", what, "unreadable", write=bomb, says="too large")
     yield packed("zip-nul", "a zip whose names have NULs and escapes", "graded", _zip({"a\x1b[2J\u202e.ipynb": text}), status=solved)
     yield packed(
         "zip-tail",

@@ -73,6 +73,23 @@ def test_what_students_think_of_is_told_right_from_wrong_and_with_a_reason(key: 
         assert all(mark.holds or mark.reason for mark in done.marks), str(done)
 
 
+@pytest.mark.parametrize(
+    ("key", "source", "said"),
+    [
+        (
+            "1.4",
+            "def train(x, y, w, rate, steps):\n    ((x * w - y) ** 2).mean().backward()\n    w -= rate * w.grad\n    return w\n",
+            "a leaf Variable",
+        ),
+        ("4.4", "def drop_last(t):\n    if t.shape[-1] != 1:\n        raise ValueError(t.shape)\n    return t.flatten(-2)\n", "IndexError"),
+    ],
+)
+def test_where_a_cell_raises_the_reason_is_the_error_and_not_what_was_left_of_the_inputs(key: str, source: str, said: str) -> None:
+    reasons = [mark.reason.en for mark in grade(exercises()[key], source).marks if not mark.holds and mark.reason]
+    assert said in reasons[0]
+    assert set(reasons[1:]) <= {"the same"}, reasons
+
+
 TRIED = re.findall(r"(?ms)^### ([+-]) (\S+)\n(.*?)(?=^### |\Z)", Path(__file__).with_name("tried.txt").read_text(encoding="utf-8"))
 
 

@@ -134,3 +134,35 @@ def test_another_default_type_is_modelled(default: str):
     ours, error, _ = run(source)
     assert error is None
     assert ours["kinds"] == real["kinds"]
+
+
+FILLS = """\
+for number in (300, 2**40, -1, -300, 1e300, -1e39, 70000.0, float("inf"), 3 + 4j):
+    for name in ("uint8", "int8", "int16", "int32", "int64", "bool", "float16", "float32", "complex64"):
+        for shape in ((), (1,), (2,)):
+            for way in ("fill", "full", "full_like", *["set"] * (shape != (2,))):  # releases fill two elements in two ways
+                t = torch.tensor([1]).to(getattr(torch, name)).expand(2)[: shape[0] if shape else 1].clone()
+                t = t if shape else t[0]
+                try:
+                    if way == "fill":
+                        t.fill_(number)
+                    elif way == "set":
+                        t[...] = number
+                    elif way == "full":
+                        t = torch.full(shape, number, dtype=t.dtype)
+                    else:
+                        t = torch.full_like(t, number)
+                    said = t.tolist()
+                except RuntimeError as error:
+                    said = str(error)
+                print(number, name, shape, way, said)
+"""
+
+
+@pytest.mark.parametrize("release", [(2, 10), (2, 15)])
+def test_a_number_that_fits_into_no_element_is_refused_with_torchs_words(release: tuple[int, int]):
+    said: list[str] = []
+    exec(FILLS, {"torch": torch, "print": lambda *words: said.append(" ".join(map(str, words)))})
+    ours = run("import torch\n" + FILLS, release=release)
+    assert ours[1] is None
+    assert ours[2].splitlines() == said

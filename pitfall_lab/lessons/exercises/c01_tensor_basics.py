@@ -20,8 +20,11 @@ GRID = "grid = torch.arange(12).reshape(3, 4)\n"
 
 
 def _three_backwards(attempt: Attempt) -> bool | T:
+    if (error := attempt.error()) is not None:
+        return error.say()
     found = len({event.parent for event in attempt.trace().events if event.kind == "node"})
-    return found == 3 or T(en=f"backward ran {found} times in three steps", zh=f"三步中 backward 运行了 {found} 次")
+    times = "once" if found == 1 else f"{found} times"
+    return found == 3 or T(en=f"backward ran {times} in three steps", zh=f"三步中 backward 运行了 {found} 次")
 
 
 def _note(expression: str) -> Property:
@@ -120,11 +123,11 @@ ARRANGE = Exercise(
     title=T(en="Two lines that torch refuses", zh="两行 torch 拒绝的代码"),
     task=T(
         en=(
-            "`arrange(image)` should give `image` (a flat tensor of 12 numbers) three rows, and return that together with its"
-            " transpose, both on the memory of `image`; `image` itself stays flat. torch refuses two of the lines."
+            "`arrange(image)` gets a flat tensor of 12 numbers. It should return two tensors on the memory of `image`: the numbers in "
+            "three rows, and the transpose of these. `image` itself stays flat. torch refuses two of the lines."
         ),
         zh=(
-            "`arrange(image)` 应把 `image`（12 个数的一维张量）排成三行，连同其转置一起返回，两者都建立在 `image` 的内存上；"
+            "`arrange(image)` 得到 12 个数的一维张量，应返回建立在 `image` 的内存上的两个张量：排成三行的这些数，以及它的转置。"
             "`image` 本身仍是一维。torch 拒绝其中两行。"
         ),
     ),
@@ -166,7 +169,7 @@ CLIP = Exercise(
     task=T(
         en=(
             "`clip(t, limit)` gets a float matrix with at least two columns, and a number. In column 1 it should cut all elements "
-            "above `limit` down to `limit`, in `t` itself; the other columns stay. It raises nothing, and `t` stays as it was."
+            "above `limit` down to `limit`, in `t` itself; the other columns stay. As given it raises nothing, and leaves `t` as it was."
         ),
         zh=(
             "`clip(t, limit)` 得到至少两列的浮点矩阵和一个数，应把 `t` 的第 1 列（从 0 数起）中大于 `limit` 的元素就地改为 `limit`，"
@@ -220,12 +223,12 @@ TRAIN = Exercise(
         en=(
             "Complete `train(x, y, w, rate, steps)`. `x` and `y` are float tensors of one length, `w` is a tensor with one "
             "element that requires grad: gradient descent on `w` for the loss *mean of* `(x * w - y) ** 2`, `steps` times, "
-            "with learning rate `rate`. Use `backward`, once in each step, and no optimizer. Return `w` with its final "
+            "with learning rate `rate`. Use `backward` (or `torch.autograd.grad`), once in each step, and no optimizer. Return `w` with its final "
             "values; it must still require grad, so that it can be trained on."
         ),
         zh=(
             "补全 `train(x, y, w, rate, steps)`。`x` 和 `y` 是等长的浮点张量，`w` 是一个元素、需要梯度的张量：对 `w` 做梯度下"
-            "降，损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`。每一步使用一次 `backward`，不用优化器。返"
+            "降，损失是 `(x * w - y) ** 2` 的均值，共 `steps` 步，学习率为 `rate`。每一步使用一次 `backward`（或 `torch.autograd.grad`），不用优化器。返"
             "回最终的 `w`；它必须仍需要梯度，以便继续训练。"
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_many_calls, as_solved, equal, not_shared, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_many_calls, as_solved, equal, every, not_shared, true, unchanged
 from pitfall_lab.trace import T
 
 OPERANDS = """\
@@ -107,8 +107,8 @@ ROWS = Exercise(
     task=T(
         en=(
             "`standardise(rows)` gets a float matrix. From each **row** it should subtract the row's mean and divide by the "
-            "row's standard deviation (as torch's `std` gives it), and leave `rows` as it is. It raises for most inputs; for square ones it "
-            "does not, and is wrong."
+            "row's standard deviation (as torch's `std` gives it), and leave `rows` as it is. As given it raises for most inputs; for square "
+            "ones it raises nothing and is wrong."
         ),
         zh=(
             "`standardise(rows)` 得到浮点矩阵。它应把每一**行**减去该行的均值，再除以该行的标准差（按 torch 的 `std`），并保持 `rows` 不变。它对大"
@@ -166,7 +166,7 @@ DISTANCES = Exercise(
     title=T(en="Every pair, on purpose", zh="有意得到每一对"),
     task=T(
         en=(
-            "`a` and `b` are float tensors of one dimension. `distances(a, b)` returns for each number of `a` and each number"
+            "`a` and `b` are float tensors of one dimension. `distances(a, b)` should return for each number of `a` and each number"
             " of `b` how far they are apart: shape `(len(a), len(b))`. Write no loop, broadcasting does it in one line; `a` "
             "and `b` stay as they are."
         ),
@@ -190,7 +190,7 @@ DISTANCES = Exercise(
             T(en="one number in `a` and four in `b` come out right", zh="`a` 有一个数、`b` 有四个数时结果正确"),
             as_solved("result", inputs="a, b = torch.randn(1), torch.randn(4)"),
         ),
-        Property(T(en="the arguments are unchanged", zh="参数没有改变"), true("unchanged('a') and unchanged('b')")),
+        Property(T(en="the arguments are unchanged", zh="参数没有改变"), every(unchanged("a"), unchanged("b"))),
         Property(T(en="there is no loop", zh="没有循环"), as_many_calls("a, b = torch.randn(24), torch.randn(25)")),
     ),
     hints=(

@@ -169,9 +169,9 @@ CHANNELS = Exercise(
     title=T(en="Confetti", zh="彩色纸屑"),
     task=T(
         en=(
-            "`channels_first(photo)` gets a photo of shape (height, width, channel) and is to return it as (channel, height, "
-            "width), as networks want it. The shape is right, and the pictures are confetti. Repair it, and leave `photo` as "
-            "it is."
+            "`channels_first(photo)` gets a photo of shape (height, width, channel) and should return it as (channel, height, "
+            "width), as networks want it. As given, the shape is right, and the picture looks like confetti: its numbers are in the "
+            "wrong places. Repair it, and leave `photo` as it is."
         ),
         zh=(
             "`channels_first(photo)` 得到形状为 (高, 宽, 通道) 的照片，应按网络的要求返回 (通道, 高, 宽)。形状正确，图片却成"
@@ -219,8 +219,8 @@ TOTALS = Exercise(
     task=T(
         en=(
             "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after each "
-            "number, as 0-dim tensors; writing into one of them must not change the others. An empty list gives an empty list. It "
-            "returns the last total several times. The given numbers must stay as they are."
+            "number, as 0-dim tensors; writing into one of them must not change the others. An empty list gives an empty list. The "
+            "given numbers must stay as they are. The cell as given returns the last total several times."
         ),
         zh=(
             "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，写入其中"

@@ -82,7 +82,7 @@ CLASSIFY = Exercise(
     task=T(
         en=(
             "`classify(scores)` gets a float tensor of shape (batch, classes, 1, 1) and returns the class with the highest "
-            "score for each sample, as a tensor of shape (batch,). It does so except for a batch of one, and where there is only one "
+            "score for each sample, as a tensor of shape (batch,). As given it fails for a batch of one, and where there is only one "
             "class. Repair it."
         ),
         zh=(
@@ -136,8 +136,8 @@ LOST = Exercise(
     task=T(
         en=(
             'A colleague says: "`t.squeeze().shape == t.squeeze(-1).shape` for everything that our network returns, (batch, '
-            'steps, 1)." Write `counterexamples()`, without arguments: it returns two tensors of such a shape for which it is not '
-            "so, for two different reasons: the first with at least two steps, the second with at least two samples."
+            'steps, 1)." Write `counterexamples()`, without arguments: it returns two tensors of such a shape for which this is '
+            "false, for two different reasons: the first with at least two steps, the second with at least two samples."
         ),
         zh=(
             "同事说：“我们的网络返回的 (批次, 步数, 1) 总有 `t.squeeze().shape == t.squeeze(-1).shape`。”编写无参数的 "
@@ -154,11 +154,11 @@ LOST = Exercise(
         ),
         Property(
             T(en="the first has two steps or more, and loses its batch", zh="第一个至少两步，并失去批次"),
-            true("first.shape[1] >= 2 and first.squeeze().shape == first.shape[1:2]"),
+            every(true("first.shape[1] >= 2"), true("tuple(first.squeeze().shape) == tuple(first.shape[1:2])")),
         ),
         Property(
             T(en="the second has two samples or more, and loses its steps", zh="第二个至少两个样本，并失去步数"),
-            true("second.shape[0] >= 2 and second.squeeze().shape == second.shape[:1]"),
+            every(true("second.shape[0] >= 2"), true("tuple(second.squeeze().shape) == tuple(second.shape[:1])")),
         ),
     ),
     hints=(
@@ -180,7 +180,7 @@ LOST = Exercise(
 DROP = Exercise(
     key="4.4",
     kind="write",
-    title=T(en="Drop it or say so", zh="要么去掉，要么报错"),
+    title=T(en="Remove it or raise", zh="要么去掉，要么报错"),
     task=T(
         en=(
             "`drop_last(t)` gets a tensor with at least one dimension. It removes the last dimension if its size is 1 and "
@@ -195,12 +195,12 @@ DROP = Exercise(
     given="def drop_last(t):\n    return t.squeeze(-1)\n",
     inputs="t = torch.randn(4, 1)",
     drive="""\
-result, told = None, ""
+result, message = None, ""
 try:
     result = drop_last(t)
 except ValueError as error:
-    told = str(error)
-numbers = [int(number) for number in re.findall("[0-9]+", told)]
+    message = str(error)
+numbers = [int(number) for number in re.findall("[0-9]+", message)]
 """,
     setup="import re\n",
     properties=(

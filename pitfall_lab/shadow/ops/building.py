@@ -262,6 +262,11 @@ def no_room(dtype: DType, *values: Any, wide: bool = False) -> str:
     return f"value cannot be converted to type {C_NAMES[dtype[:]]} without overflow"
 
 
+def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
+    """:func:`no_room` for a fill: torch writes one element without a kernel, and converts a number to half precision by way of a double."""
+    return no_room(DType("float64") if elements == 1 and dtype[:] in {"float16", "bfloat16"} else dtype, value)
+
+
 def tensor_only(*values: Any) -> None:
     """Decline anything but dense CPU tensors."""
     for value in values:

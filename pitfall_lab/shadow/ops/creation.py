@@ -14,7 +14,7 @@ import numpy as np
 from pitfall_lab.shadow.dtypes import INT64, DType, default_float, from_numpy, of_number, promote
 from pitfall_lab.shadow.engine import Engine
 from pitfall_lab.shadow.errors import INFERENCE_FLAG, ShadowError, Unmodelled, no_kernel, runtime
-from pitfall_lab.shadow.ops.building import NUMBERS, as_shape, copied, new, no_room, preserved, tensor_only
+from pitfall_lab.shadow.ops.building import NUMBERS, as_shape, copied, new, no_room_to_fill, preserved, tensor_only
 from pitfall_lab.shadow.ops.memory_format import strides
 from pitfall_lab.shadow.ops.registry import add, op
 from pitfall_lab.shadow.ops.views import alias
@@ -95,10 +95,7 @@ def check_room(dtype: Any, value: Any, shape: Shape) -> None:
     """Raise for a fill value that overflows the dtype; decline one that is not a number."""
     if not isinstance(value, bool | int | float | complex):
         raise Unmodelled("a fill value that is not a Python number")
-    refused = no_room(DType(dtype), value)
-    if refused and math.prod(shape) == 1:
-        raise Unmodelled("filling one element with a number that overflows its dtype: torch writes it without the kernel that checks")
-    if refused:
+    if refused := no_room_to_fill(DType(dtype), value, math.prod(shape)):
         raise runtime(refused, "dtype")
 
 

@@ -24,7 +24,7 @@ from pitfall_lab.shadow.ops.building import (
     check_overlap,
     decline_overlap,
     in_place,
-    no_room,
+    no_room_to_fill,
     preserved,
     pure,
     refusing,
@@ -62,9 +62,7 @@ def fill_(e: Engine, self: Any, value: Any) -> ShadowTensor:
         return in_place(e, rule, (self, value), elementwise=False, overwrites=True)
     if not isinstance(value, NUMBERS):
         raise Unmodelled("fill_ with something that is not a number or a 0-dim tensor")
-    refused = no_room(self.dtype, value)
-    if refused and self.numel == 1:
-        raise Unmodelled("filling one element with a number that overflows its dtype: torch writes it without the kernel that checks")
+    refused = no_room_to_fill(self.dtype, value, self.numel)
     return in_place(e, refusing(_fill_rule(value), refused), (self,), elementwise=False, overwrites=True)
 
 

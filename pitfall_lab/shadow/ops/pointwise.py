@@ -85,7 +85,7 @@ def _sub_rule(alpha: complex, dtype: DType = FLOAT32) -> Rule:
 
 
 def _refused_factor(alpha: complex, dtype: DType) -> str:
-    """Torch's error for an alpha or beta whose type does not fit the result's dtype."""
+    """Torch's error text for an alpha or beta whose type does not fit the result's dtype; empty if it fits."""
     if isinstance(alpha, bool) and dtype != BOOL:
         return "Boolean alpha only supported for Boolean results."
     if dtype.category < 2 and not isinstance(alpha, int):
