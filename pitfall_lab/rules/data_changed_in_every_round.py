@@ -77,9 +77,9 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
             return None
         return Again(first, second, storage, loss, target=True)
     names = {e.name for e in (first, *between)}
-    if not names <= SHIFTS | SCALES or not (names & SCALES or _is_for_all_rows(story, first)):
+    if not names <= SHIFTS | SCALES or not (names & SCALES or _is_fetched(first) or _is_for_all_rows(story, first)):
         return None
-    if not all(_constant(story, event, first, second) for event in (first, *between, second)):
+    if not _is_fetched(first) and not all(_constant(story, event, first, second) for event in (first, *between, second)):
         return None
     read = _read(story, first, second, storage)
     return Again(first, second, storage, read, target=False) if read is not None else None
@@ -93,6 +93,11 @@ def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
     record = story.tensor(operand.label, event.step) or {}
     old = (record.get("born") or 0) < first.step and not _learns(record)
     return old and not story.writes(str(record.get("storage")), first.step, second.step)
+
+
+def _is_fetched(event: Event) -> bool:
+    """Whether an element of a data set is being taken: what is added then, noise for instance, is meant for this one time."""
+    return any(name.rsplit(".", 1)[-1] == "__getitem__" for name in event.scope)
 
 
 def _is_for_all_rows(story: Story, event: Event) -> bool:

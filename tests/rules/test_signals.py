@@ -1008,6 +1008,21 @@ for _ in range(2):
     weight, bias = nearer(x, x.sum(1, keepdim=True))
     update(opt, F.mse_loss(F.linear(x, weight, bias), x.sum(1, keepdim=True)))
 """,
+    "noise added to a data set's own row each time it is taken": """class Rows(torch.utils.data.Dataset):
+    def __init__(self):
+        self.rows = torch.randn(4, 3)
+    def __len__(self):
+        return 4
+    def __getitem__(self, place):
+        row = self.rows[place]
+        row += 0.1 * torch.randn(3)  # PL715
+        return row, place % 2
+net, data = nn.Linear(3, 2), Rows()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for rows, labels in torch.utils.data.DataLoader(data, batch_size=2):
+        update(opt, F.cross_entropy(net(rows), labels))
+""",
 }
 
 RIGHT = {
