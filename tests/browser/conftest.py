@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -37,11 +38,29 @@ FLAGS = [
 # Other tests run beside these: what is waited for comes, later.
 PATIENCE = 90_000
 expect.set_options(timeout=30_000)
-# What JupyterLab 4.6 itself writes into the console on every start, with no extension installed.
+OURS = "/lab/extensions/pitfall-lab/"
+OTHERS = re.compile(r"/lab/extensions/(?!pitfall-lab/)")
+# What JupyterLab itself writes into the console, with no extension installed; the whole of a line, and its address where one is meant.
 NOT_OURS = (
-    "Failed to load resource: the server responded with a status of 404 (Not Found)",  # workspaces and sessions that do not exist yet
-    "Plugin ",  # on a busy machine JupyterLab says of each part, its own and others', how long its start took
+    # Workspaces and sessions that do not exist yet.
+    re.compile(r"Failed to load resource: the server responded with a status of 404 \(Not Found\)"),
+    # On a busy machine JupyterLab says of each part, its own and others', how long its start took.
+    re.compile(r"Plugin \S+ (is taking too long to activate|\(with \d+ dependants\) took [\d.]+ms to activate)\."),
+    # Another extension that was built for a newer JupyterLab (4.2).
+    re.compile(r"Failed to create module: package: (?!pitfall-lab;)\S+; module: .*"),
+    re.compile(r"Language pack 'en_US' not installed!"),
 )
+
+
+def is_ours(text: str, url: str) -> bool:
+    """Whether a line of the console may be about this extension: JupyterLab and other extensions write some on every start.
+
+    A line belongs to another extension if its file wrote it, or if it is an error whose trace has files of others, and none of ours.
+    """
+    if OURS in url or OURS in text:
+        return True
+    trace = text.partition("\n    at ")[2]
+    return not (OTHERS.search(url) or OTHERS.search(trace) or any(each.fullmatch(text) for each in NOT_OURS))
 
 
 @dataclass
@@ -274,8 +293,8 @@ def visit(browser: Browser, server: Server) -> Iterator[Lab]:
             lab.blocked.append(request.url)
 
     def listen(message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"} and not message.text.startswith(NOT_OURS):
-            lab.console.append(f"{message.type}: {message.text} ({message.location.get('url', '')})")
+        if message.type in {"error", "warning"} and is_ours(message.text, url := message.location.get("url", "")):
+            lab.console.append(f"{message.type}: {message.text} ({url})")
 
     page.on("request", guard)
     page.on("console", listen)
