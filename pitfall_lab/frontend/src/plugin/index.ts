@@ -164,7 +164,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
     for (const command of [EXPLAIN, OPEN_PANEL, ...(notebooks ? [OPEN_LIVE, RECORD] : [])])
       palette?.addItem({ command, category: "Pitfall Lab" });
     const changed = (): void => {
-      void panel.refresh(settings.folder);
+      panel.search(settings.folder);
       notebooks?.configure(settings.live, settings.stale);
     };
     void app.restored.then(() => settings.follow(registry, changed, say));

@@ -14,6 +14,8 @@ export class ChaptersPanel extends Widget {
   private open = "";
   private folder = "";
   private asked = 0;
+  /** Whether the list is older than what may be on the disk: it is read when somebody looks, not while JupyterLab starts. */
+  private old = true;
 
   constructor(
     private readonly contents: Contents.IManager,
@@ -35,9 +37,17 @@ export class ChaptersPanel extends Widget {
     this.node.append(title, this.hint, this.next, this.list);
   }
 
-  /** Reads the list again: the learner may have added or renamed notebooks. */
-  async refresh(folder = this.folder): Promise<void> {
+  /** Where the chapters are, as the settings say. */
+  search(folder: string): void {
+    if (folder !== this.folder) this.old = true;
     this.folder = folder;
+    if (this.old && this.isVisible) void this.refresh();
+  }
+
+  /** Reads the list again: the learner may have added or renamed notebooks. */
+  async refresh(): Promise<void> {
+    const { folder } = this;
+    this.old = false;
     const asked = (this.asked += 1);
     const course = await findCourse(this.contents, folder);
     const { chapters } = course;

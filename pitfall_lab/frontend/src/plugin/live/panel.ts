@@ -16,20 +16,25 @@ import { Warnings } from "./warnings";
 
 export const LIVE_PANEL = "pitfall-lab-live";
 
+interface Parts {
+  says: HTMLElement;
+  banner: HTMLElement;
+  tools: HTMLElement;
+  foot: HTMLElement;
+  slider: HTMLInputElement;
+  count: HTMLElement;
+  next: HTMLButtonElement;
+  table: Table;
+  details: Details;
+  warnings: Warnings;
+}
+
 export class LivePanel extends Widget {
   private readonly wanted: Wanted = { column: "name", down: false, only: "all", search: "" };
   /** Rows that are unfolded, by notebook: they stay so from cell to cell. */
   private readonly open = new WeakMap<Live, Set<string>>();
-  private readonly says = h("p", { class: "pl-live-says", role: "status" });
-  private readonly banner = h("div", { class: "pl-live-past", role: "status" });
-  private readonly tools: HTMLElement;
-  private readonly foot = h("div", { class: "pl-live-foot" });
-  private readonly slider: HTMLInputElement;
-  private readonly count = h("span", { class: "pl-live-count" });
-  private readonly next: HTMLButtonElement;
-  private readonly table: Table;
-  private readonly details: Details;
-  private readonly warnings: Warnings;
+  /** What is in the panel: made when it is shown first, not while JupyterLab starts. */
+  private parts: Parts | null = null;
   private selected: string | null = null;
   private detailed = false;
   /** A row to be put in front as soon as it is there: rows come after the panel is shown. */
@@ -48,14 +53,32 @@ export class LivePanel extends Widget {
     this.node.setAttribute("role", "region");
     this.node.setAttribute("aria-label", this.title.caption);
     this.node.dataset.lmSuppressShortcuts = "true";
-    this.slider = h("input", {
+    notebooks.moved.connect(() => this.all());
+    notebooks.heard.connect((_, { live, what }) => {
+      if (live === notebooks.current) this.hear(what);
+    });
+  }
+
+  /** The parts, made when they are needed first. */
+  private get made(): Parts {
+    this.parts ??= this.build();
+    return this.parts;
+  }
+
+  private build(): Parts {
+    const { say } = this;
+    const says = h("p", { class: "pl-live-says", role: "status" });
+    const banner = h("div", { class: "pl-live-past", role: "status" });
+    const foot = h("div", { class: "pl-live-foot" });
+    const count = h("span", { class: "pl-live-count" });
+    const slider = h("input", {
       type: "range",
       min: 0,
       step: 1,
       label: say("After which cell", "在哪个单元格之后"),
       input: () => this.travel(),
     });
-    this.tools = this.makeTools();
+    const tools = this.makeTools();
     const sort = (column: Wanted["column"]): void => {
       this.wanted.down = this.wanted.column === column && !this.wanted.down;
       this.wanted.column = column;
@@ -64,22 +87,19 @@ export class LivePanel extends Widget {
     const look = (row: Row): void => this.look(row);
     const select = (row: Row): void => this.select(row);
     const end = (): void => this.live?.every();
-    this.table = new Table({ sort, look, select, end, fold: (row, open) => this.fold(row, open) }, say);
-    this.details = new Details(
+    const table = new Table({ sort, look, select, end, fold: (row, open) => this.fold(row, open) }, say);
+    const details = new Details(
       (row, view) => this.ask(row, view),
       (picture, row) => this.enlarge(picture, row),
       () => this.closeDetails(),
       say,
     );
-    this.warnings = new Warnings((row) => this.reveal(row), say);
-    const next = (): void => this.live?.send({ ask: "rows", from: this.live.now?.rows.length ?? 0 });
-    this.next = h("button", { class: "pl-live-cell", type: "button", click: next }, say("List more", "列出更多"));
-    this.foot.append(this.slider, this.count, this.next);
-    this.node.append(this.tools, this.says, this.warnings.node, this.banner, this.table.node, this.details.node, this.foot);
-    notebooks.moved.connect(() => this.all());
-    notebooks.heard.connect((_, { live, what }) => {
-      if (live === notebooks.current) this.hear(what);
-    });
+    const warnings = new Warnings((row) => this.reveal(row), say);
+    const more = (): void => this.live?.send({ ask: "rows", from: this.live.now?.rows.length ?? 0 });
+    const next = h("button", { class: "pl-live-cell", type: "button", click: more }, say("List more", "列出更多"));
+    foot.append(slider, count, next);
+    this.node.append(tools, says, warnings.node, banner, table.node, details.node, foot);
+    return { says, banner, tools, foot, slider, count, next, table, details, warnings };
   }
 
   private get live(): Live | null {
@@ -99,7 +119,9 @@ export class LivePanel extends Widget {
   reveal(row: string): void {
     this.wanted.only = "all";
     this.wanted.search = "";
-    this.tools.replaceWith(this.makeTools());
+    const tools = this.makeTools();
+    this.made.tools.replaceWith(tools);
+    this.made.tools = tools;
     this.sought = row;
     this.rows();
   }
@@ -145,7 +167,7 @@ export class LivePanel extends Widget {
     this.node.dataset.kernel = this.live?.state ?? "";
     if (!this.isVisible) return;
     const { live } = this;
-    this.warnings.show(live?.warned.warnings ?? [], live?.notebook ?? null);
+    this.made.warnings.show(live?.warned.warnings ?? [], live?.notebook ?? null);
     const shown = live?.past ?? live?.now;
     // What was unfolded is asked for again: the kernel's ids stay, what is inside may not.
     if (live && shown && !shown.past) for (const id of this.opened(live)) if (!live.children.has(id)) live.send({ ask: "unfold", id });
@@ -157,9 +179,9 @@ export class LivePanel extends Widget {
     const { live } = this;
     const shown = live?.past ?? live?.now ?? null;
     const said = this.sentence(live);
-    this.says.hidden = !said;
-    this.says.replaceChildren(...prose(said));
-    for (const part of [this.tools, this.table.node, this.foot])
+    this.made.says.hidden = !said;
+    this.made.says.replaceChildren(...prose(said));
+    for (const part of [this.made.tools, this.made.table.node, this.made.foot])
       part.hidden = !shown || (shown.rows.length === 0 && shown.cells.length < 2);
     const { column, down, only, search } = this.wanted;
     if (column !== "name" || down || only !== "all" || search.trim()) live?.every();
@@ -171,13 +193,13 @@ export class LivePanel extends Widget {
       levels(live?.warned.warnings ?? []),
       this.wanted,
     );
-    this.table.show(lines, this.wanted);
+    this.made.table.show(lines, this.wanted);
     this.summarise(lines.filter(({ depth }) => depth === 0).length);
     this.drawDetails();
     if (this.sought !== null && lines.some((line) => line.row.id === this.sought)) {
       const { sought } = this;
       this.sought = null;
-      this.table.reveal(sought);
+      this.made.table.reveal(sought);
     }
   }
 
@@ -213,9 +235,10 @@ export class LivePanel extends Widget {
     const rows = this.live?.past ?? this.live?.now;
     if (!rows) return;
     const all = rows.rows.length + rows.more;
-    this.next.hidden = rows.past || rows.more === 0 || rows.rows.length >= ROWS;
-    this.count.textContent = shown === all ? this.say(`${all} rows`, `${all} 行`) : this.say(`${shown} of ${all}`, `${shown} / ${all}`);
-    this.count.title = this.say(`looked at in ${rows.ms.toFixed(1)} ms`, `查看用时 ${rows.ms.toFixed(1)} 毫秒`);
+    this.made.next.hidden = rows.past || rows.more === 0 || rows.rows.length >= ROWS;
+    this.made.count.textContent =
+      shown === all ? this.say(`${all} rows`, `${all} 行`) : this.say(`${shown} of ${all}`, `${shown} / ${all}`);
+    this.made.count.title = this.say(`looked at in ${rows.ms.toFixed(1)} ms`, `查看用时 ${rows.ms.toFixed(1)} 毫秒`);
   }
 
   private opened(live: Live): Set<string> {
@@ -241,7 +264,7 @@ export class LivePanel extends Widget {
 
   private look(row: Row): void {
     this.detailed = true;
-    this.ask(row, this.details.view);
+    this.ask(row, this.made.details.view);
   }
 
   private ask(row: Row, view: View): void {
@@ -252,7 +275,7 @@ export class LivePanel extends Widget {
   private closeDetails(): void {
     this.detailed = false;
     this.drawDetails();
-    this.table.node.focus();
+    this.made.table.node.focus();
   }
 
   private drawDetails(): void {
@@ -262,7 +285,7 @@ export class LivePanel extends Widget {
     const row = this.detailed ? (rows.find(({ id }) => id === this.selected) ?? null) : null;
     const sharing = row?.storage == null ? [] : rows.filter((one) => one.storage === row.storage && one.id !== row.id);
     const said = live?.past ? say("There are no pictures of what was.", "过去的状态没有图。") : (live?.refusal?.[languageOf(say)] ?? "");
-    this.details.show(row, live?.past ? null : (live?.picture ?? null), said, sharing, shown?.cells ?? [], live?.notebook ?? null);
+    this.made.details.show(row, live?.past ? null : (live?.picture ?? null), said, sharing, shown?.cells ?? [], live?.notebook ?? null);
   }
 
   private enlarge(picture: Extract<Message, { kind: "picture" }>, row: Row): void {
@@ -279,27 +302,31 @@ export class LivePanel extends Widget {
   private travel(): void {
     const { live } = this;
     const cells = live?.now?.cells ?? [];
-    const cell = cells[Number(this.slider.value)];
-    if (!live || !cell || Number(this.slider.value) === cells.length - 1) live?.backToNow();
+    const cell = cells[Number(this.made.slider.value)];
+    if (!live || !cell || Number(this.made.slider.value) === cells.length - 1) live?.backToNow();
     else live.send({ ask: "past", cell: cell.count });
   }
 
   private travelled(): void {
     const { live, say } = this;
     const cells = live?.now?.cells ?? [];
-    this.slider.hidden = cells.length < 2;
-    this.slider.max = String(Math.max(0, cells.length - 1));
+    this.made.slider.hidden = cells.length < 2;
+    this.made.slider.max = String(Math.max(0, cells.length - 1));
     const past = live?.past ?? null;
     const at = past ? cells.findIndex(({ count }) => count === past.cell.count) : cells.length - 1;
-    if (document.activeElement !== this.slider || !past) this.slider.value = String(at);
+    if (document.activeElement !== this.made.slider || !past) this.made.slider.value = String(at);
     const now = past ?? live?.now;
-    this.slider.setAttribute("aria-valuetext", past ? `In [${past.cell.count}]` : say("now", "现在"));
-    this.slider.title = now ? say(`after In [${now.cell.count}]`, `In [${now.cell.count}] 之后`) : "";
-    this.banner.hidden = !past;
-    this.banner.replaceChildren();
+    this.made.slider.setAttribute("aria-valuetext", past ? `In [${past.cell.count}]` : say("now", "现在"));
+    this.made.slider.title = now ? say(`after In [${now.cell.count}]`, `In [${now.cell.count}] 之后`) : "";
+    this.made.banner.hidden = !past;
+    this.made.banner.replaceChildren();
     if (!past) return;
-    const back = h("button", { type: "button", click: () => (live?.backToNow(), this.slider.focus()) }, say("Back to now", "回到现在"));
-    this.banner.append(h("span", {}, say(`As it was after In [${past.cell.count}]`, `In [${past.cell.count}] 之后的样子`)), back);
+    const back = h(
+      "button",
+      { type: "button", click: () => (live?.backToNow(), this.made.slider.focus()) },
+      say("Back to now", "回到现在"),
+    );
+    this.made.banner.append(h("span", {}, say(`As it was after In [${past.cell.count}]`, `In [${past.cell.count}] 之后的样子`)), back);
   }
 }
 
