@@ -94,7 +94,7 @@ def fate(rate):
     for _ in range(200):
         w = w - rate * torch.stack([2 * w[0], 8 * w[1]])
     distance = w.norm().item()
-    return "arrives" if distance < 0.1 else "crawls" if distance < 1.5 else "runs away"
+    return "arrives" if distance <= 0.1 else "crawls" if distance < 2**0.5 else "runs away"
 """
 
 
@@ -451,12 +451,13 @@ steps(again, its_optimizer, its_scheduler, 4)
         title=T(en="Which rates arrive?", zh="哪些学习率能到达？"),
         task=T(
             en=(
-                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"crawls"` (still more than 0.1 from '
-                'the middle), `"arrives"` (closer), or `"runs away"`, **before** you run anything.'
+                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"arrives"` (at most 0.1 from the middle), '
+                '`"crawls"` (not yet there, but nearer than at the start) or `"runs away"` (further than at the start), **before** you '
+                "run anything."
             ),
             zh=(
-                '在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 `"crawls"`（'
-                '离中心仍超过 0.1）、`"arrives"`（更近）或 `"runs away"`。'
+                '在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 `"arrives"`（离中心至多 '
+                '0.1）、`"crawls"`（还没到，但比起点近）或 `"runs away"`（比起点远）。'
             ),
         ),
         given=_fates(dict.fromkeys(_FATES, "?")),
