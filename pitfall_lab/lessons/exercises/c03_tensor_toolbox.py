@@ -170,7 +170,7 @@ CHANNELS = Exercise(
     task=T(
         en=(
             "`channels_first(photo)` gets a photo of shape (height, width, channel) and should return it as (channel, height, "
-            "width), as networks want it. As given, the shape is right, and the picture looks like confetti: its numbers are in the "
+            "width), as layers for images expect it. As given, the shape is right, and the picture looks like confetti: its numbers are in the "
             "wrong places. Repair it, and leave `photo` as it is."
         ),
         zh=(
