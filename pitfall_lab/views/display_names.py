@@ -10,10 +10,11 @@ import ast
 import re
 
 from pitfall_lab.trace import part_names
-from pitfall_lab.trace.text import excerpt, source_lines
+from pitfall_lab.trace.text import excerpt
 from pitfall_lab.trace.used_names import used_names
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
+from pitfall_lab.views.result_names import assigned, indexed
 
 LONGEST = 34
 """Letters of an expression that is used as a name."""
@@ -46,6 +47,8 @@ def _tensors(facts: Facts) -> dict[str, str]:
             out.setdefault(grad, f"{out.get(label, label)}.grad")
     for label, name in {**_of_optimizers(facts, out), **_of_norms(facts, out)}.items():
         out.setdefault(label, name)
+    for label, name in _taken_apart(facts).items():
+        out.setdefault(label, written(name))
     used = used_names(facts.trace, facts.tensors.keys() - out.keys())
     for label, history in facts.tensors.items():
         if label in used:
@@ -86,18 +89,34 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
     return out
 
 
+def _taken_apart(facts: Facts) -> dict[str, str]:
+    """Names for what a call returned among others, from the assignment that takes it apart."""
+    out: dict[str, str] = {}
+    for event in facts.trace.events:
+        if event.kind == "call" and len(event.results) > 1:
+            text = excerpt(facts.trace, event.span, WHOLE)
+            parts = assigned(facts.trace, event, text, own=not _calls_another(text, event.name))
+            out |= {label: name for label, name in zip(event.results, parts, strict=False) if name}
+    return out
+
+
 def _made_by(facts: Facts, label: str, step: int) -> str:
     """The expression that made a tensor; for a call of a module, which makes several tensors, preceded by torch's name of the operation."""
     event = facts.trace.events[step]
     text = excerpt(facts.trace, event.span, WHOLE)
     if turn := re.match(r"for ([\w, ]+) in ", text):
         return turn[1]
-    if len(event.results) > 1 and label in event.results:
-        targets = re.match(r"\s*([\w.]+(?:\s*,\s*[\w.]+)+)\s*=[^=]", _line(facts, step))
-        unpacked = [target.strip() for target in targets[1].split(",")] if targets else []
-        if len(unpacked) == len(event.results):
-            return unpacked[event.results.index(label)]
-    return cut(text if not _calls_another(text, event.name) else f"{event.name} in {text}", LONGEST)
+    if _calls_another(text, event.name):
+        return cut(f"{event.name} in {text}", LONGEST)
+    parts = indexed(event, text) if text and len(event.results) > 1 and label in event.results else []
+    return shortened(parts[event.results.index(label)] if parts else text)
+
+
+def shortened(name: str) -> str:
+    """The beginning of a long name, and the index at its end: it tells results of one call apart."""
+    place = re.search(r"(\[\d+\])+$", name)
+    last = place[0] if place else ""
+    return cut(name.removesuffix(last), LONGEST - len(last)) + last
 
 
 def _calls_another(text: str, operation: str) -> bool:
@@ -110,12 +129,6 @@ def _calls_another(text: str, operation: str) -> bool:
         return False
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return called.strip("_").lower() != operation.strip("_").lower()
-
-
-def _line(facts: Facts, step: int) -> str:
-    span = facts.trace.events[step].span
-    lines = source_lines(facts.trace.sources[span.source].text) if span and 0 <= span.source < len(facts.trace.sources) else ()
-    return lines[span.line - 1] if span and 0 < span.line <= len(lines) else ""
 
 
 def _first(facts: Facts, labels: list[str], tensors: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Colours, letters and SVG text: the encoding that all pictures share.
 
-Storage = hue + letter. At most six hues (Okabe and Ito's without yellow and black); every other storage is grey
-with its letter. Red is kept for "torch raised" and "the value is wrong".
+Storage = hue. At most six hues (Okabe and Ito's without yellow and black); every other storage is grey with a letter, which tells
+it from the other grey ones. Red is kept for "torch raised" and "the value is wrong".
 """
 
 from __future__ import annotations
@@ -101,9 +101,11 @@ class Canvas:
         )
 
     def swatch(self, x: float, y: float, storage: str | None, palette: Sequence[str]) -> None:
-        """A storage's letter on its hue, 18 px square."""
+        """A storage's hue, 18 px square; with its letter where several are grey."""
         colour = hue(storage, palette)
         self.rect(x, y, 18, 18, "box", fill=colour, rx=3)
+        if colour != GREY:
+            return
         place = f'x="{x + 9:.1f}" y="{y + 13:.1f}" text-anchor="middle"'
         self.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{letter(storage)}</text>')
 

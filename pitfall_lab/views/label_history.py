@@ -75,9 +75,11 @@ class Facts:
         return at(self.tensors.get(label or "", []), step) or {}
 
     def name(self, label: str | None) -> str:
-        """The display name of a tensor with its label, ``h (t2)``, or the label alone if it has no name."""
+        """The program's name of a tensor with its label, ``h (t2)``, or the label alone; the display name where labels are not shown."""
         name = self.tensor(label).get("name")
-        return (f"{name} ({label})" if self.labelled else str(name)) if name else str(label)
+        if not self.labelled:
+            return str(name or self.called(label))
+        return f"{name} ({label})" if name else str(label)
 
     def called(self, label: str | None) -> str:
         """Return the display name of a label."""
@@ -86,6 +88,11 @@ class Facts:
 
             self.names.update(names(self))
         return self.names.get(label or "", str(label))
+
+    def badge(self, counter: str | None, storage: str | None, version: Any) -> str:
+        """A version as ``v2``; with the counter's label where labels are shown, or where the storage has more than one counter."""
+        several = len({record["counter"] for t in self.of_storage(storage) if (record := self.tensor(t)).get("counter")}) > 1
+        return f"{counter}·v{version}" if self.labelled or several else f"v{version}"
 
     def of_storage(self, storage: str | None) -> list[str]:
         """Tensors and arrays that were on ``storage`` at any time, in order of creation."""

@@ -37,11 +37,15 @@ def storage(trace: Trace, language: Language = "en") -> Picture:
     scene = storage_view.project(trace, facts)
     lines = []
     for one in scene["storages"]:
-        lines.append(f"{one['id']}: {one['size']} × {one['dtype']}, {one['nbytes']} {'字节' if zh else 'bytes'}")
+        lines.append(f"{facts.called(one['id'])}: {one['size']} × {one['dtype']}, {one['nbytes']} {'字节' if zh else 'bytes'}")
         for brush in one["brushes"]:
             entry = brush["history"][-1]
             name = facts.name(brush["tensor"])
-            kind = "NumPy" if brush["kind"] == "array" else f"{entry['counter']}·v{facts.final['counters'].get(entry['counter'])}"
+            kind = (
+                "NumPy"
+                if brush["kind"] == "array"
+                else facts.badge(entry["counter"], one["id"], facts.final["counters"].get(entry["counter"]))
+            )
             if not entry["counter"] and brush["kind"] != "array":
                 kind = "无版本计数器" if zh else "no version counter"
             lines.append(f"  {name}  {kind}  shape {tuple(entry['shape'])}  stride {tuple(entry['stride'])}  offset {entry['offset']}")
@@ -74,7 +78,8 @@ def scene(trace: Trace, view: str) -> dict[str, Any]:
     """The data of one view of a look at live tensors, for the browser."""
     facts = _moment(trace)
     said = [{"step": event.step, "sentence": {"en": text.en, "zh": text.zh}} for event, text in sentences(trace)]
-    return {view: {"storage": storage_view}[view].project(trace, facts), "events": said, "palette": facts.palette}
+    facts.called(None)
+    return {view: {"storage": storage_view}[view].project(trace, facts), "events": said, "palette": facts.palette, "names": facts.names}
 
 
 def _moment(trace: Trace) -> Facts:
@@ -131,7 +136,8 @@ def _leaf(facts: Facts, record: dict[str, Any]) -> str:
 
 def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
     """One saved tensor and its state; an error of torch at unpacking is quoted."""
-    who = facts.tensor(slot["tensor"]).get("name") or slot["storage"] or ""
+    who = facts.tensor(slot["tensor"]).get("name") or facts.called(slot["storage"] or "")
+    who = "" if who in (slot["storage"], "?") else who
     name = f"{slot['name']} = {who}" if who else slot["name"]
     version = f" v{slot['version']}" if slot["version"] is not None else ""
     if slot["state"] == "stale":
@@ -223,7 +229,7 @@ def versions(trace: Trace, language: Language = "en") -> Picture:
     rows = versions_now.rows(facts)
     lines = []
     for row in rows:
-        where = f"{row['counter']} v{row['version']}" if row["counter"] else ("没有计数器" if zh else "no counter")
+        where = facts.badge(row["counter"], row["storage"], row["version"]) if row["counter"] else ("没有计数器" if zh else "no counter")
         lines.append(f"{where}: {', '.join(row['names'])}")
         if row["beside"]:
             others = ", ".join(row["beside"])
@@ -266,7 +272,7 @@ def _ended(trace: Trace, name: str = "") -> tuple[Note, ...]:
 
 def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
     """The facts of one program, its scene of live bytes, and a version of that scene in words."""
-    facts, zh = gather(trace), language == "zh"
+    facts, zh = _moment(trace), language == "zh"
     scene = memory_view.project(trace, facts)
     memory_view.show_largest(scene, facts)
     peak, lines = scene["peak"], []
@@ -278,7 +284,7 @@ def _memory(trace: Trace, language: Language) -> tuple[Facts, MemoryScene, str]:
         alive = [b for b in scene["bands"] if b["born"] <= peak["step"] and (b["died"] is None or b["died"] > peak["step"])]
         for band in sorted(alive, key=lambda b: (-b["nbytes"], b["born"])):
             kept = ", ".join(dict.fromkeys(k.say(language) for k in memory_view.keepers(facts, band["id"], peak["step"])))
-            lines.append(f"  {band['id']} {band['nbytes']:>8}  {memory_view.names(facts, band['id'])}" + (f"  ← {kept}" if kept else ""))
+            lines.append(f"  {band['nbytes']:>8}  {memory_view.names(facts, band['id'])}" + (f"  ← {kept}" if kept else ""))
         if scene["others"]:
             lines.append(f"  + {scene['others']}")
     return facts, scene, "\n".join(lines)

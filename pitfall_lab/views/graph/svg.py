@@ -58,7 +58,13 @@ def _card(canvas: Canvas, card: Card, facts: Facts) -> None:
         gone = card["kind"] == "node" and facts.tensor(card.get("output")).get("grad_fn") != card["id"]
         canvas.text(x + (31 if card["storage"] else 10), row, card["sub"], "t s dim" if gone else "t s")
         if card["counter"] and not gone:
-            canvas.text(x + w - 8, row, f"{card['counter']}·v{at(facts.counters.get(card['counter'], []))}", "t s m dim", "end")
+            canvas.text(
+                x + w - 8,
+                row,
+                facts.badge(card["counter"], card["storage"], at(facts.counters.get(card["counter"], []))),
+                "t s m dim",
+                "end",
+            )
         row += 20
     for notch in card["saved"]:
         _notch(canvas, x + notch["x"], row - 13 + notch["y"], notch, facts)

@@ -6,6 +6,8 @@ from typing import Any, TypedDict
 
 from pitfall_lab.trace import T, Trace
 from pitfall_lab.trace.text import shape_text
+from pitfall_lab.views.display_names import PLAIN
+from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts, at, gather
 
 BANDS = 60
@@ -121,7 +123,7 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
             continue
         name = record.get("name")
         if label in held:
-            name = f"{facts.tensor(held[label]).get('name') or held[label]}.grad"
+            name = f"{facts.tensor(held[label]).get('name') or facts.called(held[label])}.grad"
             out.append(T(name, name))
         elif name and owners[name] == label:
             out.append(T(str(name), str(name)))
@@ -165,7 +167,13 @@ def bytes_text(count: float) -> str:
 
 
 def names(facts: Facts, storage: str) -> str:
-    """What the program calls a storage's tensors, or the first one's label and shape."""
+    """What the program calls a storage's tensors; of one without a name, the expression that made it, with its line and shape."""
     labels = facts.of_storage(storage)
     known = dict.fromkeys(str(n) for t in labels if (n := facts.tensor(t).get("name")))
-    return ", ".join(list(known)[:3]) or (f"{labels[0]} {shape_text(facts.tensor(labels[0]).get('shape'))}" if labels else storage)
+    if known or not labels:
+        return ", ".join(list(known)[:3]) or storage
+    called = facts.called(storage)
+    if PLAIN.fullmatch(called):
+        return called
+    line, shape = facts.line(facts.tensors[labels[0]][0][0]), shape_text(facts.tensor(labels[0]).get("shape"))
+    return f"{cut(called, 18)} {shape}" + (f", L{line}" if line else "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.views.encoding import Canvas, cut, hue, ink_on, letter
+from pitfall_lab.views.encoding import GREY, Canvas, cut, hue, ink_on, letter, width_of
 from pitfall_lab.views.label_history import Facts
 from pitfall_lab.views.memory import Band, MemoryScene, bytes_text, keepers, names
 
@@ -97,8 +97,10 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
     )
     canvas.path(d, "box", style=f"fill:{colour};stroke-width:.6")
     s, base, e = max(parts, key=lambda part: part[2] - part[0])
-    name = letter(band["id"])
-    if tall >= 13 and (e - s) * across >= 9 * len(name) + 4:
+    name = names(facts, band["id"]).partition(", ")[0]
+    if width_of(name, 11) > (e - s) * across - 4:
+        name = letter(band["id"]) if colour == GREY else ""
+    if name and tall >= 13 and (e - s) * across >= 9 * len(name) + 4:
         place = f'x="{_x((s + e) / 2, across):.1f}" y="{foot - base * up - tall / 2 + 4:.1f}" text-anchor="middle"'
         canvas.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{name}</text>')
 
@@ -113,11 +115,11 @@ def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, 
         y += 24
         canvas.swatch(16, y - 13, band["id"], facts.palette)
         canvas.text(108, y, bytes_text(band["nbytes"]), "t s m", "end")
-        canvas.text(120, y, cut(names(facts, band["id"]), 30), "t s")
+        canvas.text(120, y, cut(names(facts, band["id"]), 34), "t s")
         held = list(dict.fromkeys(k.say("zh" if zh else "en") for k in keepers(facts, band["id"], step)))
         if held:
             text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
-            canvas.text(330, y, cut(text, 52), "t s dim")
+            canvas.text(352, y, cut(text, 46), "t s dim")
     more = len(alive) - listed + (scene["others"] or 0)
     if len(alive) > listed or scene["others"]:
         y += 22

@@ -56,7 +56,12 @@ def _storage(sheet: Axes, storage: Store, brushes: list[Any], facts: Facts, when
         over = max(0.0, x + GAP - print_style.WIDTH)
     print_style.swatch(sheet, LEFT, y, storage["id"], facts.palette)
     print_style.write(
-        sheet, LEFT + 0.75, y + 0.25, f"{storage['id']} · {storage['size']} × {storage['dtype']}", size=print_style.TEXT, weight="bold"
+        sheet,
+        LEFT + 0.75,
+        y + 0.25,
+        f"{storage['id'] if facts.labelled else facts.called(storage['id'])} · {storage['size']} × {storage['dtype']}",
+        size=print_style.TEXT,
+        weight="bold",
     )
     values = at([(v["step"], v["cells"]) for v in storage["values"]], step) or []
     written = next((set(w["cells"]) for w in storage["writes"] if w["step"] == step), set())
@@ -77,7 +82,8 @@ def _storage(sheet: Axes, storage: Store, brushes: list[Any], facts: Facts, when
 def _brush(sheet: Axes, brush: Brush, entry: Stroke, facts: Facts, where: tuple[Any, ...], *, zh: bool) -> None:
     y, step, places, storage = where
     counter = entry["counter"]
-    mark = f"{counter}·v{at(facts.counters.get(counter, []), step)}" if counter else "NumPy" if brush["kind"] == "array" else "–"
+    version = at(facts.counters.get(counter or "", []), step)
+    mark = facts.badge(counter, storage["id"], version) if counter else "NumPy" if brush["kind"] == "array" else "–"
     wide = print_style.long(mark) + 0.25
     other = bool(counter) and counter != storage["counters"][0]  # the same memory under another counter: a double border
     if other:

@@ -32,7 +32,7 @@ def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | No
     if not chosen:
         canvas.text(LEFT, y + 14, "没有存储" if language == "zh" else "no storage", "t dim")
         y += 30
-    names = ", ".join(s["id"] for s in chosen[:DRAWN])
+    names = ", ".join(_heading(s, facts) for s in chosen[:DRAWN])
     return canvas.svg(width, y, f"存储 {names}" if language == "zh" else f"Storages {names}")
 
 
@@ -49,7 +49,7 @@ class _Sheet:
         """Draw from ``y`` down and return where it ends."""
         storage, canvas = self.storage, self.canvas
         canvas.swatch(LEFT, y, storage["id"], self.facts.palette)
-        canvas.text(LEFT + 26, y + 14, f"{storage['id']} · {storage['size']} × {storage['dtype']}", "t b")
+        canvas.text(LEFT + 26, y + 14, f"{_heading(storage, self.facts)} · {storage['size']} × {storage['dtype']}", "t b")
         self._cells(y + 40)
         row = y + 80.0
         beside = self.right <= WIDE
@@ -97,7 +97,7 @@ class _Sheet:
     def _label(self, brush: Brush, entry: Stroke, x: float, y: float) -> None:
         """The counter's badge (double when it is not the first tensor's counter) and the brush in words."""
         version = at(self.facts.counters.get(entry["counter"] or "", []), self.step)
-        badge = f"{entry['counter']}·v{version}" if entry["counter"] else "NumPy"
+        badge = self.facts.badge(entry["counter"], self.storage["id"], version) if entry["counter"] else "NumPy"
         wide = width_of(badge, 11) + 12
         counters = self.storage["counters"]
         self.canvas.rect(x, y, wide, 18, "box", rx=9, stroke=self.colour)
@@ -108,6 +108,10 @@ class _Sheet:
         label = f"{self.facts.name(brush['tensor'])}  {form}"
         self.canvas.text(x + wide + 10, y + 13, label, "t s")
         self.right = max(self.right, x + wide + 10 + width_of(label, 11))
+
+
+def _heading(storage: Store, facts: Facts) -> str:
+    return storage["id"] if facts.labelled else facts.called(storage["id"])
 
 
 def _fitting(value: Any) -> str:

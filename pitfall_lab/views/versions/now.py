@@ -31,7 +31,7 @@ def draw(table: list[dict[str, Any]], facts: Facts, language: str = "en") -> str
     zh, canvas, y, width = language == "zh", Canvas(), 12.0, 320.0
     for row in table:
         colour = hue(row["storage"], facts.palette)
-        badge = f"{row['counter']}·v{row['version']}" if row["counter"] else ("无计数器" if zh else "no counter")
+        badge = facts.badge(row["counter"], row["storage"], row["version"]) if row["counter"] else ("无计数器" if zh else "no counter")
         wide = width_of(badge, 13) + 16
         canvas.swatch(16, y + 6, row["storage"], facts.palette)
         canvas.rect(46, y + 2, wide, 26, "box" if row["counter"] else "ghost", rx=13, stroke=colour if row["counter"] else "")

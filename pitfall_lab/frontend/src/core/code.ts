@@ -31,6 +31,8 @@ interface Line {
   said: string;
   pieces: Piece[];
   events: TraceEvent[];
+  /** Those of them whose results the line has. */
+  made: TraceEvent[];
   marks: { role: Role; step: number | null; element: SVGElement }[];
   /** The function that the line is in, as a scope of the trace names it; empty outside of all. */
   within: string;
@@ -39,6 +41,8 @@ interface Line {
 const LINE_LIMIT = 3000;
 /** The letters of a number as `brief` writes it. */
 const NUMBER = 8;
+/** The letters that two different shapes beside a line may take. */
+const SHAPES = 28;
 
 /** For each line the function around it: `GPT.forward`. A definition's own line is outside. */
 function functions(texts: string[]): string[] {
@@ -53,24 +57,48 @@ function functions(texts: string[]): string[] {
   });
 }
 
-/** The last of the events of a line, in order, that had happened after `step` and made something. */
-/** How many letters the value beside a line needs at any step: its shape, or one number. The code leaves them free, so nothing moves. */
-function room(events: TraceEvent[], shapes: Map<string, number[][]>): number {
-  const made = events.flatMap(({ results }) => shapes.get(results[results.length - 1] ?? "") ?? []);
-  return Math.max(0, ...made.map((one) => (one.length ? shape(one).length : NUMBER)));
+/** How many letters the value beside a line needs at any step: its shapes, or one number. The code leaves them free, so nothing moves. */
+function room(events: TraceEvent[], shapes: Map<string, number[]>): number {
+  const made = events.map(({ results }) => results.flatMap((label) => [shapes.get(label) ?? []]));
+  return Math.max(0, ...made.map((all) => shapesText(all).length || (all.length ? NUMBER : 0)));
+}
+
+/** The shapes of what a call returned: `(3,)`, `4 × (6,)`, `(1, 10, 12), 2 × (1, 1, 12)`; empty for a single number. */
+function shapesText(all: readonly (readonly number[])[]): string {
+  if (all.length === 1) return all[0]?.length ? shape(all[0]) : "";
+  const runs: [times: number, text: string][] = [];
+  for (const one of all) {
+    const text = shape(one);
+    const last = runs.at(-1);
+    if (last?.[1] === text) last[0] += 1;
+    else runs.push([1, text]);
+  }
+  const said = runs.map(([times, text]) => (times > 1 ? `${times} × ${text}` : text));
+  const [first, second] = [said[0] ?? "", said.slice(0, 2).join(", ")];
+  return runs.length < 2 ? first : runs.length === 2 && second.length <= SHAPES ? second : `${first}, …`;
+}
+
+/** Whether the event happened inside of a call whose own value the line throws away: `optimizer.step()` makes nothing that is here. */
+function discarded(event: TraceEvent, line: string): boolean {
+  const { span, op } = event;
+  if (!span || span.end_line !== span.line || line.trim() !== line.slice(...span.utf16)) return false;
+  const plain = (name: string): string => name.replace(/^_+|_+$/g, "").toLowerCase();
+  const called = /^[\w.[\]]*?(\w+)\(/.exec(line.trim())?.[1];
+  return called !== undefined && plain(called) !== plain(op.split(".").pop() ?? "");
 }
 
 /** The shape that each tensor began with; what is written in place keeps it. */
-function shapesOf(events: TraceEvent[]): Map<string, number[][]> {
-  const found = new Map<string, number[][]>();
+function shapesOf(events: TraceEvent[]): Map<string, number[]> {
+  const found = new Map<string, number[]>();
   for (const { effects } of events)
     for (const [path, value] of effects) {
       const size = path.startsWith("tensors.") && (value as TensorState | null)?.shape;
-      if (size && !found.has(path.slice(8))) found.set(path.slice(8), [size]);
+      if (size && !found.has(path.slice(8))) found.set(path.slice(8), size);
     }
   return found;
 }
 
+/** The last of the events of a line, in order, that had happened after `step` and made something. */
 function lastBefore(events: TraceEvent[], step: number): TraceEvent | undefined {
   return events.findLast((event) => event.step <= step && event.results.length > 0 && !event.error);
 }
@@ -87,7 +115,7 @@ export class CodeView {
 
   readonly #root: HTMLElement;
   readonly #model: ExplorerModel;
-  readonly #shapes: Map<string, number[][]>;
+  readonly #shapes: Map<string, number[]>;
 
   constructor(root: HTMLElement, model: ExplorerModel) {
     this.#root = root;
@@ -158,8 +186,9 @@ export class CodeView {
     const { step } = this.#model;
     const state = this.#model.stateAt(step);
     for (const line of this.#lines) {
-      const made = lastBefore(line.events, step);
-      const tensor = made ? state.tensors[made.results[made.results.length - 1] ?? ""] : undefined;
+      const made = lastBefore(line.made, step);
+      const all = (made?.results ?? []).flatMap((label) => state.tensors[label] ?? []);
+      const tensor = all.length === 1 ? all[0] : undefined;
       const cells = tensor?.storage ? state.storages[tensor.storage]?.cells : undefined;
       const size = (tensor?.shape ?? []).reduce((all, one) => all * one, 1);
       const numbers =
@@ -168,7 +197,8 @@ export class CodeView {
               .map((one) => (one ? brief(one[1], tensor.dtype) : "…"))
               .join(", ")
           : "";
-      const [size_, values] = tensor?.shape.length ? [shape(tensor.shape), numbers && `[${numbers}]`] : ["", numbers];
+      const size_ = shapesText(all.map((one) => one.shape));
+      const values = size_ && numbers ? `[${numbers}]` : numbers;
       const said = `${size_} ${values}`;
       if (said === line.said) continue;
       line.said = said;
@@ -251,7 +281,8 @@ export class CodeView {
     if (!text) code.append("\u200b");
     code.style.setProperty("--pl-in", String(/^\s*/.exec(text)?.[0].length ?? 0));
     const hint = h("span", { class: "pl-hint-value", "aria-hidden": "true" });
-    hint.style.setProperty("--pl-hint", String(room(events, this.#shapes)));
+    const made = events.filter((event) => !discarded(event, text));
+    hint.style.setProperty("--pl-hint", String(room(made, this.#shapes)));
     const row = h(
       "div",
       { class: "pl-line", "data-line": number },
@@ -259,7 +290,7 @@ export class CodeView {
       this.#number(number, events),
       h("span", { class: "pl-said" }, code, hint),
     );
-    return { row, hint, said: "", pieces, events, marks: [] };
+    return { row, hint, said: "", pieces, events, made, marks: [] };
   }
 
   /** A line where something happened is a button, so that the keyboard gets to it. */

@@ -12,9 +12,10 @@ import { Roving } from "./keys";
 import { TraceError } from "./load";
 import { dot } from "./marks";
 import { ExplorerModel } from "./model";
-import { drawPicture, sentence, stepPicture, worthALook, worthTitle } from "./picture";
+import { drawPicture, sentence, worthALook, worthTitle } from "./picture";
 import { prose } from "./prose";
 import { Scrubber, timeSigns } from "./scrubber";
+import { stepPicture } from "./step";
 import type { Story } from "./story";
 import { watchTheme } from "./theme";
 import { type Lab, WhatIf } from "./whatif";
@@ -29,6 +30,9 @@ const MOST = 720;
 const NARROW = 720;
 const LOW = 740;
 const ENOUGH = 460;
+/** The least height of panels that have little in them. */
+const SMALL = 170;
+const ROOM_BELOW = 6;
 const BUTTONS = 46;
 
 const ICONS: Record<string, string> = {
@@ -416,7 +420,8 @@ class Explorer {
   /** How much of the window is left below what is above the panels: they use it, and end where the window ends. */
   #fit(): void {
     const main = this.#root.querySelector<HTMLElement>(":scope > .pl-main");
-    if (!main || getComputedStyle(this.#host).getPropertyValue("--pitfall-lab-room")) return;
+    if (!main) return;
+    if (getComputedStyle(this.#host).getPropertyValue("--pitfall-lab-room")) return void this.#root.style.removeProperty("--pl-room");
     const height = windowOf(this.#host);
     this.#root.classList.toggle("pl-low", height < LOW);
     const above = main.getBoundingClientRect().top - this.#root.getBoundingClientRect().top;
@@ -425,6 +430,24 @@ class Explorer {
     const left = height - above - (height - above - below > ENOUGH ? below + AROUND : Math.min(below, BUTTONS) || AROUND);
     if (left < LEAST || this.#root.clientWidth < NARROW) this.#root.style.removeProperty("--pl-room");
     else this.#root.style.setProperty("--pl-room", `${Math.min(Math.round(left), MOST)}px`);
+  }
+
+  /** A few lines and a small picture need less than the room there is. What a finding says comes in pieces: it keeps its room. */
+  #trim(): void {
+    const main = this.#root.querySelector<HTMLElement>(":scope > .pl-main");
+    const lines = main?.querySelector<HTMLElement>(".pl-lines");
+    if (!main || !lines || this.#model.story || this.#root.clientWidth < NARROW) return;
+    const has = main.clientHeight;
+    const needs = (box: HTMLElement | null | undefined, end: number): number =>
+      box ? has - box.clientHeight + end - box.getBoundingClientRect().top + box.scrollTop + ROOM_BELOW : 0;
+    const views = this.#open.map(({ id }) => {
+      const body = main.querySelector<HTMLElement>(`.pl-p-${id} > .pl-body`);
+      const box = body?.querySelector<HTMLElement>(".plv") ?? body;
+      return needs(box, Math.max(0, ...[...(box?.children ?? [])].map((one) => one.getBoundingClientRect().bottom)));
+    });
+    const code = needs(lines.parentElement, lines.getBoundingClientRect().bottom);
+    const wanted = Math.max(SMALL, code, ...views);
+    if (wanted < has) this.#root.style.setProperty("--pl-room", `${Math.ceil(wanted)}px`);
   }
 
   #main(): HTMLElement {
@@ -494,6 +517,7 @@ class Explorer {
     const body = this.#root.querySelector<HTMLElement>(".pl-p-code > .pl-body") as HTMLElement;
     this.#code = this.#guarded("code", this.#model.t("Code", "代码"), body, (place) => new CodeView(place, this.#model));
     this.#mountSide();
+    this.#trim();
   }
 
   get #columns(): number {
@@ -506,9 +530,11 @@ class Explorer {
   #reopen(): void {
     if (this.#asText || !this.#side?.isConnected) return;
     this.#fit();
-    if (this.#columns === this.#shown) return;
-    this.#mountSide();
-    this.#roving.sweep();
+    if (this.#columns !== this.#shown) {
+      this.#mountSide();
+      this.#roving.sweep();
+    }
+    this.#trim();
   }
 
   #mountSide(): void {
@@ -612,7 +638,9 @@ class Explorer {
 
   #choose(id: string): void {
     this.#chosen = [id, ...this.#chosen.filter((one) => one !== id)].slice(0, 4);
+    this.#fit();
     this.#mountSide();
+    this.#trim();
     this.#updateShell();
     this.#root.querySelector<HTMLElement>(`[data-tab="${id}"]`)?.focus();
   }

@@ -1,4 +1,4 @@
-/** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, the picture of the step. */
+/** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, what is worth a look. */
 
 import { type Child, h } from "./dom";
 import { mark } from "./marks";
@@ -128,7 +128,7 @@ const WHOLE = 8;
 const ENDS = 3;
 
 /** One storage: who looks at it, how often it was written, what is in it. */
-function memoryBox(
+export function memoryBox(
   one: Memory,
   before: Memory | undefined,
   keeper: Keeper | null,
@@ -490,91 +490,6 @@ export function worthALook(model: ExplorerModel, go: Go): HTMLElement | null {
     h("h3", {}, title, " ", h("span", { class: "pl-untried" }, note)),
     h("ol", { class: "pl-others" }, ...rows),
   );
-}
-
-/** What the current step takes and what it makes or writes. Its room is fixed: stepping moves nothing. */
-export function stepPicture(model: ExplorerModel): { element: HTMLElement; update(): void } {
-  const element = h("section", { class: "pl-picture pl-step", tabindex: "-1", "data-part": "step", group: model.t("This step", "这一步") });
-  return {
-    element,
-    update: () =>
-      element.replaceChildren(
-        ...(model.event
-          ? stepParts(model)
-          : [
-              h(
-                "p",
-                { class: "pl-nothing" },
-                model.t("Step with → to see what each operation takes and makes.", "按 → 逐步查看每个操作用了什么、产生什么。"),
-              ),
-            ]),
-      ),
-  };
-}
-
-function stepParts(model: ExplorerModel): HTMLElement[] {
-  const { event } = model;
-  if (!event) return [];
-  const now = model.stateAt(model.step);
-  const before = model.stateAt(model.step - 1);
-  const storage = (label: string | null, state = now): string => (label ? (state.tensors[label]?.storage ?? "") : "");
-  const taken = [...new Set(event.operands.map((one) => storage(one.label, before)).filter(Boolean))].slice(0, 3);
-  const made = [...new Set([...event.results.map((label) => storage(label)), ...event.writes].filter(Boolean))].slice(0, 2);
-  const box = (id: string, state: typeof now, old?: Memory): [Memory, HTMLElement] | null => {
-    const memory = memoryAt(id, state, model);
-    return (
-      memory && [
-        memory,
-        memoryBox({ ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) }, old, null, model),
-      ]
-    );
-  };
-  const left = taken.flatMap((id) => box(id, before)?.[1] ?? []);
-  const right = made.flatMap((id) => box(id, now, memoryAt(id, before, model) ?? undefined)?.[1] ?? []);
-  const op = h(
-    "span",
-    { class: "pl-op" },
-    h(
-      "code",
-      {},
-      event.op
-        .replace(/\.__[a-z]+__$/, "")
-        .split(".")
-        .pop() ?? event.op,
-    ),
-  );
-  return [
-    h(
-      "div",
-      { class: "pl-flowing" },
-      h("div", { class: "pl-memories" }, ...left),
-      left.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "",
-      op,
-      right.length ? h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→") : "",
-      h("div", { class: "pl-memories" }, ...right),
-    ),
-  ];
-}
-
-function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model: ExplorerModel): Memory | null {
-  const storage = state.storages[id];
-  if (!storage) return null;
-  const living = Object.entries(state.tensors).filter(([, one]) => one?.storage === id && one.alive);
-  const names = [...new Set(living.flatMap(([, one]) => one.names ?? []))].map((name) => name.replace(/^self\./, ""));
-  const first = living[0]?.[1];
-  const versions = living.flatMap(([, one]) => (one.counter ? [state.counters[one.counter] ?? 0] : []));
-  const called = names.length ? names.slice(0, 4) : [model.called(living[0]?.[0] ?? id)];
-  return {
-    storage: id,
-    names: called,
-    more: Math.max(0, names.length - 4),
-    shape: first?.shape ?? null,
-    size: storage.size,
-    dtype: storage.dtype,
-    cells: storage.cells,
-    version: versions.length ? Math.max(...versions) : null,
-    changed: false,
-  };
 }
 
 /** What a sentence says, with its names as buttons. */

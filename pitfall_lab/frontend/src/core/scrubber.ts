@@ -32,9 +32,13 @@ function ticks(model: ExplorerModel): SVGElement {
 }
 
 /** What the strip shows, for the help: a sign and what it means. */
-export function timeSigns(): [Element, Text][] {
+export function timeSigns(): [Element | string, Text][] {
   const sign = (kind: string): Element => h("i", { class: `pl-key pl-key-${kind}` });
   return [
+    [
+      "1 / 9",
+      { en: "a step of all steps: a call or a node, however long it took", zh: "全部步骤中的一步：一次调用或一个节点，与用时无关" },
+    ],
     [sign("call"), { en: "above the line: a call of the program", zh: "线以上：程序中的一次调用" }],
     [sign("node"), { en: "below the line: a node that backward runs", zh: "线以下：反向传播运行的一个节点" }],
     [sign("write"), { en: "dark: it writes into memory in place", zh: "深色：原地写入内存" }],
@@ -45,8 +49,8 @@ export function timeSigns(): [Element, Text][] {
 function legend(model: ExplorerModel): HTMLElement {
   const dark = h("i", { class: "pl-key pl-key-write" });
   const [above, below] = [
-    model.t("above: calls, ", "上：调用，"),
-    model.t(" those that write in place · below: backward", " 原地写入 · 下：反向传播"),
+    model.t("a tick is a step, not a time · above: calls, ", "每一格是一步，与用时无关 · 上：调用，"),
+    model.t(" those that write in place · below: nodes in backward", " 原地写入 · 下：反向传播的节点"),
   ];
   return h("p", { class: "pl-legend", "aria-hidden": "true" }, above, dark, below);
 }

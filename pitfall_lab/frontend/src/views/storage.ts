@@ -63,10 +63,18 @@ export const storage: View = {
     const start = h("button", { class: "v-link", click: play }, model.t("play with strides", "试试别的步长"));
     box.append(start, toy);
     let seen = "";
+    const all = (): Block[] => [...blocks.values(), ...guests.values()];
+    // The room is known once the panel stands in the page; another width may have room for other lines of cells.
+    const size = new ResizeObserver(() => {
+      const state = model.stateAt(model.step);
+      for (const block of all()) if (block.fit(box.clientWidth)) block.update(state, model.step);
+    });
+    size.observe(box);
     function update(): void {
       const state = model.stateAt(model.step);
       invite(state);
-      for (const block of [...blocks.values(), ...guests.values()]) block.update(state, model.step);
+      if (box.clientWidth) for (const block of all()) block.fit(box.clientWidth);
+      for (const block of all()) block.update(state, model.step);
       const event = model.trace.events[model.step];
       const wanted = model.storageOf(model.focus, state) || event?.writes[0] || state.tensors[event?.results[0] ?? ""]?.storage || "";
       const key = `${wanted} ${model.step}`;
@@ -74,9 +82,17 @@ export const storage: View = {
       if (block && key !== seen && !block.element.matches(":hover")) reveal(box, block.element, true);
       seen = key;
     }
-    return { update, destroy: () => root.replaceChildren() };
+    return { update, destroy: () => (size.disconnect(), root.replaceChildren()) };
   },
 };
+
+/** In px: a letter of a cell, the room beside the letters and the least width, where there is room and where there is little; the room
+ * for the names of the rows and around the table; a gap where cells are left out. */
+const LETTER = 7.3;
+const WIDE = { around: 14, least: 46 };
+const TIGHT = { around: 7, least: 30 };
+const HEAD = 76;
+const HOLE = 20;
 
 /** The last view that is small enough to be played with; a whole memory is none. */
 function smallView(stores: Store[], step: number): Strided | null {
@@ -99,13 +115,16 @@ function moreButton(model: Model, count: number, go: () => void): HTMLElement {
 /** One storage: a grid whose rows are the cells and, below, each tensor's indices. Cells keep their places at every step. */
 class Block {
   readonly element: HTMLElement;
-  readonly #cells: HTMLElement[] = [];
-  readonly #rows: Redraw[] = [];
+  #cells: HTMLElement[] = [];
+  #rows: Redraw[] = [];
   #written = new Set<number>();
   readonly #detail: HTMLElement;
-  readonly #table: HTMLElement;
-  /** The row with the numbers. */
-  #values!: HTMLElement;
+  readonly #title: string;
+  #table: HTMLElement;
+  /** So many cells are in a line, narrow or not. */
+  #lines = "";
+  /** The letters that the widest cell of each column holds at any step. */
+  readonly #letters: number[];
 
   readonly #store: Store;
   readonly #model: Model;
@@ -114,40 +133,78 @@ class Block {
     this.#store = store;
     this.#model = model;
     const title = `${model.called(store.id)} · ${store.size} × ${store.dtype}${store.nbytes === null ? "" : ` · ${bytes(store.nbytes)}`}`;
+    this.#title = title;
+    this.#letters = store.columns.map((_, place) =>
+      Math.max(
+        ...store.values.map((known) => value(known.cells[place], store.dtype).length),
+        ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)),
+      ),
+    );
     this.#detail = h("div", { class: "v-detail", role: "status" });
-    this.#table = this.#grid(title);
+    this.#table = h("div", {});
     const heading = h("div", { class: "v-title", click: () => (model.focus = store.id) }, swatch(store.id, model), title);
     this.element = h("section", { class: "v-block", style: `--v-hue:${model.hue(store.id)}` }, heading, this.#table, this.#detail);
+    this.fit(0);
   }
 
-  #grid(title: string): HTMLElement {
+  /** Lays the cells out in a box of that width (0: not known yet): beside one another, else narrower, else in lines. Whether that changed. */
+  fit(width: number): boolean {
+    const { columns } = this.#store;
+    const gaps = columns.filter((column, place) => column !== (place ? (columns[place - 1] as number) + 1 : 0)).length + 1;
+    const room = width - HEAD - gaps * HOLE;
+    const widths = (look: typeof WIDE): number[] =>
+      this.#letters.map((count) => Math.max(look.least, Math.min(count, 24) * LETTER + look.around));
+    const sum = (all: number[]): number => all.reduce((one, other) => one + other, 0);
+    const tight = width > 0 && sum(widths(WIDE)) > room;
+    const wrap = tight && sum(widths(TIGHT)) > room;
+    const most = wrap ? this.#perLine(Math.max(2, Math.floor(room / Math.max(...widths(TIGHT))))) : columns.length;
+    const lines = `${most} ${tight}`;
+    if (lines === this.#lines) return false;
+    this.#lines = lines;
+    const table = this.#grid(this.#title, most, tight ? TIGHT : WIDE);
+    this.#table.replaceWith(table);
+    this.#table = table;
+    return true;
+  }
+
+  /** The rows of a matrix stay whole where they fit into a line. */
+  #perLine(most: number): number {
+    const row = this.#store.brushes[0]?.history[0]?.shape.at(-1) ?? 1;
+    return row > 1 && row <= most ? most - (most % row) : most;
+  }
+
+  #grid(title: string, most: number, look: typeof WIDE): HTMLElement {
     const [store, model] = [this.#store, this.#model];
+    this.#cells = [];
+    this.#rows = [];
     const label = model.t(`${title}: cells, and the tensors that read them`, `${title}：单元，以及读取它们的张量`);
-    const head = h("tr", {}, h("th", { scope: "col" }, model.t("cell", "单元")));
-    const row = h("tr", {}, h("th", { scope: "row" }, model.t("value", "值")));
-    this.#eachColumn(
-      (column, place) => {
-        head.append(h("th", { scope: "col" }, String(column)));
-        const cell = this.#cell(place, "v-cell");
-        const longest = Math.max(
-          ...store.values.map((known) => value(known.cells[place], store.dtype).length),
-          ...store.brushes.flatMap((brush) => brush.history.map((stroke) => indices(stroke.cover?.[place]).length)),
-        );
-        cell.style.minWidth = `calc(${Math.min(longest, 24)}ch + 12px)`;
-        this.#cells[place] = cell;
-        row.append(cell);
-      },
-      () => (head.append(this.#hole("th")), row.append(this.#hole("td"))),
-    );
-    this.#values = row;
-    const brushes = store.brushes.map((brush) => this.#brush(brush));
-    const table = h(
-      "table",
-      { class: "v-grid", role: "grid", label: label, keydown: (event: KeyboardEvent) => this.#key(event) },
-      h("thead", {}, head),
-      h("tbody", {}, row),
-      ...brushes,
-    );
+    const table = h("table", {
+      class: "v-grid",
+      role: "grid",
+      label: label,
+      keydown: (event: KeyboardEvent) => this.#key(event),
+    });
+    const places = store.columns.map((_, place) => place);
+    for (let from = 0; from < Math.max(1, places.length); from += Math.max(1, most)) {
+      const line = places.slice(from, from + most);
+      const head = h("tr", {}, h("th", { scope: "col" }, model.t("cell", "单元")));
+      const row = h("tr", {}, h("th", { scope: "row" }, model.t("value", "值")));
+      this.#eachColumn(
+        line,
+        (column, place) => {
+          head.append(h("th", { scope: "col" }, String(column)));
+          const cell = this.#cell(place, "v-cell");
+          cell.style.minWidth = `${Math.max(look.least, Math.min(this.#letters[place] ?? 0, 24) * LETTER + look.around) - 2}px`;
+          this.#cells[place] = cell;
+          row.append(cell);
+        },
+        () => (head.append(this.#hole("th")), row.append(this.#hole("td"))),
+      );
+      const read = (brush: Brush): boolean => line.some((place) => brush.history.some((stroke) => stroke.cover?.[place]?.length));
+      const brushes = store.brushes.filter((brush) => !from || read(brush)).map((brush) => this.#brush(brush, line, from > 0, row));
+      table.append(h(from ? "tbody" : "thead", from ? { class: "v-more" } : {}, head), h("tbody", {}, row), ...brushes);
+    }
+    toggle(table, "v-tight", look === TIGHT);
     const box = h("div", {}, table);
     leftOut(box, store.left_out, model);
     return box;
@@ -227,27 +284,32 @@ class Block {
     this.#detail.replaceChildren(text);
   }
 
-  #eachColumn(cell: (column: number, place: number) => void, gap: () => void): void {
+  /** The columns of one line, and the gaps between them. */
+  #eachColumn(line: readonly number[], cell: (column: number, place: number) => void, gap: () => void): void {
     const { columns, size } = this.#store;
-    columns.forEach((column, place) => {
+    for (const place of line) {
+      const column = columns[place] as number;
       if (column !== (place ? (columns[place - 1] as number) + 1 : 0)) gap();
       cell(column, place);
-    });
-    if (columns.length && columns[columns.length - 1] !== size - 1) gap();
+    }
+    const last = line.at(-1);
+    if (last !== undefined && last === columns.length - 1 && columns[last] !== size - 1) gap();
   }
 
   #hole(tag: "th" | "td"): HTMLElement {
     return h(tag, { class: "v-hole", label: this.#model.t("cells left out", "省略的单元") }, "…");
   }
 
-  /** A tensor: what it is called, and below it, in all of the room, its indices. `Double` badge: the same storage under another counter than the first tensor's. */
-  #brush(brush: Brush): HTMLElement {
+  /** A tensor over a line of cells: what it is called, and below it, in all of the room, its indices. `Double` badge: the same storage
+   * under another counter than the first tensor's. In a `further` line its name is enough. */
+  #brush(brush: Brush, line: readonly number[], further: boolean, values: HTMLElement): HTMLElement {
     const [model, store] = [this.#model, this.#store];
     const badge = h("span", { class: "v-badge" });
     const called = h("span", { class: "v-name" });
     const form = h("span", { class: "v-dim" });
     const look = (): void => void (model.focus = brush.tensor);
-    const cells = h("tr", {}, h("td", {}));
+    const note = h("span", { class: "v-dim" });
+    const cells = h("tr", {}, h("td", { class: "v-aside" }, note));
     const row = h(
       "tbody",
       {},
@@ -257,13 +319,14 @@ class Block {
         h(
           "th",
           { class: "v-own", scope: "rowgroup", colspan: 99, click: look, pointerenter: look },
-          h("div", {}, called, " ", badge, " ", form),
+          h("div", {}, called, ...(further ? [] : [" ", badge, " ", form])),
         ),
       ),
       cells,
     );
     const places: HTMLElement[] = [];
     this.#eachColumn(
+      line,
       (_, place) => {
         cells.append((places[place] = this.#cell(place, "", brush)));
       },
@@ -274,7 +337,7 @@ class Block {
     this.#rows.push((state, step) => {
       const now = at(brush.history, step);
       const there = !!now && !now.gone;
-      if (there && !was && now.step === step && brush !== store.brushes[0]) glide(cells, this.#values);
+      if (there && !was && now.step === step && brush !== store.brushes[0]) glide(cells, values);
       was = there;
       const stroke = there ? now : (brush.history[0] as Stroke); // not there yet: it already takes its room
       toggle(row, "v-away", !there);
@@ -285,6 +348,7 @@ class Block {
       toggle(badge, "v-array", !stroke.counter);
       toggle(badge, "v-double", !!stroke.counter && stroke.counter !== store.counters[0]);
       form.textContent = `${shape(stroke.shape)} ${model.t("stride", "步长")} ${shape(stroke.stride)}${stroke.offset ? ` ${model.t("offset", "偏移")} ${stroke.offset}` : ""}${stroke.alive ? "" : model.t(" · gone", " · 已释放")}`;
+      note.textContent = unseen(stroke) ? model.t("reads cells that are not drawn here", "读取的单元此处未画出") : "";
       toggle(row, "v-hit", model.focus === brush.tensor);
       places.forEach((cell, place) =>
         toggle(cell, "v-written", this.#written.has(place) && there && stroke.alive && !!stroke.cover[place]?.length),
@@ -357,6 +421,11 @@ class Block {
   }
 }
 
+/** Whether a tensor reads cells, and none of those that are drawn. */
+function unseen({ shape: size, cover }: Stroke): boolean {
+  return cover.length > 0 && !size.includes(0) && cover.every((names) => !names.length);
+}
+
 /** The indices by which a tensor reads a cell: as many as fit into a narrow one, then how many more. */
 function indices(names: string[] = []): string {
   const all = names.join(" ");
@@ -365,7 +434,7 @@ function indices(names: string[] = []): string {
 
 /** The indices over the cells a tensor reads, and a dashed line over the gaps between them. */
 function paint(places: HTMLElement[], cover: string[][]): void {
-  const covered = cover.flatMap((names, place) => (names.length ? [place] : []));
+  const covered = cover.flatMap((names, place) => (names.length ? [place] : [])); // also those of other lines: a gap may begin there
   const [first, last] = [covered[0] ?? 1, covered[covered.length - 1] ?? 0];
   places.forEach((cell, place) => {
     const text = indices(cover[place]);

@@ -1,0 +1,165 @@
+/** The picture of one step, for a program without a finding: what goes in, what is done with it, what comes out. */
+
+import type { State, TraceEvent } from "./contract";
+import { type Child, h } from "./dom";
+import type { ExplorerModel } from "./model";
+import { cellRow, shape, telling } from "./numbers";
+import { memoryBox } from "./picture";
+import type { Memory } from "./story";
+import type { Cells } from "./wire";
+
+/** So many of the nodes that a gradient goes on to are named. */
+const NEXT = 3;
+/** So many numbers of a gradient are shown. */
+const NUMBERS = 6;
+
+/** What the current step takes and what it makes or writes. Its room is fixed: stepping moves nothing. */
+export function stepPicture(model: ExplorerModel): { element: HTMLElement; update(): void } {
+  const element = h("section", { class: "pl-picture pl-step", tabindex: "-1", "data-part": "step", group: model.t("This step", "这一步") });
+  return {
+    element,
+    update: () =>
+      element.replaceChildren(
+        ...(model.event
+          ? stepParts(model)
+          : [
+              h(
+                "p",
+                { class: "pl-nothing" },
+                model.t("Step with → to see what each operation takes and makes.", "按 → 逐步查看每个操作用了什么、产生什么。"),
+              ),
+            ]),
+      ),
+  };
+}
+
+function stepParts(model: ExplorerModel): HTMLElement[] {
+  const { event } = model;
+  if (!event) return [];
+  const node = ranIn(event);
+  if (node) return backwardParts(node, event, model);
+  const now = model.stateAt(model.step);
+  const before = model.stateAt(model.step - 1);
+  const storage = (label: string | null, state = now): string => (label ? (state.tensors[label]?.storage ?? "") : "");
+  const taken = [...new Set(event.operands.map((one) => storage(one.label, before)).filter(Boolean))].slice(0, 3);
+  const made = [...new Set([...event.results.map((label) => storage(label)), ...event.writes].filter(Boolean))].slice(0, 2);
+  // A cell that this step changes has to be seen before and after, wherever it is.
+  const seen = (id: string): number[] => telling([before.storages[id]?.cells ?? null, now.storages[id]?.cells ?? null]);
+  const box = (id: string, state: typeof now, old?: Memory): [Memory, HTMLElement] | null => {
+    const memory = memoryAt(id, state, model);
+    return (
+      memory && [
+        memory,
+        memoryBox(
+          { ...memory, changed: !!old && JSON.stringify(old.cells) !== JSON.stringify(memory.cells) },
+          old,
+          null,
+          model,
+          false,
+          seen(id),
+        ),
+      ]
+    );
+  };
+  const left = taken.flatMap((id) => box(id, before)?.[1] ?? []);
+  const right = made.flatMap((id) => box(id, now, memoryAt(id, before, model) ?? undefined)?.[1] ?? []);
+  const op = event.op.replace(/\.__[a-z]+__$/, "");
+  return [flowing(left, op.split(".").pop() ?? op, right)];
+}
+
+/** What goes in, the operation, and what comes out. */
+function flowing(left: Child[], op: string, right: Child[], below: Child = null): HTMLElement {
+  const arrow = (): HTMLElement => h("span", { class: "pl-arrow", "aria-hidden": "true" }, "→");
+  return h(
+    "div",
+    { class: "pl-flowing" },
+    left.length ? h("div", { class: "pl-memories" }, ...left) : "",
+    left.length ? arrow() : "",
+    h("span", { class: "pl-op" }, h("code", {}, op), below),
+    right.length ? arrow() : "",
+    right.length ? h("div", { class: "pl-memories" }, ...right) : "",
+  );
+}
+
+function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model: ExplorerModel): Memory | null {
+  const storage = state.storages[id];
+  if (!storage) return null;
+  const living = Object.entries(state.tensors).filter(([, one]) => one?.storage === id && one.alive);
+  const names = [...new Set(living.flatMap(([, one]) => one.names ?? []))].map((name) => name.replace(/^self\./, ""));
+  const first = living[0]?.[1];
+  const versions = living.flatMap(([, one]) => (one.counter ? [state.counters[one.counter] ?? 0] : []));
+  const called = names.length ? names.slice(0, 4) : [model.called(living[0]?.[0] ?? id)];
+  return {
+    storage: id,
+    names: called,
+    more: Math.max(0, names.length - 4),
+    shape: first?.shape ?? null,
+    size: storage.size,
+    dtype: storage.dtype,
+    cells: storage.cells,
+    version: versions.length ? Math.max(...versions) : null,
+    changed: false,
+  };
+}
+
+/** The label of the node that backward ran in this step. */
+function ranIn(event: TraceEvent): string | null {
+  const found = event.kind === "node" ? event.effects.find(([path]) => /^nodes\.\w+\.ran$/.test(path)) : undefined;
+  return found?.[0].split(".")[1] ?? null;
+}
+
+/** A node of the graph in backward: the gradient that came in, whose node it is, and where the gradient goes on to. */
+function backwardParts(label: string, event: TraceEvent, model: ExplorerModel): HTMLElement[] {
+  const now = model.stateAt(event.step);
+  const node = now.nodes[label];
+  if (!node) return [];
+  const came = gradientBox(model.t("gradient that comes in", "流入的梯度"), node.gradient, node.gradient_shape, model);
+  if (node.name === "AccumulateGrad") return [flowing([came], node.name, leafParts(node.output ?? "", event, now, model))];
+  const next = [...new Set(node.next.filter((one): one is string => one !== null))];
+  const to = next.slice(0, NEXT).map((one) => nextBox(one, now, model));
+  const more = next.length > NEXT ? [h("small", {}, model.t(`and ${next.length - NEXT} more`, `另有 ${next.length - NEXT} 个`))] : [];
+  const made = node.output && model.called(node.output);
+  const below = made && made !== node.output ? h("small", {}, model.t(`made ${made}`, `产生了 ${made}`)) : null;
+  return [flowing([came], node.name, [...to, ...more], below)];
+}
+
+function gradientBox(title: string, cells: Cells | null, size: number[] | null, model: ExplorerModel): HTMLElement {
+  const row = cellRow(cells, size, null, NUMBERS);
+  const unknown = h("span", { class: "pl-cells pl-many" }, model.t("its numbers are not recorded", "未记录数值"));
+  const head = h("span", { class: "pl-named" }, title, size ? h("small", {}, shape(size)) : "");
+  return h("span", { class: "pl-memory pl-gradient" }, head, row ?? unknown);
+}
+
+/** A node that a gradient goes to: what it adds to, or what it made. */
+function nextBox(label: string, now: State, model: ExplorerModel): HTMLElement {
+  const { name, output } = now.nodes[label] ?? { name: model.called(label), output: null };
+  const known = output ? model.called(output) : "";
+  const about = known && known !== output ? known : "";
+  const said = name === "AccumulateGrad" ? `${about}.grad` : about;
+  return h(
+    "span",
+    { class: "pl-memory pl-gradient" },
+    h("span", { class: "pl-named" }, h("code", {}, name)),
+    about ? h("small", {}, said) : "",
+  );
+}
+
+/** What a backward changes of a leaf: its `.grad` before and after. */
+function leafParts(leaf: string, event: TraceEvent, now: State, model: ExplorerModel): HTMLElement[] {
+  const before = model.stateAt((event.parent ?? event.step) - 1);
+  const name = `${model.called(leaf)}.grad`;
+  const box = (state: State, title: string, was: Cells | null): HTMLElement => {
+    const grad = state.tensors[state.tensors[leaf]?.grad ?? ""];
+    const cells = state.storages[grad?.storage ?? ""]?.cells ?? null;
+    const row = grad ? cellRow(cells, grad.shape, was, NUMBERS) : h("span", { class: "pl-cells pl-many" }, "None");
+    const unknown = h("span", { class: "pl-cells pl-many" }, model.t("its numbers are not recorded", "未记录数值"));
+    const style = `--v-hue:${model.hue(grad?.storage ?? "")}`;
+    const head = h("span", { class: "pl-named" }, h("code", {}, name), h("small", {}, title));
+    return h("span", { class: "pl-memory", style }, head, row ?? unknown);
+  };
+  const old = before.tensors[before.tensors[leaf]?.grad ?? ""];
+  return [
+    box(before, model.t("before this backward", "这次反向之前"), null),
+    box(now, model.t("after it", "之后"), before.storages[old?.storage ?? ""]?.cells ?? null),
+  ];
+}
