@@ -274,7 +274,8 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
 
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
     """How many backwards ran before the one that the finding is about, or before its own step; ``None`` when it is about none."""
-    step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role == "backward"), None)
+    roles = ("freed", "backward", "gradient") if meaning == "root" else ("backward", "gradient")  # an earlier backward freed the graph
+    step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role in roles), None)
     if step is None:
         return None
     names = ("torch.Tensor.backward", "torch.autograd.backward", "torch.autograd.grad")

@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import is_name
-from pitfall_lab.rules.kit.wording import at_line, capital, numbers
+from pitfall_lab.rules.kit.wording import at_line, numbers
 from pitfall_lab.rules.signals.shared_memory import OVERWRITING, changed_numbers
 from pitfall_lab.trace import Event, T
 
@@ -76,7 +76,8 @@ def _goes_on(story: Story, node: ast.Call, statement: ast.stmt) -> bool:
 def _finding(story: Story, found: Changed) -> Finding:
     write, span = found.write, story.span(found.write.step)
     here, there = at_line(story, span), at_line(story, story.span(found.read.step))
-    storage = (story.tensor(write.operands[0].label, write.step) or {}).get("storage")
+    record = story.tensor(write.operands[0].label, write.step) or {}
+    storage, born = record.get("storage"), record.get("born")
     before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
     shown = T(
         en=f" Its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
@@ -86,9 +87,9 @@ def _finding(story: Story, found: Changed) -> Finding:
     return RULE.finding(
         span, write.step,
         T(
-            en=f"{capital(here.en)} computes something from `{found.name}` and changes `{found.name}` itself meanwhile: {there.en} then "
-            "reads the changed numbers.",
-            zh=f"{here.zh}在用 `{found.name}` 计算别的东西时改变了 `{found.name}` 本身：{there.zh}随后读到的是改变后的数。",
+            en=f"`{found.name}.{write.name}` on {here.en} changes `{found.name}` itself, not only its result: {there.en} then reads the "
+            "changed numbers.",
+            zh=f"{here.zh}的 `{found.name}.{write.name}` 不只给出结果，还改变了 `{found.name}` 本身：{there.zh}随后读到的是改变后的数。",
         ),
         T(
             en=f"`{write.name}` writes its result into the tensor that it is called on.{shown.en} `{plain}` makes a new one and leaves "
@@ -96,7 +97,11 @@ def _finding(story: Story, found: Changed) -> Finding:
             zh=f"`{write.name}` 把结果写进调用它的张量。{shown.zh}`{plain}` 会生成新的张量，`{found.name}` 保持原样。对于实际算出的东西，"
             "梯度是正确的，所以不会报错。",
         ),
-        related=[story.related("read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取"))],
+        related=[
+            story.related("made", born, T(en=f"`{found.name}` is computed here", zh=f"`{found.name}` 在这里算出")),
+            story.related("changed", write.step, T(en=f"`{found.name}` itself is changed here", zh=f"`{found.name}` 本身在这里被改变")),
+            story.related("read", found.read.step, T(en="the changed numbers are read here", zh="被改变的数在这里被读取")),
+        ],
         fixes=_fixes(story, found, plain),
         facts=[Fact("storage", storage, story.by(write.step))],
     )  # fmt: skip

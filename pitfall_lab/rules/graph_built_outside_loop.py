@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
@@ -10,6 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.second_backward import Loop, Reuse, indented, reuses
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import assigned
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet
 from pitfall_lab.trace import T
 
@@ -39,15 +41,41 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         ),
         related=[
             story.related("made", reuse.born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")),
+            story.related(
+                "freed",
+                reuse.freed.step,
+                T(en="an earlier round's backward frees what the computation saved", zh="前一轮的反向传播释放了这步计算保存的张量"),
+            ),
             story.related("backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")),
         ],
-        fixes=_fixes(reuse, loop),
+        fixes=unique(story.program.text, [*_moved(reuse, loop), *_cut_off(reuse, loop)]),
         facts=[Fact("node", reuse.failure.node, story.by(step))],
         predicted=story.predicted(reuse.failure, step),
     )
 
 
-def _fixes(reuse: Reuse, loop: Loop) -> tuple[Fix, ...]:
+def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
+    """Fixes that take what was computed before the loop as numbers: `returns = returns.detach()` before the loop begins.
+
+    The tensors are those that the loop's lines use in the failing round and whose graph that round's backward goes through. The result that
+    `backward()` is called on is none of them: cut off, it has no gradient at all.
+    """
+    story, program = reuse.story, reuse.story.program
+    labels = [label for label in reuse.carried() if label != reuse.root]
+    names = list(dict.fromkeys(story.name(label, reuse.freed.step) or story.used_name(label) or "" for label in labels))
+    inside = set(ast.walk(loop))
+    own = [one for one in program.nodes if isinstance(one, ast.stmt) and program.function(one) is program.function(loop)]
+    given = set().union(*(assigned(program, one) for one in own if one.lineno < loop.lineno))
+    again = set().union(*(assigned(program, one) for one in own if one in inside))
+    if not names or not all(name in given - again and re.fullmatch(r"[^\W\d]\w*", name) for name in names):
+        return
+    shown = ", ".join(f"`{name}`" for name in names)
+    cut = f"{', '.join(names)} = {', '.join(f'{name}.detach()' for name in names)}"
+    title = T(en=f"Take {shown} as fixed numbers, without a gradient", zh=f"把 {shown} 当作固定的数，不再求梯度")
+    yield Fix(title, program.insert_before(loop, cut), meaning="root")
+
+
+def _moved(reuse: Reuse, loop: Loop) -> tuple[Fix, ...]:
     """Fixes that move what builds the graph into the loop, as its first statements."""
     program = reuse.story.program
     block = program.block(loop)

@@ -28,22 +28,9 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(reuse, loop)
 
 
-def carried(reuse: Reuse) -> list[str]:
-    """Return the tensors that the earlier round made and this one used, which connect this round to the earlier graph."""
-    story = reuse.story
-    behind = set(story.behind((story.tensor(reuse.root, reuse.backward.step) or {}).get("grad_fn")))
-    found: dict[str, None] = {}
-    for event in story.events[reuse.freed.step + 1 : reuse.backward.step]:
-        for label in (operand.label for operand in event.operands) if event.kind == "call" else ():
-            tensor = story.tensor(label, event.step)
-            if label and tensor and tensor.get("grad_fn") in behind and (tensor.get("born") or 0) < reuse.freed.step:
-                found[label] = None
-    return list(found)
-
-
 def _finding(reuse: Reuse, loop: Loop) -> Finding:
     story, step = reuse.story, reuse.backward.step
-    labels = carried(reuse)
+    labels = reuse.carried()
     here = at_line(story, story.span(step))
     used = next((e.step for e in story.uses(labels[0]) if e.step > reuse.freed.step), None) if labels else None
     holder = _holder(reuse, loop, labels[0], used) if used is not None else None
@@ -109,14 +96,16 @@ def _kept_as(story: Story, name: str) -> T:
 
 
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
-    """Return the variable that holds the carried tensor if it has no name itself: ``state`` in ``out, state = lstm(x, state)``; else None.
+    """Return the variable that holds the carried tensor if the loop gives it no name; else None.
 
-    It is assigned by the loop's statement that made the tensor, and read by the one that uses it in the next round; or by the statements of
-    a method that the loop calls.
+    It is ``state`` in ``out, state = lstm(x, state)``: assigned by the loop's statement that made the tensor, and read by the one that uses
+    it in the next round; or by the statements of a method that the loop calls.
     """
     program, story = reuse.story.program, reuse.story
-    if story.name(label, reuse.freed.step) is not None:
-        return None
+    name = story.name(label, reuse.freed.step)
+    inside = [program.function(one) is program.function(loop) and name in assigned(program, one) for one in statements(loop)]
+    if name is not None and ("." in name or any(inside)):
+        return None  # else it is the name that a function gave it, inside
     born = (story.tensor(label) or {}).get("born")
     places: tuple[Callable[[Any], Any], ...] = (
         lambda event: _in_loop(story, loop, event), lambda event: next(call_chain(story, event), None)
@@ -127,6 +116,11 @@ def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
         if len(both) == 1:
             return both.pop()
     return None
+
+
+def statements(loop: Loop) -> list[ast.stmt]:
+    """The statements of a loop and of all blocks in it."""
+    return [one for one in ast.walk(loop) if isinstance(one, ast.stmt)]
 
 
 def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:

@@ -120,7 +120,7 @@ def _finding(story: Story, found: Replaced, statement: ast.stmt, optimizer: ast.
         related=[
             Related("kept", kept, None, T(en="the optimizer keeps the parameters of this moment", zh="优化器保存的是此刻的参数")),
             Related("made", place, born, T(en="new parameters take their place in the program", zh="程序里换成了新的参数")),
-            story.related("backward", added.step, T(en="they get gradients, which no update uses", zh="它们得到梯度，却没有更新使用它们")),
+            story.related("gradient", added.step, T(en="they get gradients, which no update uses", zh="它们得到梯度，却没有更新使用它们")),
             *_passed_over(story, added.step),
         ],
         fixes=_fixes(program, statement, optimizer) if optimizer is not None else (),
@@ -131,7 +131,7 @@ def _finding(story: Story, found: Replaced, statement: ast.stmt, optimizer: ast.
 def _passed_over(story: Story, step: int) -> list[Related]:
     """The first optimizer step after ``step``, as a related line; empty if there is none."""
     text = T(en="this update passes them over", zh="这次更新略过了它们")
-    return [Related("step", update.span, update.step, text) for update in story.trace.optimizer_steps if update.step > step][:1]
+    return [Related("left out", update.span, update.step, text) for update in story.trace.optimizer_steps if update.step > step][:1]
 
 
 def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tuple[Fix, ...]:
@@ -198,7 +198,7 @@ x, y = torch.randn(8, 2), torch.randn(8, 1)
 for _ in range(3):
     opt.zero_grad()
     loss = (model(x) - y).square().mean()
-    loss.backward()  # backward
+    loss.backward()  # gradient
     opt.step()
     print(model[1].bias.item())
 """,

@@ -36,7 +36,10 @@ def used_names(trace: Trace, labels: Collection[str]) -> dict[str, str]:
 
 def operand_names(trace: Trace, event: Event) -> dict[int | str, str]:
     """Return the operands of a call that its line writes as names, by place or keyword."""
-    return _operands(excerpt(trace, event.span, LONGEST), event.name, event.op.startswith("torch.Tensor."))
+    text = excerpt(trace, event.span, LONGEST)
+    names = _operands(text, event.name, event.op.startswith("torch.Tensor."))
+    listed: dict[int | str, str] = {at: name for at, name in enumerate(_listed(text, event.name)) if name}
+    return {**listed, **names} if listed else names
 
 
 @lru_cache(maxsize=4096)
@@ -57,6 +60,26 @@ def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
     if parts and isinstance(node, ast.Call):
         parts |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     return {place: ast.unparse(part) for place, part in parts.items() if _is_name(part)}
+
+
+@lru_cache(maxsize=4096)
+def _listed(text: str, operation: str) -> tuple[str, ...]:
+    """The tensors of a list that is the first argument; empty for one that is no name.
+
+    >>> _listed("torch.cat([skip, f(x)], dim=1)", "cat")
+    ('skip', '')
+    """
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return ()
+    if not isinstance(call, ast.Call) or not call.args or not isinstance(call.args[0], ast.List | ast.Tuple):
+        return ()
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    parts = call.args[0].elts
+    if name != operation or any(isinstance(part, ast.Starred) for part in parts):
+        return ()
+    return tuple(ast.unparse(part) if _is_name(part) else "" for part in parts)
 
 
 def _parts(statement: ast.stmt, operation: str, method: bool) -> list[ast.expr]:

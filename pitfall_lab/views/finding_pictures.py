@@ -261,8 +261,11 @@ class _Board:
         """Moments with the storages that the finding is about; if there are none, with those that each step touched."""
         moments = _few(beats)
         subjects = self._subjects(known)
+        for beat in moments if not subjects else ():  # the line where they meet calls them so; the line that made one need not name it
+            if beat["was"] == "used":
+                self.said |= {storage: name for storage, (label, name) in self._on_line(beat["step"]).items() if PLAIN.fullmatch(name)}
         columns = [self._moment(beat, subjects or self._touched(beat)) for beat in moments]
-        kept = [at for at in range(len(columns)) if not _is_within(columns[at : at + 2])]
+        kept = [at for at in range(len(columns)) if not _is_within(columns[at : at + 2], freed=moments[at]["was"] == "freed")]
         moments, columns = [moments[at] for at in kept], [columns[at] for at in kept]
         keeper = self._keeper(known, moments)
         _mark_changes(columns)
@@ -305,7 +308,9 @@ class _Board:
         event = self._event(beat["step"])
         if event is None:
             return []
-        labels = [*(o.label for o in event.operands if o.label), *event.results]
+        # Where a tensor was made, it is the one to look at, and not what it was made of.
+        made = event.results if beat["was"] == "made" else ()
+        labels = [*(o.label for o in event.operands if o.label and not made), *event.results]
         storages = [self.facts.tensor(label, event.step).get("storage") for label in labels]
         found = list(dict.fromkeys(s for s in (*storages, *event.writes) if s))
         return found if len(found) <= MEMORIES else [*found[: MEMORIES - 1], found[-1]]
@@ -331,7 +336,9 @@ class _Board:
             tensor = self.facts.tensor(label, event.step)
             new = tensor.get("storage") and self.facts.storages[tensor["storage"]][0][0] == event.step
             if new and not tensor.get("names") and label not in self.given:
-                out.setdefault(str(tensor["storage"]), (label, cut(self.facts.code(event.step), LONGEST)))
+                own = self.names.get(label, "")  # another line may call it by a name
+                name = self.said.get(str(tensor["storage"])) or (own if PLAIN.fullmatch(own) else cut(self.facts.code(event.step), LONGEST))
+                out.setdefault(str(tensor["storage"]), (label, name))
         return out
 
     def _memory(self, storage: str, step: int, said: tuple[str, str] | None) -> StorageThen | None:
@@ -355,7 +362,11 @@ class _Board:
             else:
                 called, shown = [name], label
                 self.said.setdefault(storage, name)
-        elif storage in self.said and not any(self.facts.tensor(t, step).get("names") for t in alive or labels):
+        elif (
+            storage in self.said
+            and (said is None or said[1] not in called)
+            and not any(self.facts.tensor(t, step).get("names") for t in alive or labels)
+        ):
             called = [self.said[storage]]
         called = self._as_written(called, storage, step)
         first = self.facts.tensor(shown, step)
@@ -711,10 +722,12 @@ def _few(beats: list[Beat]) -> list[Beat]:
     return [chosen[0], *middle[: MOMENTS - 2], chosen[-1]] if len(chosen) > MOMENTS else chosen
 
 
-def _is_within(pair: list[Moment]) -> bool:
-    """Whether the first of two moments is on the same line as the second, and the second shows all of its storages."""
+def _is_within(pair: list[Moment], *, freed: bool) -> bool:
+    """Whether the first of two moments is on the same line as the second, which shows all of its storages; what was freed is seen apart."""
     first, second = (pair[0], pair[-1])
-    same = len(pair) > 1 and first["role"] == "other" and (first["source"], first["line"]) == (second["source"], second["line"])
+    same = (
+        len(pair) > 1 and first["role"] == "other" and not freed and (first["source"], first["line"]) == (second["source"], second["line"])
+    )
     return same and {m["storage"] for m in first["memory"]} <= {m["storage"] for m in second["memory"]}
 
 

@@ -40,6 +40,8 @@ _ROLES = {
     "step": T("updated", "更新"),
     "read": T("read", "读取"),
     "masked": T("masked", "遮住"),
+    "gradient": T("gets a gradient", "得到梯度"),
+    "left out": T("not updated", "没有更新"),
 }
 """The name of a line's role on the card of its beat; without an entry, the name of the beat's role."""
 DAMAGED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -172,12 +174,12 @@ def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
     was = related.get("role", "")
     step = related.get("step")
     event = _event(trace, step)
-    refused = was == "changed" and event is not None and event.error is not None
+    refused = was in ("changed", "used") and event is not None and event.error is not None
     role = _role("raised" if refused else was, raised=_raised(trace, step))
     if step is None:
         step = _step_on(trace, related.get("line"), role)
     place = {"line": related.get("line"), "source": related.get("source")}
-    beat = _beat(trace, role, step, **place, title=_ROLES.get(was), text=related.get("message") or "")
+    beat = _beat(trace, role, step, **place, title=None if refused else _ROLES.get(was), text=related.get("message") or "")
     beat["was"] = was
     return beat
 

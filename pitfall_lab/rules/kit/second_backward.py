@@ -70,6 +70,18 @@ class Reuse:
                 return str(record["output"])
         return None
 
+    def carried(self) -> list[str]:
+        """Return the tensors made before the first backward and used after it whose graph the failing backward goes through."""
+        story = self.story
+        behind = set(story.behind((story.tensor(self.root, self.backward.step) or {}).get("grad_fn")))
+        found: dict[str, None] = {}
+        for event in story.events[self.freed.step + 1 : self.backward.step]:
+            for label in (operand.label for operand in event.operands) if event.kind == "call" else ():
+                tensor = story.tensor(label, event.step)
+                if label and tensor and tensor.get("grad_fn") in behind and (tensor.get("born") or 0) < self.freed.step:
+                    found[label] = None
+        return list(found)
+
     def _begins(self, backward: Event) -> str | None:
         tensor = self.story.tensor(root(backward), backward.step) or {}
         node = tensor.get("grad_fn")

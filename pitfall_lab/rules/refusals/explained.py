@@ -12,6 +12,7 @@ from pitfall_lab.rules.refusals.arguments import TENSORS, Refused, first_sentenc
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.offending import offending
 from pitfall_lab.rules.refusals.rewriting import rewritings
+from pitfall_lab.rules.refusals.size_origin import origin
 from pitfall_lab.trace import LANGUAGES, Given, Language, T
 
 MOST_SHOWN = 4
@@ -102,8 +103,9 @@ def _finding(refused: Refused, family: Family, said: tuple[T, T | None], wrong: 
 def _advice(refused: Refused, accepts: T | None) -> T | None:
     if accepts is None:
         return None
-    where = at_line(refused.story, refused.span)
-    return T(en=f"What torch would accept on {where.en}: {accepts.en}.", zh=f"torch 在{where.zh}会接受：{accepts.zh}。")
+    where, apart = at_line(refused.story, refused.span), origin(refused)
+    en, zh = (f" {apart.en}", apart.zh) if apart is not None else ("", "")
+    return T(en=f"What torch would accept on {where.en}: {accepts.en}.{en}", zh=f"torch 在{where.zh}会接受：{accepts.zh}。{zh}")
 
 
 def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, message: T) -> T:

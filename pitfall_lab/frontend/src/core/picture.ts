@@ -195,7 +195,8 @@ function keeperPart(keeper: Keeper | null, at: number, moment: Moment, model: Ex
   if (keeper.freed !== null && at > keeper.freed) part.classList.add("pl-gone");
   if (at === keeper.to) {
     part.classList.add("pl-needs");
-    part.append(h("span", {}, moment.role === "raised" ? mark("raised") : mark("wrong"), " ", node, " ", needs(keeper, model)));
+    const raised = moment.role === "raised";
+    part.append(h("span", {}, mark(raised ? "raised" : "wrong"), " ", node, " ", needs(keeper, raised, model)));
   }
   return part;
 }
@@ -207,9 +208,10 @@ function keeps(keeper: Keeper, model: ExplorerModel): string {
   return model.t(`keeps it for backward, at version ${expected}`, `为反向传播保留它，版本 ${expected}`);
 }
 
-function needs(keeper: Keeper, model: ExplorerModel): string {
+function needs(keeper: Keeper, raised: boolean, model: ExplorerModel): string {
   const { expected, found } = keeper;
   if (keeper.freed !== null) return model.t("needs it again", "又需要它");
+  if (expected === null && raised) return model.t("needs it here", "在此需要它");
   if (expected === null) return model.t("uses the changed numbers", "用了改变后的数");
   return model.t(`needs version ${expected}, finds version ${found ?? "?"}`, `需要版本 ${expected}，却是版本 ${found ?? "?"}`);
 }
@@ -304,9 +306,20 @@ function table(picture: TablePicture, model: ExplorerModel, go: Go): HTMLElement
     h("span", { class: "pl-role" }, mark("wrong"), model.place(picture.line)),
     h("code", {}, ...wrapped(picture.code)),
   );
+  // Two numbers in two colours have to differ to the eye; where all pairs give the same number as the right ones, that is chance.
+  const both = picture.came !== null && picture.meant !== null;
+  const close = both && Math.abs((picture.came ?? 0) - (picture.meant ?? 0)) <= 1e-6 * Math.abs(picture.meant ?? 0);
+  const digits = (one: number): string => (both && value(picture.came) === value(picture.meant) ? one.toPrecision(7) : value(one));
   const came =
-    picture.came === null ? null : h("p", {}, model.t("torch gave", "torch 给出"), h("b", { class: "pl-bad" }, value(picture.came)));
-  const meant = picture.meant === null ? null : h("p", {}, model.t("meant", "本应"), h("b", { class: "pl-ok" }, value(picture.meant)));
+    picture.came === null || close
+      ? null
+      : h("p", {}, model.t("torch gave", "torch 给出"), h("b", { class: "pl-bad" }, digits(picture.came)));
+  const meant =
+    picture.meant === null
+      ? null
+      : close
+        ? h("p", {}, model.t("with these numbers both ways give", "对这些数，两种算法都得"), h("b", {}, value(picture.meant)))
+        : h("p", {}, model.t("meant", "本应"), h("b", { class: "pl-ok" }, digits(picture.meant)));
   const note = h("p", { class: "pl-nothing" }, h("i", { class: "pl-own" }), model.t("the pairs that belong together", "真正对应的配对"));
   return h(
     "div",
