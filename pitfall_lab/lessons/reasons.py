@@ -26,6 +26,8 @@ _WHY = ("memory", "object", "path", "needs", "sum", "held", "role", "elements", 
 """The facts that say why, the best first; the others only say what."""
 _BOTH_HOLD = {("role", "view", "result")}
 """A kind of fact and two of its values that hold together: a view of a leaf is a result in the graph, too."""
+_PLAIN = ("role", "leaf", "constant")
+"""A false fact that the line itself contradicts: what it makes with ``requires_grad=True`` requires grad."""
 _TEMPTING = ("path", "needs", "sum", "version")
 """Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
 _UNLIKELY = ("memory", "object", "type", "elements")
@@ -241,7 +243,7 @@ def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
             for other in _OTHERWISE.get(kind, ()):
                 few = kind == "sum" and other.isdigit() and int(other) > now
                 possible = brought.get(other, changed) if kind == "needs" else changed and not few
-                if possible and other != value and (kind, value, other) not in _BOTH_HOLD:
+                if possible and other != value and (kind, value, other) not in {*_BOTH_HOLD, _PLAIN}:
                     yield Fact(line, about, other)
         before, passes = state, now
 

@@ -116,6 +116,9 @@ def test_no_wrong_reason_is_about_a_backward_or_a_write_that_has_not_come(posed:
             again = any(line.startswith(("for ", "while ")) for line in before)
             named = [name for line in before for name in re.findall(r"^ *(\w+) = ", line)]
             wrote = again or len(set(named)) < len(named) or any(re.search(r"_\(|[-+*/]=|\] = |\.step\(", line) for line in before)
+            plain = re.fullmatch(r"(\w+) does not require grad", said[2])
+            made = rf"{plain[1]} = .*requires_grad=True\)" if plain else "(?!)"
+            assert not re.fullmatch(made, before[-1]), (one.name, reason.text.en)
             sums = re.search(r"the sum over (\d+) backward passes", said[2])
             if reason.right or not (sums or re.search("is freed|counted a write", said[2])):
                 continue
