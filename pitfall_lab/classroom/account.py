@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
@@ -42,13 +41,17 @@ def tell(
 
 
 def tell_again(entries: Sequence[Entry], before: Mapping[str, str], files: Mapping[str, Sequence[str]]) -> None:
-    """Print a line for each submission that ``--only`` named: its files, its points, and those that the table had ``before``."""
+    """Print a line for each submission that ``--only`` named: its files, its points, those that the table had ``before``, and notes.
+
+    A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces.
+    """
     names = called(entries)
     for entry in entries:
         student = entry.row.student
         old = before.get(plain(student))
         was = "not in the table before" if old is None else f"before it had {old}"
-        print(f"Graded again: {shown(names[student])} ({', '.join(files.get(student, (student,)))}): {counted(entry.total)}, {was}.")
+        why = f" ({'; '.join(note.en for note in entry.notes)})" if entry.notes else ""
+        print(f"Graded again: {shown(names[student])} ({', '.join(files.get(student, (student,)))}): {counted(entry.total)}, {was}{why}.")
 
 
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:
@@ -129,7 +132,7 @@ def _has_own_word(person: Person) -> bool:
 def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     """Print warnings about entries of the teacher's files that are allowed but may be mistakes, and how the deadline was read."""
     if assignment.due is not None:
-        print(f"The deadline is {datetime.fromtimestamp(assignment.due).astimezone():%Y-%m-%d %H:%M (UTC%z)}.")
+        print(f"The deadline is {assignment.clock(assignment.due)}.")
     if assignment.points and (without := [key for key in assignment.keys if key not in assignment.points]):
         print(f"[points] has no line for {listed(without)}: each counts 1.")
     most = sum(assignment.worth(key) for key in assignment.keys)

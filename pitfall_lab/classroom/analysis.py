@@ -93,8 +93,14 @@ def write(path: Path, assignment: Assignment, rows: Sequence[Row]) -> None:
 
 
 def terms(paths: Iterable[Path]) -> list[list[str]]:
-    """A table, as rows of cells, of the properties' shares in several terms, from state files. Raises :class:`~pitfall_lab.cli.Refusal`."""
-    names, shares, counts = [], [], []
+    """A table, as rows of cells, of the properties' shares in several terms, from state files: of ``n`` who handed in something readable.
+
+    Raises :class:`~pitfall_lab.cli.Refusal`.
+    """
+    paths = list(paths)
+    names, shares, counts = [path.name or str(path) for path in paths], [], []
+    if len(set(names)) < len(names):  # spring/week-1 and autumn/week-1
+        names = [str(path) for path in paths]
     for path in paths:
         state = path / "grades.state.jsonl" if path.is_dir() else path
         try:
@@ -107,10 +113,9 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
             raise Refusal(f"{state} is no state file of `pitfall-lab grade`.")
         last = {row.student: row for row in rows if _is_there(row, listed)}
         items = properties(Assignment("", "", tuple(keys)), list(last.values()))
-        names.append(path.name or str(path))
         shares.append({(item.key, item.name): item for item in items})
-        counts.append(len(last))
-    every = sorted({pair for each in shares for pair in each}, key=lambda pair: ([int(n) for n in pair[0].split(".")], pair[1]))
+        counts.append(sum(row.problem is None for row in last.values()))
+    every = sorted(dict.fromkeys(pair for each in shares for pair in each), key=lambda pair: [int(n) for n in pair[0].split(".")])
     lines = [["exercise", "property", *(f"{name} (n={count})" for name, count in zip(names, counts, strict=True))]]
     lines += [[*pair, *(f"{each[pair].share:.3f}" if pair in each else "" for each in shares)] for pair in every]
     return [[plain(cell) for cell in line] for line in lines]

@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Assignment:
     """``ident`` keeps the grades of two assignments apart; ``points`` is what an exercise is worth (1 where nothing is said).
 
     ``due`` is the deadline (seconds since 1970): each day that was begun after it costs ``late_penalty`` percent of the points, beyond the
-    ``late_days`` that everyone has free.
+    ``late_days`` that everyone has free. Times are shown in its ``zone`` (None: that of this machine).
     """
 
     ident: str
@@ -38,6 +38,11 @@ class Assignment:
     due: float | None = None
     late_penalty: float = 0.0
     late_days: int = 0
+    zone: tzinfo | None = None
+
+    def clock(self, seconds: float) -> str:
+        """A time (seconds since 1970) with its offset from UTC, as the deadline has it."""
+        return f"{datetime.fromtimestamp(seconds, UTC).astimezone(self.zone):%Y-%m-%d %H:%M (UTC%z)}"
 
     def worth(self, key: str) -> float:
         """The points for a right solution of an exercise."""
@@ -145,7 +150,9 @@ def load(path: Path) -> Assignment:
     penalty = _number(path, values, "late_penalty", 0.0, least=0, most=100)
     free = _number(path, values, "late_days", 0, least=0, most=1000)
     limits = Limits(timeout, int(memory))
-    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), limits, points, _due(path, values), penalty, int(free))
+    due = _due(path, values)
+    zone = values["due"].tzinfo if due is not None else None
+    return Assignment(ident, str(name), tuple(dict.fromkeys(keys)), limits, points, due, penalty, int(free), zone)
 
 
 def _refuse_unknown(path: Path, values: dict[str, Any]) -> None:

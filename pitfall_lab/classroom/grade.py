@@ -209,8 +209,7 @@ def _write_others(
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
         path = lms.write(grades, system, assignment, entries, column)
-        by = f" {lms.to_map(entries)}" if system == "moodle" else ""
-        print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{by}")
+        print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{lms.about(system, entries)}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
             print(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")

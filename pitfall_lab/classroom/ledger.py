@@ -44,8 +44,8 @@ class Entry:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
 
     ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came. ``maybe``: a submission of
-    which it is not clear whose it is may be of this person, who otherwise handed in nothing. ``unrounded`` is the sum before any of
-    its parts was rounded: percent are of it.
+    which it is not clear whose it is may be of this person, who otherwise handed in nothing. ``unrounded`` is the sum before it
+    or any of its parts was rounded: ``total`` is this one rounded, percent are of it.
     """
 
     row: Row
@@ -63,9 +63,19 @@ class Entry:
     maybe: bool = False
 
     @property
+    def received(self) -> float | None:
+        """The time at which it came (seconds since 1970): that in the roster, else that of its files; None if it did not."""
+        return _received(self.row, self.person)
+
+    @property
     def has_mark(self) -> bool:
-        """Whether there is a mark to export: the student handed in something, or the teacher gave a mark."""
+        """Whether there is something to hand back: the student handed in something, or the teacher gave a mark."""
         return self.own or not self.row.absent
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether its points are a mark: what could not be read or not all be graded has none before the teacher gives one."""
+        return self.own or self.row.verdict not in {"absent", "unreadable", "unfinished"}
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
         """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
@@ -225,12 +235,14 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
                     zh=f"{each.key}：教师给 {each.points:g} 分，原为 {was:g} 分（{each.note}）",
                 )
             )
-    total, unrounded = sum(points.values()), sum(exact.values())
+    unrounded = sum(exact.values())
+    before = _rounded_sum(points, exact)
     late, lost = _lateness(assignment, row, person)
-    deducted = round(total * lost, 2)
+    unrounded *= 1 - lost
+    total = round(unrounded, 2) if lost else before
+    deducted = round(before - total, DIGITS)
     if late:
         notes.append(_late_note(late, min(late, assignment.late_days), person.extra_days, deducted))
-    total, unrounded = round(total - deducted, DIGITS), unrounded * (1 - lost)
     timed = assignment.due is not None and _received(row, person) is not None
     for each in own:
         if not each.key:
@@ -238,6 +250,12 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
             notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
             total = unrounded = each.points
     return Entry(row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed)
+
+
+def _rounded_sum(points: dict[str, float], exact: dict[str, float]) -> float:
+    """The sum as it is shown: of the exact points, to two digits, and to all digits where no part of it was rounded."""
+    whole = all(math.isclose(points[key], value, abs_tol=1e-9) for key, value in exact.items())
+    return round(sum(exact.values()), DIGITS if whole else 2)
 
 
 def shown_points(credit: float, worth: float) -> float:

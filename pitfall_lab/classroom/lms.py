@@ -1,14 +1,15 @@
 """The marks as learning management systems import them: Moodle, Canvas, Blackboard, each by its documented columns.
 
 - Moodle, “Grade import”: any columns, of which the teacher maps one to the student (ID number or e-mail address), one to the grade item,
-  and one to its feedback; a feedback without its grade would lose the grade. UTF-8.
+  and one to its feedback; a feedback without its grade would lose the grade. UTF-8. Its importer gives a line in which the column of the
+  student is empty to the student of the line above, so such a line is left out.
 - Canvas, its gradebook importer: ``Student``, ``ID``, ``SIS User ID``, ``SIS Login ID``, ``Section``, then assignments (``Name (number)``
-  is an existing one); a second line ``Points Possible``. An empty cell changes nothing.
+  is an existing one); a second line ``Points Possible``. Whose numbers and logins it does not know is the first of that name.
 - Blackboard Learn, “Upload grades”: ``Username`` identifies the student; a column ``Name [Total Pts: 4 Score] |number`` is an existing one,
   without the number it is new; every cell of a comma-delimited file is quoted.
 
-None of them has a place for versions of packages: these are in ``grades.csv``. Who did not hand in has an empty
-cell, but for a mark that the teacher gave. Each person has one line: whose a submission is, is settled before.
+None of them has a place for versions of packages: these are in ``grades.csv``. An empty cell takes away the mark that is there (Moodle and
+Canvas write it as no mark), so who has none here has no line. Each person has one line at most: whose a submission is, is settled before.
 """
 
 from __future__ import annotations
@@ -18,87 +19,133 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.ledger import Entry
+from pitfall_lab.classroom.ledger import NAME as OVERRIDES
+from pitfall_lab.classroom.ledger import Entry, called
 from pitfall_lab.classroom.register import plain, write_whole
 from pitfall_lab.classroom.roster import NAME as ROSTER
-from pitfall_lab.classroom.roster import shown
+from pitfall_lab.classroom.roster import listed, shown
+from pitfall_lab.classroom.whose import folded
 from pitfall_lab.cli import Refusal
 
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
 _STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
 """The column by which a system knows a student."""
-_MAPPED = 3
-"""The number of columns of Moodle's table that can identify a student."""
+_MOODLE = ("ID number", "Username", "Email address")
+"""The columns of Moodle's table that can identify a student."""
 Table = list[list[str]]
 
 
-def _moodle(column: str, _most: float, entries: Sequence[Entry]) -> Table:
-    head = ["ID number", "Username", "Email address", "Full name", column, f"{column} (feedback)"]
-    rows = []
-    for entry in entries:
-        # an address is in a column of its own, by which Moodle can find the student
-        who = [entry.person.ident, entry.person.login] if entry.person.email else [_known(entry, "ident"), _known(entry, "login")]
-        rows.append([*who, entry.person.email, _known(entry, "name"), _mark(entry), _feedback(entry)])
-    return [head, *rows]
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Whose marks are passed on (``entries``), and what the roster, which has ``everybody``, identifies them by."""
+
+    entries: Sequence[Entry]
+    everybody: Sequence[Entry]
+
+    def known(self, entry: Entry, what: str) -> str:
+        """A field of the roster; for the name, and where the roster has no ids and no logins at all, what the submission is called."""
+        known = str(getattr(entry.person, what))
+        unnamed = what == "name" or (what in {"ident", "login"} and not self._has_ids)
+        return known or (entry.person.student if unnamed else "")
+
+    @property
+    def _has_ids(self) -> bool:
+        return any(entry.person.ident or entry.person.login for entry in self.everybody)
+
+    def who(self, entry: Entry) -> list[str]:
+        """The cells by which Moodle can find a student; an address is in a column of its own."""
+        person = entry.person
+        ids = [person.ident, person.login] if person.email else [self.known(entry, "ident"), self.known(entry, "login")]
+        return [*ids, person.email]
+
+    @property
+    def mapped(self) -> int:
+        """The column by which Moodle finds students: the first that all have, else the one that most have."""
+        filled = [sum(bool(self.who(entry)[at]) for entry in self.entries) for at in range(len(_MOODLE))]
+        return filled.index(max(filled))
+
+    def ids_in_canvas(self, entry: Entry) -> list[str]:
+        """The cells by which Canvas finds a student: its own number first, and the name where all of them are empty."""
+        who = entry.person
+        return [who.number, who.ident, who.login] if who.number else ["", self.known(entry, "ident"), self.known(entry, "login")]
 
 
-def to_map(entries: Sequence[Entry]) -> str:
-    """A sentence on the column by which Moodle finds students: the first that all have, else the one that most have."""
-    listed = [entry for entry in entries if entry.listed]
-    head, *lines = _moodle("", 0, listed)
-    filled = {head[at]: sum(bool(line[at]) for line in lines) for at in range(_MAPPED)}
-    column = max(filled, key=lambda name: filled[name])
-    lacking = len(lines) - filled[column]
-    more = f" {lacking} of {len(lines)} have none, and are left out there." if lacking else ""
-    return f"Map “{column}” to the same in Moodle.{more}"
+def _moodle(column: str, _most: float, people: _Class) -> Table:
+    rows = [[*people.who(each), people.known(each, "name"), _mark(each), _feedback(each)] for each in people.entries]
+    return [[*_MOODLE, "Full name", column, f"{column} (feedback)"], *rows]
 
 
-def _canvas(column: str, most: float, entries: Sequence[Entry]) -> Table:
+def _canvas(column: str, most: float, people: _Class) -> Table:
     if _TAKEN_BY_CANVAS.search(column):
         raise Refusal(f"Canvas keeps columns called like “{column}” for itself; give another name with --column.")
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", column]
     possible = ["    Points Possible", "", "", "", "", f"{most:g}"]
-    rows = []
-    for entry in entries:
-        # Canvas finds a student by its own number first, and by the name where nothing else fits: two may have it
-        who = entry.person
-        ids = [who.number, who.ident, who.login] if who.number else ["", _known(entry, "ident"), _known(entry, "login")]
-        rows.append([_known(entry, "name"), *ids, who.section, _mark(entry)])
+    rows = [[people.known(each, "name"), *people.ids_in_canvas(each), each.person.section, _mark(each)] for each in people.entries]
     return [head, possible, *rows]
 
 
-def _blackboard(column: str, most: float, entries: Sequence[Entry]) -> Table:
+def _blackboard(column: str, most: float, people: _Class) -> Table:
     name, _, number = column.partition("|")
     title = name.strip() if "[Total Pts:" in name else f"{name.strip()} [Total Pts: {most:g} Score]"
     head = ["Last Name", "First Name", "Username", "Student ID", f"{title} |{number.strip()}" if number else title]
     rows = []
-    for entry in entries:
-        last, first = _last_and_first(_known(entry, "name"))
-        rows.append([last, first, _known(entry, "login") or entry.person.student, _known(entry, "ident"), _mark(entry)])
+    for each in people.entries:
+        login = people.known(each, "login") or each.person.student
+        rows.append([*_last_and_first(people.known(each, "name")), login, people.known(each, "ident"), _mark(each)])
     return [head, *rows]
 
 
-SYSTEMS: dict[str, Callable[[str, float, Sequence[Entry]], Table]] = {"moodle": _moodle, "canvas": _canvas, "blackboard": _blackboard}
+SYSTEMS: dict[str, Callable[[str, float, _Class], Table]] = {"moodle": _moodle, "canvas": _canvas, "blackboard": _blackboard}
 
 
-def _known(entry: Entry, what: str) -> str:
-    """A field of the roster for a student. Where the roster has neither id nor login, and for the name, the submission's name is used."""
-    person = entry.person
-    known = str(getattr(person, what))
-    unnamed = what == "name" or (what in {"ident", "login"} and not person.ident and not person.login)
-    return known or (person.student if unnamed else "")
+def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entry]]:
+    """Whose marks are in the table, and who has a mark and is left out, since the system would give it to somebody else."""
+    everybody = [entry for entry in entries if entry.listed]
+    people = _Class([entry for entry in everybody if entry.is_decided], everybody)
+    left: list[Entry] = []
+    if system == "moodle":
+        left = [entry for entry in people.entries if not people.who(entry)[people.mapped]]
+    elif system == "canvas":
+        names = Counter(folded(entry.person.name) for entry in everybody)
+        left = [each for each in people.entries if not any(people.ids_in_canvas(each)) and names[folded(each.person.name)] > 1]
+    return _Class([entry for entry in people.entries if entry not in left], everybody), left
+
+
+def about(system: str, entries: Sequence[Entry]) -> str:
+    """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found."""
+    people, left = _passed_on(system, entries)
+    names = called(entries)
+
+    def those(some: Sequence[Entry]) -> str:
+        return listed([names[entry.row.student] for entry in some])
+
+    said = []
+    if system == "moodle":
+        column = _MOODLE[_passed_on("", entries)[0].mapped]
+        said.append(f"Map “{column}” to the same in Moodle.")
+        said += [f"Not in it, since the roster has no {column} of theirs: {those(left)}."] if left else []
+    elif left:
+        said.append(f"Not in it, since Canvas would find them by the name alone, which others have, too: {those(left)}.")
+    if system == "canvas" and (by_name := [each for each in people.entries if not any(people.ids_in_canvas(each))]):
+        said.append(f"Found by the name, having neither number, id nor login: {those(by_name)}.")
+    if system == "blackboard" and (other := [each for each in people.entries if not each.person.login]):
+        said.append(f"Without a login, so that the id or what stands for it is the Username: {those(other)}.")
+    if open_ := [entry for entry in entries if entry.listed and entry.has_mark and not entry.is_decided]:
+        said.append(f"Not in it, since what they handed in could not be graded and {OVERRIDES} has no mark: {those(open_)}.")
+    return "".join(f" {sentence}" for sentence in said)
 
 
 def _mark(entry: Entry) -> str:
-    return f"{entry.total:g}" if entry.has_mark else ""
+    return f"{entry.total:g}"
 
 
 def _feedback(entry: Entry) -> str:
-    return "; ".join(entry.remarks(to_student=True)) if entry.has_mark else ""
+    return "; ".join(entry.remarks(to_student=True))
 
 
 def _last_and_first(name: str) -> tuple[str, str]:
@@ -119,12 +166,13 @@ def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[E
     """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
     path = place(grades, system)
     most = sum(assignment.worth(key) for key in assignment.keys)
-    listed = [entry for entry in entries if entry.listed]
+    people, _ = _passed_on(system, entries)
     text = io.StringIO()
     quoting: Literal[0, 1] = csv.QUOTE_ALL if system == "blackboard" else csv.QUOTE_MINIMAL
-    lines = SYSTEMS[system](" ".join((column or assignment.name).split()), most, listed)
-    at = _STUDENT[system]
-    known = Counter(line[at] for line in lines if line[at])
+    name = " ".join((column or assignment.name).split())
+    lines, all_lines = (SYSTEMS[system](name, most, each) for each in (people, _Class(people.everybody, people.everybody)))
+    at = _passed_on("", entries)[0].mapped if system == "moodle" else _STUDENT[system]
+    known = Counter(line[at] for line in all_lines if line[at])  # who has no mark could get another's
     if twice := next((word for word, count in known.items() if count > 1), None):
         raise Refusal(f"{path} would have two lines for {shown(twice)}; give each person of {ROSTER} an id and a login of their own.")
     csv.writer(text, quoting=quoting).writerows([[plain(cell) for cell in line] for line in lines])

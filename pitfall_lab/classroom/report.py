@@ -59,6 +59,8 @@ _WORDS: dict[str, T] = {
         en="Points of {count}: mean {mean:g} of {most}, median {median:g}, lowest {low}, highest {high}.",
         zh="{count} 人的得分：平均 {mean:g}（满分 {most}），中位数 {median:g}，最低 {low}，最高 {high}。",
     ),
+    "spread_section": T(en="Section {section}: ", zh="{section} 班："),
+    "came": T(en="Handed in: {received}. Deadline: {due}.", zh="提交时间：{received}。截止时间：{due}。"),
     "of": T(en="of", zh="/"), "task": T(en="The task", zh="题目"),
     "had_note": T(
         en="✓ holds, ○ does not. What is marked [as given] held already in the cell as it was handed out, so it earns nothing by itself; "
@@ -77,12 +79,13 @@ _WORDS: dict[str, T] = {
     "alike_note": T(
         en="Compared by difflib.SequenceMatcher over tokens, without comments, whatever the names are called. Left out: answers that the "
         "course knows, that four or more have (they are listed below), or that add fewer than twelve tokens to what was given; beyond 400 "
-        "different answers to an exercise the others are not compared. Alike is not copied: short exercises have few solutions. Read both "
-        "before you judge.",
+        "different answers to an exercise the others are not compared. Where answers are predicted, only the same mistakes are listed. "
+        "Alike is not copied: short exercises have few solutions. Read both before you judge.",
         zh="用 difflib.SequenceMatcher 按词元比较，忽略注释和命名。不列出：课程已知的答案、四人以上相同的答案（列于下方）、"
-        "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。"
+        "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。预测题只列出相同的错误。"
         "相似不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
     ),
+    "same_files": T(en="The same files, byte for byte", zh="逐字节相同的文件"),
     "alike_short": T(en="Answers left out here as too short: {count}.", zh="此处因过短而未列出的答案：{count} 份。"),
     "common": T(en="Answers that four or more have", zh="四人以上相同的答案"),
     "common_note": T(
@@ -185,7 +188,11 @@ def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
     score = f"{entry.total:g} {_say('of', language)} {most:g}"
     verdict = VERDICTS["graded" if entry.row.verdict == "look" else entry.row.verdict]  # to read the cell is for the teacher
     head = f"<p><strong>{score}</strong> · {escape(verdict.say(language))}</p>"
-    return head + "".join(f"<p>{escape(remark)}</p>" for remark in entry.remarks(language, to_student=True))
+    remarks = [*entry.remarks(language, to_student=True)]
+    if entry.late and assignment.due is not None and entry.received is not None:
+        times = {"received": assignment.clock(entry.received), "due": assignment.clock(assignment.due)}
+        remarks.append(_WORDS["came"].say(language).format(**times))
+    return head + "".join(f"<p>{escape(remark)}</p>" for remark in remarks)
 
 
 def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, language: Language) -> str:
@@ -226,6 +233,10 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
         said = _WORDS["alike_short"].say(language).format(count=short)
         parts[0] = parts[0].replace("</p>", f" {escape(said)}</p>")
     names_of = called(entries)
+    if same := similar.same_files(rows):
+        groups = "".join(f"<li>{escape(', '.join(names_of[student] for student in students))}</li>" for students in same)
+        parts.append(f"<h2>{_say('same_files', language)}</h2><ul>{groups}</ul>")
+    alone = len(parts)
     for pair in similar.pairs(rows, assignment.keys):
         names = [escape(", ".join(names_of[student] for student in students)) for students in (pair.one, pair.other)]
         head = "".join(f"<th scope=col>{name}</th>" for name in names)
@@ -234,7 +245,7 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
             for mine, theirs, same in similar.lines(*pair.sources)
         )
         parts.append(f"<h2>{escape(pair.key)} · {100 * pair.ratio:.0f} %</h2><table><tr>{head}</tr>{cells}</table>")
-    if len(parts) == 1:
+    if len(parts) == alone:
         parts.append(f"<p>{_say('none_alike', language)}</p>")
     common = [
         f"<h3>{escape(key)} · {len(students)}</h3><p>{escape(', '.join(names_of[student] for student in students))}</p>"
@@ -272,14 +283,21 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
 
 
 def _spread(assignment: Assignment, entries: Sequence[Entry], language: Language) -> str:
-    """One line about the points of those who have some mark: how many, mean, median, lowest and highest."""
-    totals = [entry.total for entry in entries if entry.has_mark]
-    if not totals:
-        return ""
+    """A line on the points of those who have a mark (how many, mean, median, lowest, highest), and one for each of several sections."""
+    marked = [entry for entry in entries if entry.is_decided]
+    sections = sorted({entry.person.section for entry in marked} - {""})
+    groups = [("", marked)]
+    if len({entry.person.section for entry in marked}) > 1:
+        groups += [(section, [entry for entry in marked if entry.person.section == section]) for section in sections]
     most = sum(assignment.worth(key) for key in assignment.keys)
-    numbers = {"count": len(totals), "mean": round(statistics.fmean(totals), 2), "median": round(statistics.median(totals), 2)}
-    said = _WORDS["spread"].say(language).format(**numbers, most=f"{most:g}", low=f"{min(totals):g}", high=f"{max(totals):g}")
-    return f"<p>{escape(said)}</p>"
+    lines = []
+    for section, group in groups:
+        if totals := [entry.total for entry in group]:
+            numbers = {"count": len(totals), "mean": round(statistics.fmean(totals), 2), "median": round(statistics.median(totals), 2)}
+            said = _WORDS["spread"].say(language).format(**numbers, most=f"{most:g}", low=f"{min(totals):g}", high=f"{max(totals):g}")
+            head = _WORDS["spread_section"].say(language).format(section=section) if section else ""
+            lines.append(f"<p>{escape(head + said)}</p>")
+    return "".join(lines)
 
 
 def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:

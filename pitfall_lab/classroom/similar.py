@@ -3,7 +3,8 @@
 The algorithm is :class:`difflib.SequenceMatcher` (Python's own, by Ratcliff and Obershelp) over the tokens of an answer, with names
 replaced by the order in which they appear: new names, space and comments change nothing. Exercises are short and most
 right answers are alike by necessity, so an answer is left out that is among those which the course knows, or that adds little to what was
-given; one that several have is listed apart, with their names.
+given; one that several have is listed apart, with their names. In a *predict* exercise all fill in one table, so there it is only
+looked at who has the same mistakes.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, .
     answers: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for row in rows:
         for outcome in row.outcomes:
-            if outcome.key == exercise.key and outcome.source:
+            if outcome.key == exercise.key and outcome.source and not (exercise.kind == "predict" and outcome.credit >= 1):
                 answers.setdefault(tokens(outcome.source), []).append((row.student, outcome.source))
     known = {tokens(source) for source in (exercise.given, *exercise.right, *exercise.wrong)}
     return [(words, of) for words, of in answers.items() if words not in known]
@@ -71,6 +72,8 @@ def _of_exercise(exercise: Exercise, rows: Sequence[Row]) -> Iterator[Pair]:
     for _, of in rare:
         if len(of) > 1:
             yield Pair(exercise.key, 1.0, (of[0][0],), tuple(student for student, _ in of[1:]), (of[0][1], of[1][1]))
+    if exercise.kind == "predict":
+        return
     for (one, first), (other, second) in itertools.islice(itertools.combinations(rare[:MOST], 2), MOST_COMPARED):
         matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
         if matcher.real_quick_ratio() >= ALIKE and matcher.quick_ratio() >= ALIKE and (ratio := matcher.ratio()) >= ALIKE:
@@ -87,6 +90,15 @@ def common(rows: Sequence[Row], keys: Sequence[str]) -> list[tuple[str, tuple[st
         if len(of) >= COMMON
     ]
     return sorted(found, key=lambda each: len(each[1]))[:SHOWN]
+
+
+def same_files(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The students who handed in the same files, byte for byte; not those in whose files nothing was done."""
+    by_digest: dict[str, list[str]] = {}
+    for row in rows:
+        if row.digest and row.problem is None and row.verdict != "empty":
+            by_digest.setdefault(row.digest, []).append(row.student)
+    return [tuple(students) for students in by_digest.values() if len(students) > 1]
 
 
 def tokens(source: str) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
         names = [str(grades.parent if grades.name == "grades.csv" else grades) for grades in files]
     most = sum(_number(grades, lines[0]["of"]) for grades, lines in zip(files, tables, strict=True))
     people, said = _joined(tables, names)
-    rows = [[*_SHOWN, *names, "points", "of"]]
+    rows = [[*_SHOWN, *names, "points", "of", "percent"]]
     for person in sorted(people, key=lambda each: (each.known("section"), folded(each.known("name")), each.known("student"))):
         points = {
             number: _number(files[number], line["points"])
@@ -76,7 +76,9 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
             if line.get("verdict") != "absent" or line.get("notes")  # a mark of the teacher's has a note
         }
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
-        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{round(sum(points.values()), DIGITS):g}", f"{most:g}"])
+        total = round(sum(points.values()), DIGITS)
+        share = f"{100 * total / most if most else 0:.1f}"
+        rows.append([*(person.known(name) for name in _SHOWN), *each, f"{total:g}", f"{most:g}", share])
     return [[plain(cell) for cell in row] for row in rows], said
 
 

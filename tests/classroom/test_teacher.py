@@ -11,6 +11,7 @@ import os
 import re
 import time
 from dataclasses import replace
+from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from pitfall_lab.classroom.register import Row, plain
 from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons import tasks
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.trace import T
 from tests.classroom.a_class import KEYS
 
 DUE = 1_800_000_000.0
@@ -150,7 +152,7 @@ def test_percent_are_of_the_unrounded_sum_and_a_solved_exercise_has_all_of_its_p
         lines = {line["student"]: (line["points"], line["of"], line["percent"]) for line in csv.DictReader(file)}
     most = sum(odd.worth(key) for key in KEYS)
     assert lines["ada"] == (f"{most:g}", f"{most:g}", "100.0")
-    assert lines["dan"] == ("0.87", f"{most:g}", "33.3"), "0.44 + 0.03 + 0.07 + 0.33 of 2.6333 are 33.0 percent"
+    assert lines["dan"] == ("0.88", f"{most:g}", "33.3"), "0.44 + 0.03 + 0.07 + 0.33 are 0.87, and 33.0 percent"
     assert lines["carol"][2] == "30.0"
 
 
@@ -263,10 +265,8 @@ def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its
     head, *lines = written(rows, tmp_path, "moodle")
     assert head == ["ID number", "Username", "Email address", "Full name", "Week 3", "Week 3 (feedback)"]
     by = {line[0]: line for line in lines}
-    assert set(by) == {"77", "78", "79"}
+    assert set(by) == {"77", "78"}, "who did not hand in keeps what Moodle has: an empty cell would take it away"
     assert by["77"][1:5] == ["adal", "ada@x.org", "Ada Lovelace", "4"]
-    assert by["79"][1] == "", "an id is no login"
-    assert by["79"][4] == "", "who did not hand in keeps what Moodle has"
     assert "2 days late" in by["78"][5]
 
 
@@ -277,7 +277,6 @@ def test_moodle_finds_a_column_for_the_student_one_for_the_grade_and_one_for_its
         ("id,name,email\n5,Ada Lovelace,ada@x.org\n", ["5", "", "ada@x.org"], "Map “ID number” to"),
         ("login,name,email\nadal,Ada Lovelace,ada@x.org\n", ["", "adal", "ada@x.org"], "Map “Username” to"),
         ("student,name\nada,Ada Lovelace\n", ["ada", "ada", ""], "Map “ID number” to"),
-        ("name,email,id\nAda Lovelace,ada@x.org,\nBo Hu,bo@x.org,7\nEve,,8\n", ["", "", "ada@x.org"], "1 of 3 have none"),
     ],
 )
 def test_moodle_has_an_address_in_its_own_column_and_it_is_said_what_to_map(
@@ -286,7 +285,102 @@ def test_moodle_has_an_address_in_its_own_column_and_it_is_said_what_to_map(
     entries = ledger.settled(ASSIGNMENT, [replace(rows[0], student="Ada Lovelace_3_assignsubmission_file_")], people(tmp_path, text))
     line = next(line for line in table(lms.write(tmp_path / "g.csv", "moodle", ASSIGNMENT, entries)) if line[3] == "Ada Lovelace")
     assert line[:3] == first
-    assert said in lms.to_map(entries)
+    assert said in lms.about("moodle", entries)
+
+
+MIXED = """name,email,id,login
+Ada Lovelace,ada@x.org,,
+Bo Hu,bo@x.org,7,
+Carol Chen,,8,carol
+Dan Fox,dan@x.org,,dan
+Eve Moss,,9,
+Max Berg,,10,
+Max Berg,m@x.org,,
+"""
+
+
+def all_of(rows: list[Row], tmp_path: Path, text: str) -> list[ledger.Entry]:
+    """The same submission from each person in a roster."""
+    persons = people(tmp_path, text)
+    return ledger.settled(ASSIGNMENT, [replace(rows[0], student=person.student) for person in persons], persons)
+
+
+def test_a_line_without_what_moodle_finds_a_student_by_is_left_out_and_named(rows: list[Row], tmp_path: Path) -> None:
+    """Moodle's importer gives the mark of such a line to the student of the line above."""
+    entries = all_of(rows, tmp_path, MIXED)
+    _, *lines = table(lms.write(tmp_path / "g.csv", "moodle", ASSIGNMENT, entries))
+    assert sorted(line[0] for line in lines) == ["10", "7", "8", "9"]
+    said = lms.about("moodle", entries)
+    assert "Map “ID number”" in said
+    assert "Not in it, since the roster has no ID number of theirs: 3 (" in said
+    assert all(name in said for name in ("Ada Lovelace", "Dan Fox", "Max Berg (m@x.org)"))
+
+
+def test_no_system_gets_an_id_or_login_that_the_roster_does_not_have(rows: list[Row], tmp_path: Path) -> None:
+    entries = all_of(rows, tmp_path, MIXED)
+    _, _, *lines = table(lms.write(tmp_path / "g.csv", "canvas", ASSIGNMENT, entries))
+    assert ["Ada Lovelace", "", "", "", ""] in [line[:5] for line in lines]
+    assert [line[2] for line in lines if line[0] == "Max Berg"] == ["10"], "by the name alone it would be the other one's"
+    said = lms.about("canvas", entries)
+    assert "by the name alone, which others have, too: 1 (“Max Berg (m@x.org)”)" in said
+    assert "Found by the name, having neither number, id nor login: 1 (“Ada Lovelace”)" in said
+    _, *lines = table(lms.write(tmp_path / "g.csv", "blackboard", ASSIGNMENT, entries))
+    assert {line[3] for line in lines} == {"7", "8", "9", "10", ""}
+    assert "is the Username: 5 (" in lms.about("blackboard", entries)
+
+
+def test_two_with_one_address_are_refused_where_moodle_finds_by_the_address(rows: list[Row], tmp_path: Path) -> None:
+    entries = all_of(rows, tmp_path, "student,name,email\nada,Ada Lovelace,x@x.org\nbo,Bo Hu,x@x.org\n")
+    with pytest.raises(Refusal, match="two lines for “x@x"):
+        lms.write(tmp_path / "g.csv", "moodle", ASSIGNMENT, entries)
+
+
+@pytest.mark.parametrize("system", sorted(lms.SYSTEMS))
+def test_what_could_not_be_graded_is_no_mark_before_the_teacher_gives_one(rows: list[Row], tmp_path: Path, system: str) -> None:
+    persons = people(tmp_path)
+    problem = T(en="it is a PDF", zh="PDF")
+    unread = [replace(row, outcomes=(), problem=problem) if row.student == "ada" else row for row in rows]
+    ungraded = [
+        replace(row, outcomes=tuple(replace(each, status="ungraded") for each in row.outcomes)) if row.student == "ada" else row
+        for row in rows
+    ]
+    for some in (unread, ungraded):
+        entries = ledger.settled(ASSIGNMENT, some, persons)
+        text = lms.write(tmp_path / "g.csv", system, ASSIGNMENT, entries).read_text(encoding="utf-8")
+        assert "Lovelace" not in text
+        assert "could not be graded and overrides.csv has no mark: 1 (“Ada Lovelace”)" in lms.about(system, entries)
+        entries = ledger.settled(ASSIGNMENT, some, persons, [ledger.Override("ada", "", 2.5, "read by hand")])
+        text = lms.write(tmp_path / "g.csv", system, ASSIGNMENT, entries).read_text(encoding="utf-8")
+        assert re.search(r"Lovelace.*2\.5", text)
+        assert "could not be graded" not in lms.about(system, entries)
+
+
+def test_a_sum_is_rounded_once() -> None:
+    """Two thirds of 2.5 points, each shown as 0.83, are 1.67."""
+    keys = KEYS[:2]
+    assignment = replace(ASSIGNMENT, keys=keys, points=dict.fromkeys(keys, 2.5), due=None)
+    solved = known(exercises()[KEYS[0]], exercises()[KEYS[0]].right[0])
+    marks = tuple(replace(solved.marks[0], holds=holds, had=False, idle=False) for holds in (True, False, False))
+    outcomes = tuple(replace(solved, key=key, status="partly", marks=marks) for key in keys)
+    (entry,) = ledger.settled(assignment, [Row("ada", "d", outcomes)])
+    assert list(entry.points.values()) == [0.83] * 2
+    assert (entry.total, round(entry.unrounded, 6)) == (1.67, 1.666667)
+    late = replace(assignment, due=1000.0, late_penalty=10.0, late_days=0)
+    (entry,) = ledger.settled(late, [Row("ada", "d", outcomes, received=1001.0)])
+    assert (entry.total, entry.deducted) == (1.5, 0.17), "what is shown adds up: 1.67 - 0.17"
+    exact = replace(assignment, points=dict.fromkeys(keys, 0.125))
+    (entry,) = ledger.settled(exact, [Row("ada", "d", tuple(replace(each, status="solved") for each in outcomes))])
+    assert entry.total == 0.25
+
+
+def test_who_is_late_gets_the_times_by_which_it_was_decided(rows: list[Row], tmp_path: Path) -> None:
+    """The deadline is shown with the offset that the teacher wrote."""
+    zone = timezone(timedelta(hours=1))
+    assert replace(ASSIGNMENT, zone=zone).clock(0.0) == "1970-01-01 01:00 (UTC+0100)"
+    entries = {entry.row.student: entry for entry in ledger.settled(replace(ASSIGNMENT, zone=zone), rows, people(tmp_path))}
+    page = report.student_page(replace(ASSIGNMENT, zone=zone), entries["bob"], "en")
+    assert re.search(r"Handed in: \d{4}-\d\d-\d\d \d\d:\d\d \(UTC\+0100\)\. Deadline: .*\(UTC\+0100\)\.", page)
+    assert "Deadline" not in report.student_page(ASSIGNMENT, entries["ada"], "en")
 
 
 def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Row], tmp_path: Path) -> None:
@@ -300,7 +394,7 @@ def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Ro
     assert re.fullmatch(r"(.+) \((\d+)\)", head[5])
     assert "Points Possible" in possible[0]
     assert (possible[5], {len(line) for line in lines}) == ("4", {6})
-    assert {line[2]: line[5] for line in lines}["79"] == ""
+    assert "79" not in {line[2] for line in lines}
     assert {line[1] for line in lines} == {""}
     with pytest.raises(Refusal, match="Canvas keeps"):
         written(rows, tmp_path, "canvas", "Final Grade")
@@ -308,7 +402,7 @@ def test_canvas_reads_the_students_columns_and_the_points_possible(rows: list[Ro
 
 def test_canvas_own_list_goes_back_with_canvas_own_numbers(rows: list[Row], tmp_path: Path) -> None:
     text = 'Student,ID,SIS Login ID,Section\n"Schmidt, Anna",71,ada,A\n"Schmidt, Anna",72,,A\n'
-    entries = ledger.settled(ASSIGNMENT, rows[:1], people(tmp_path, text))
+    entries = ledger.settled(ASSIGNMENT, rows[:1], people(tmp_path, text), [ledger.Override("72", "", 1, "shown")])
     lms.write(tmp_path / "grades.csv", "canvas", ASSIGNMENT, entries)
     _, _, *lines = table(tmp_path / "grades.canvas.csv")
     assert [line[:5] for line in lines] == [["Schmidt, Anna", "72", "", "", "A"], ["Schmidt, Anna", "71", "", "ada", "A"]]
@@ -327,17 +421,19 @@ def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: l
 def imported(system: str, lines: list[list[str]], book: dict[str, str]) -> dict[str, str]:
     """A gradebook (marks by the system's own key of a student) after an import, by the rules that the three systems document."""
     head, *rows = lines
-    # Moodle: “Map from” and “Map to” are the same field; Canvas: the first of ID, SIS User ID and SIS Login ID that is filled in
+    # Moodle: “Map from” and “Map to” are the same field, and where that is empty it is the student of the line above;
+    # Canvas: the first of ID, SIS User ID and SIS Login ID that is filled in
     key = head.index({"moodle": "ID number", "canvas": "SIS User ID", "blackboard": "Username"}[system])
     mark = next(n for n, name in enumerate(head) if name.startswith("Week 3") and "feedback" not in name)
     if system == "canvas":
         assert head[:5] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section"]
         assert rows.pop(0)[0].strip() == "Points Possible"
+    student = ""
     for line in rows:
         assert len(line) == len(head)
-        assert line[key] in book, f"no user {line[key]!r}: the line is refused"
-        if line[mark] != "":  # an empty cell changes nothing
-            book[line[key]] = str(float(line[mark]))
+        student = line[key] if line[key] or system != "moodle" else student
+        assert student in book, f"no user {student!r}: the line is refused"
+        book[student] = str(float(line[mark])) if line[mark] else "no mark"
     return book
 
 
@@ -351,7 +447,7 @@ def test_a_gradebook_has_the_marks_after_the_import_and_keeps_what_was_not_hande
     assert (ada, bob, carol) == (str(entries["ada"].total), str(round(entries["bob"].total, 6)), "9.0")
     raw = (tmp_path / f"grades.{system}.csv").read_bytes()
     assert not raw.startswith(b"\xef\xbb\xbf"), "a mark of the encoding would belong to the first column's name"
-    assert raw.decode("utf-8").count("\r\n") == len(before) + (2 if system == "canvas" else 1)
+    assert raw.decode("utf-8").count("\r\n") == 2 + (2 if system == "canvas" else 1)
 
 
 def test_a_feedback_never_comes_without_its_mark(rows: list[Row], tmp_path: Path) -> None:
@@ -426,6 +522,24 @@ def test_terms_are_compared_by_property(rows: list[Row], tmp_path: Path, capsys:
     assert main(["classroom", "terms", str(tmp_path / "x.jsonl")]) == 2
 
 
+def test_terms_count_who_could_be_read_in_the_exercises_order_and_tell_folders_of_one_name_apart(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unread = Row("carol", "3", problem=T(en="it is a PDF", zh="PDF"))
+    for term in ("spring", "autumn"):
+        (tmp_path / term / "w1").mkdir(parents=True)
+        head = {"pitfall_lab_grading": 1, "assignment": term, "exercises": list(KEYS)}
+        lines = [json.dumps(head), *(row.to_json() for row in (*rows, unread))]
+        (tmp_path / term / "w1" / "grades.state.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["classroom", "terms", "spring/w1", "autumn/w1"]) == 0
+    head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
+    assert head == ["exercise", "property", "spring/w1 (n=2)", "autumn/w1 (n=2)"], "shares are of these, not of three"
+    assert {line[2] for line in lines} == {"0.500", "1.000"}
+    for key in KEYS:
+        assert [line[1] for line in lines if line[0] == key] == [prop.sentence.en for prop in exercises()[key].properties]
+
+
 def test_a_submission_that_is_gone_is_in_no_figures_of_the_term(
     rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -451,11 +565,11 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
         ledger.write_grades(tmp_path / week / "grades.csv", ASSIGNMENT, entries, roster=True)
     assert main(["classroom", "totals", str(tmp_path / "one"), str(tmp_path / "two" / "grades.csv")]) == 0
     head, *lines = csv.reader(io.StringIO(capsys.readouterr().out))
-    assert head == ["student", "id", "name", "section", "login", "email", "one", "two", "points", "of"]
+    assert head == ["student", "id", "name", "section", "login", "email", "one", "two", "points", "of", "percent"]
     by = {line[1] or line[0]: line[6:] for line in lines}
-    assert by["77"] == ["4", "4", "8", "8"]
-    assert by["79"] == ["", "2.5", "2.5", "8"], "handed in nothing in the first week, and has a mark in the second"
-    assert by["eve"] == ["", "4", "4", "8"]
+    assert by["77"] == ["4", "4", "8", "8", "100.0"]
+    assert by["79"] == ["", "2.5", "2.5", "8", "31.2"], "handed in nothing in the first week, and has a mark in the second"
+    assert by["eve"] == ["", "4", "4", "8", "50.0"]
     (tmp_path / "one" / "grades.csv").write_text("a,b\n1,2\n", encoding="utf-8")
     assert main(["classroom", "totals", str(tmp_path / "one")]) == 2
     assert "is no table of `pitfall-lab grade`" in capsys.readouterr().err
@@ -472,7 +586,7 @@ def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
     assert main(["classroom", "totals", "spring/w1", str(tmp_path / "spring" / "w1" / "grades.csv")]) == 2
     assert "grades.csv is named twice: its points would count twice" in capsys.readouterr().err
     assert main(["classroom", "totals", "spring/w1", "autumn/w1"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of"
+    assert capsys.readouterr().out.splitlines()[0] == "student,id,name,section,login,email,spring/w1,autumn/w1,points,of,percent"
 
 
 CANVAS_LIST = """Student,ID,SIS Login ID,Section
@@ -535,6 +649,40 @@ def attend(q, k, v):
 
 def answer(student: str, source: str) -> Row:
     return Row(student, "", (replace(known(exercises()["12.2"], source), source=source),))
+
+
+def test_of_predictions_only_the_same_mistakes_are_alike() -> None:
+    exercise = exercises()["4.1"]
+    capital = exercise.right[0].replace('"error"', '"Error"')
+    mistaken = exercise.right[0].replace("(1, 6)", "(6, 1)")
+    other = exercise.right[0].replace("(1, 6)", "(6,)")
+    answers = {"a": exercise.right[0], "b": capital, "c": capital, "d": mistaken, "e": mistaken, "f": other}
+    class_of = [Row(name, "", (replace(known(exercise, source), source=source),)) for name, source in answers.items()]
+    assert [row.outcomes[0].status for row in class_of[:3]] == ["solved"] * 3
+    assert [(pair.one, pair.other) for pair in similar.pairs(class_of, ["4.1"])] == [(("d",), ("e",))]
+
+
+def test_the_same_files_of_two_people_are_named_if_there_is_an_answer_in_them(rows: list[Row], tmp_path: Path) -> None:
+    blank = tuple(replace(each, status="unsolved") for each in rows[0].outcomes)
+    class_of = [replace(rows[0], student=name, digest="5") for name in ("ada", "bob")]
+    class_of += [replace(rows[0], student=name, digest="6", outcomes=blank) for name in ("eve", "dan")]
+    class_of += [Row(name, "7", problem=T(en="x", zh="x")) for name in ("kim", "lea")]
+    assert similar.same_files([*class_of, replace(rows[0], student="z", digest="8")]) == [("ada", "bob")]
+    page = report.alike_page(ASSIGNMENT, ledger.settled(ASSIGNMENT, class_of), "en")
+    assert "<h2>The same files, byte for byte</h2><ul><li>ada, bob</li></ul>" in page
+    assert "byte for byte" not in report.alike_page(ASSIGNMENT, ledger.settled(ASSIGNMENT, rows), "en")
+
+
+def test_each_of_several_sections_has_a_line_of_its_own(rows: list[Row], tmp_path: Path) -> None:
+    unread = Row("79", "3", problem=T(en="it is a PDF", zh="PDF"))
+    entries = ledger.settled(replace(ASSIGNMENT, due=None), [*rows, unread], people(tmp_path))
+    page = report.class_page(ASSIGNMENT, entries, "en")
+    bob = next(entry.total for entry in entries if entry.row.student == "bob")
+    assert "<p>Points of 2: mean" in page, "what could not be read is no mark of 0"
+    assert f"<p>Section A: Points of 1: mean {round(bob, 2):g} of 4" in page
+    assert "<p>Section B: Points of 1: mean 4 of 4" in page
+    alone = [entry for entry in entries if entry.person.section == "B"]
+    assert "Section B:" not in report.class_page(ASSIGNMENT, alone, "en")
 
 
 def test_answers_that_are_alike_but_for_names_are_found_and_common_ones_are_not() -> None:
