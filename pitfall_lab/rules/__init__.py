@@ -46,7 +46,7 @@ def rule(code: str) -> Rule | Family:
 
 
 def _refined(story: Story, finding: Finding) -> Finding:
-    """Return the finding in the words of the most specific rule that refines it."""
+    """The finding in the words of the most specific rule that refines it; the finding itself if no rule does."""
     if finding.fact("earlier"):  # the special rule needs the line that saved, which no recording has
         return finding
     for candidate in RULES:

@@ -31,7 +31,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _set(story: Story, stray: Stray) -> ast.Attribute | None:
-    """The attribute that the program assigns; the first one with a constant or another plain value; None if there is none."""
+    """The attribute in the program's assignment to it: if possible one that assigns the recorded value; None if none assigns it."""
     stores = (n for n in story.program.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store) and n.attr == stray.attribute)
     found = [n for n in stores if isinstance(story.program.parents.get(n), ast.Assign)]
     same = [n for n in found if _value(story, n) == stray.value]

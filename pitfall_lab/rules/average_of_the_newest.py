@@ -159,7 +159,7 @@ def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
 
 
 def _same_text(story: Story, event: Event, other: ast.expr | None) -> ast.expr | None:
-    """Return the expression of ``decay`` in a multiplication whose counterpart has the factor ``other``, ``1 - decay``; else None."""
+    """The side of the product at ``event`` that is written like ``decay`` in ``other``, if ``other`` is ``1 - decay``; else None."""
     program, node = story.program, story.program.at(story.span(event.step))
     if not isinstance(node, ast.BinOp) or not isinstance(other, ast.BinOp) or not _from_one(other):
         return None
@@ -187,7 +187,7 @@ def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
 
 
 def _like_a_number(text: str, node: ast.expr, names: set[str]) -> int:
-    """A rank of how surely an expression is a number: a literal, ``1 - x``, or a name that is no tensor's."""
+    """How surely an expression is a number: 3 for a literal, 2 for ``1 - x``, 1 for a name not in ``names`` (tensors), else 0."""
     if isinstance(node, ast.Constant):
         return 3
     if _from_one(node):

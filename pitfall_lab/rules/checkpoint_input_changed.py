@@ -115,7 +115,7 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
 
 
 def _same_draw(story: Story, call: ast.Call) -> Iterator[Fix]:
-    """Fixes that let torch restore the random state, accepted if gradients equal those without any checkpoint."""
+    """Yield the fix that drops ``preserve_rng_state=False``; it holds if the gradients are then those without a checkpoint."""
     program, keyword = story.program, _unrestored(call)
     if keyword is None or not call.args or any(isinstance(a, ast.Starred) for a in call.args[:1]):
         return

@@ -71,7 +71,7 @@ def _before_backward(story: Story) -> Iterator[tuple[Event, Moment]]:
 
 
 def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Finding:
-    """The finding about clipping that runs before the gradients are computed."""
+    """The finding about clipping that runs before the gradients are computed, or before the scaler divides them by its factor."""
     scaled = "unscale" in later.event.name
     here, there = at_line(story, story.span(clip.step)), at_line(story, story.span(later.step))
     why = (

@@ -336,7 +336,7 @@ def _cells(story: Story, label: str, step: int) -> list[float] | None:
 
 
 def _gaps(tensor: Record) -> list[int]:
-    """How each stride differs from that of a contiguous tensor: 0 where it does not, or where the dimension has length 1."""
+    """Per dimension, the last one first: 0 if its stride is that of a contiguous tensor or its length is 1, else 2."""
     shape, stride = tuple(tensor.get("shape") or ()), tuple(tensor.get("stride") or ())
     expected, gaps = 1, []
     for length, step in zip(reversed(shape), reversed(stride), strict=False):

@@ -53,7 +53,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sum(program: Program, node: ast.stmt) -> ast.expr | None:
-    """The sum that a statement adds to: of ``total += x``, ``total = total + x``, ``total = torch.add(total, x)`` or ``total.add_(x)``."""
+    """The sum that a statement adds to, in these forms; None for any other statement.
+
+    ``total += x``, ``total = total + x``, ``total = torch.add(total, x)`` and ``total.add_(x)``.
+    """
     if isinstance(node, ast.AugAssign):
         return node.target if isinstance(node.op, ast.Add) else None
     call = node.value if isinstance(node, ast.Assign | ast.Expr) else None

@@ -154,7 +154,7 @@ def _empty_row(story: Story, event: Event) -> str:
 
 
 def _row(place: int, shape: tuple[int, ...], steps: list[int], axis: int) -> str:
-    """The index, as text, of the row along ``axis`` that contains the element ``place`` numbers into the memory: ``[0, 2, :]``."""
+    """As text, the index of the row along ``axis`` that contains the element at offset ``place`` in the memory: ``[0, 2, :]``."""
     at = [(place // step) % size if step else 0 for size, step in zip(shape, steps, strict=True)]
     return f"[{', '.join(':' if i == axis % len(shape) else str(one) for i, one in enumerate(at))}]"
 

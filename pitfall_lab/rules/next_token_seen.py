@@ -181,7 +181,7 @@ def _title(text: str) -> T:
 
 
 def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Yield title and edits of fixes that replace a mask with the opposite meaning by the right triangular one."""
+    """Yield a triangular mask's expression, and the edits that put it in place of a mask that may have the opposite meaning."""
     program, size = story.program, [leak.length, leak.length]
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if abs(event.step - leak.attention.event.step) > 12 or (event.name != "scaled_dot_product_attention" and len(event.operands) < 2):
@@ -219,7 +219,7 @@ def _in_the_call(story: Story, leak: Leak, node: ast.Call, torch: str) -> Iterat
 
 
 def _sizes(story: Story, leak: Leak, node: ast.Call) -> Iterator[str]:
-    """``h.size(1)`` for the number of positions, where a name given to the call has it."""
+    """Yield ``h.size(1)``, the number of positions, for each tensor that the call is given by name and that has it in one dimension."""
     for given in node.args[::-1]:
         if not isinstance(given, ast.Name):
             continue

@@ -135,7 +135,7 @@ def _made(story: Story, taken: list[Event]) -> T:
 
 
 def _twin(story: Story, idle: Idle) -> str:
-    """One of those that got a gradient: if possible one of the shape of the first parameter."""
+    """The label of a parameter that got a gradient: if possible one that has the shape of the first parameter without any."""
     wanted = story.shape(idle.parameters[0])
     return next((label for label in idle.others if story.shape(label) == wanted), idle.others[0])
 

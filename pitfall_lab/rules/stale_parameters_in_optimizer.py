@@ -38,7 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def made_by(story: Story, label: str) -> list[ast.stmt]:
-    """The statements that made the parameter's memory: the call chain at that moment, innermost first."""
+    """Statements that create the parameter: those assigning it by name, then what made its memory and its callers, innermost first."""
     storage = (story.tensor(label) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)
     named = (n for n in story.program.nodes if isinstance(n, ast.stmt) and _is_parameter(n) and _names(story, n, label))

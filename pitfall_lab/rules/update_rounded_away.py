@@ -85,10 +85,7 @@ def _numbers(story: Story, label: str, moment: Moment) -> list[tuple[float, floa
 
 
 def _converted(story: Story, weight: str, until: int) -> Event | None:
-    """The call that gave the weight its short dtype: the one whose result was assigned to its ``data``, or the one that made it.
-
-    None if there is none.
-    """
+    """The call that made the tensor last assigned to the weight's ``data`` before ``until``, else the one that made the weight; or None."""
     made = None
     for event in story.uses(weight):
         if event.step < until and event.op.endswith("data.__set__") and len(event.operands) > 1 and event.operands[1].label != weight:
