@@ -294,6 +294,7 @@ class Beside:
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
+        from pitfall_lab.panel.warnings.reordered import reordered
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.unread import unread
         from pitfall_lab.panel.warnings.used import again, used
@@ -307,6 +308,7 @@ class Beside:
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
         said += [unread(each, self._ran) for each in look.unread]
         said += [equal(look.equal, self._ran)] if look.equal is not None else []
+        said += [reordered(each, self._ran) for each in look.reordered]
         said += [idle(each, self._ran) for each in look.idle]
         said += [leaf_loss(each, self._ran, self._has_parameters) for each in look.leaves]
         said += [misread(each, self._ran) for each in look.misread]

@@ -75,7 +75,8 @@ class Order:
             now = self._values.get(source)
             if now is None:
                 continue
-            if now.mark != mark and now.cell.id == binder:
+            # What one run has both read and replaced (`X, Y = X[order], Y[order]`) is as little out of date as `x = x + 1`.
+            if now.mark != mark and now.cell.id == binder and now.cell.count != value.cell.count:
                 return OutOfOrder(name, source, value.cell.count, now.cell.count)
             if now.mark == mark and depth and (behind := self._stale(source, depth - 1)) is not None and behind.again > value.cell.count:
                 return behind._replace(name=name, made=value.cell.count)

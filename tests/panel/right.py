@@ -266,4 +266,12 @@ net = nn.Sequential(Part(), nn.ReLU(), nn.Linear(3, 3))"""),
         ("freeze", "for p in net[0].parameters():\n    p.requires_grad = False\nnet[2].name = 'head'"), OPT,
         ("rate", "for group in opt.param_groups:\n    group['lr'] = 0.01"), TRAIN, "train",
     ],
+    "rows in another order, together; sorted; and sets that are not pairs": [
+        ("data", "X, Y = torch.randn(40, 3), torch.randint(0, 2, (40,))\nother = torch.randn(40, 3)\nx = torch.randn(40)"),
+        ("one", "order = torch.randperm(40)\nXs, Ys = X[order], Y[order]"),
+        ("sets", "first, second = X[torch.randperm(40)], other[torch.randperm(40)]"),
+        ("sorted", "ranked, rising = X[X[:, 0].argsort()], x.sort().values"),
+        ("place", "order = np.random.permutation(40)\nX, Y = X[order], Y[order]"), "place", "one",
+        ("test", "drawn = Y[torch.randperm(40)]"), ("features", "importance = X[torch.randperm(40)]"),
+    ],
 }  # fmt: skip

@@ -24,6 +24,7 @@ from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
+from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
@@ -53,6 +54,7 @@ class Look:
     evaluating: list[Evaluating] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
     idle: list[Idle] = field(default_factory=list)
+    reordered: list[Reordered] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -88,6 +90,7 @@ class Live:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
+        self._orders = Orders()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -152,6 +155,7 @@ class Live:
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
+            look.reordered = self._orders.compare(found, self._cells.now, graphs)
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})

@@ -1,0 +1,164 @@
+"""Finds features and labels whose rows one cell has put into two different orders, so that no row has its own label any more.
+
+Of each table in the namespace a checksum of each row is kept. Where a cell makes a table and a column of which each has exactly the rows
+of an earlier one in another order, the table's order is known from its rows, and the column either follows it or does not. A column that
+is sorted, one of places, and two tables, may be in orders of their own on purpose: they are not reported. Only CPU memory is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.tensor_facts import is_opaque
+
+FEWEST, MOST = 8, 4096
+"""How many rows a table may have."""
+BYTES = 1 << 19
+READ = 1 << 21
+"""How many bytes are read after one cell."""
+
+
+class Reordered(NamedTuple):
+    """``features`` have the rows of ``source``, and ``labels`` those of ``answers``, in two orders; ``wrong`` of ``rows`` do not fit.
+
+    ``cell`` is the run that ordered them.
+    """
+
+    features: str
+    labels: str
+    path: Path
+    source: str
+    answers: str
+    wrong: int
+    rows: int
+    cell: int
+
+
+class _Table(NamedTuple):
+    """The checksums of a table's rows, the whole's, and how many numbers a row has.
+
+    ``is_order``: a column in rising or falling order, or of whole numbers that are all different (places, numbers of rows).
+    """
+
+    whole: int
+    rows: tuple[int, ...]
+    wide: int
+    is_order: bool
+
+
+class Orders:
+    """Remembers the checksums of the rows of tables, as plain numbers."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Table] = {}
+        self._found: list[tuple[Reordered, int, int]] = []
+        self._cell = 0
+
+    def compare(self, found: Found, now: int, budget: Budget) -> list[Reordered]:
+        """The pairs of tables that are in two orders now."""
+        left, tables, new = READ, dict[str, _Table](), set[str]()
+        for thing in (*found.tensors, *found.arrays):
+            if len(thing.path) != 1:
+                continue
+            memory = _memory(thing)
+            if memory is None:
+                continue
+            address, rows, size = memory[:3]
+            left -= size
+            if left < 0 or not budget.goes_on():
+                break
+            whole, name = zlib.crc32((ctypes.c_char * size).from_address(address)), thing.text
+            known = self._known.get(name)
+            if known is not None and (known.whole, len(known.rows)) == (whole, rows):
+                tables[name] = known
+            else:
+                tables[name] = _table(whole, memory)
+                new.add(name)
+        if now != self._cell:
+            self._found = [each for each in self._found if _holds(each, tables)]
+            taken = {(each.features, each.labels) for each, _, _ in self._found}
+            self._found += [each for each in _reordered(tables, new, self._known, now) if (each[0].features, each[0].labels) not in taken]
+            self._known, self._cell = tables, now
+        return [each for each, _, _ in self._found]
+
+
+def _memory(thing: Thing) -> tuple[int, int, int, int, np.dtype] | None:
+    """The address, rows, bytes, numbers of a row and dtype of a table that can be read; ``None`` for all others."""
+    value = thing.value
+    if thing.kind == "array":
+        if type(value) is not np.ndarray or not value.flags.c_contiguous or value.dtype.kind not in "fiub" or not value.ndim:
+            return None
+        kind, address = value.dtype, value.__array_interface__["data"][0]
+    else:
+        if not is_own(value) or value.requires_grad or value.device.type != "cpu" or is_opaque(value) or not value.dim():
+            return None
+        if not value.is_contiguous() or value.is_complex() or value.is_quantized:
+            return None
+        kind, address = np.dtype(f"{'f' if value.is_floating_point() else 'i'}{value.element_size()}"), value.data_ptr()
+    rows = int(value.shape[0])
+    count = 1
+    for each in value.shape[1:]:
+        count *= int(each)
+    size = rows * count * kind.itemsize
+    return (address, rows, size, count, kind) if FEWEST <= rows <= MOST and 0 < size <= BYTES and address else None
+
+
+def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> _Table:
+    address, rows, size, wide, kind = memory
+    content = ctypes.string_at(address, size)
+    row = size // rows
+    sums = tuple(zlib.crc32(content[at : at + row]) for at in range(0, size, row))
+    is_order = False
+    if wide == 1:
+        steps = np.diff(np.frombuffer(content, kind).astype(np.float64))
+        is_order = bool((steps >= 0).all() or (steps <= 0).all()) or (kind.kind in "iu" and len(set(sums)) == rows)
+    return _Table(whole, sums, wide, is_order)
+
+
+def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Table], now: int) -> Iterator[tuple[Reordered, int, int]]:
+    """Pairs of a table and a column, both new, with the rows of an earlier table and of an earlier column in two orders."""
+    origins = {name: _origins(name, tables, before) for name in sorted(new)}
+    moved = {name: each for name, each in origins.items() if any(was.rows != tables[name].rows for _, was in each)}
+    columns = [name for name in moved if tables[name].wide == 1 and not tables[name].is_order]
+    for name in moved:
+        here = tables[name]
+        if here.wide > 1 and len(set(here.rows)) == len(here.rows):
+            for column in columns:
+                pairs = list(_pairs(name, column, moved, tables))
+                if pairs and all(wrong for _, _, wrong in pairs):
+                    source, answers, wrong = pairs[0]
+                    one = Reordered(name, column, (name,), source, answers, wrong, len(here.rows), now)
+                    yield one, here.whole, tables[column].whole
+
+
+def _pairs(name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], tables: dict[str, _Table]) -> Iterator[tuple[str, str, int]]:
+    """The earlier table and column for each way in which the two may belong together, and the number of rows that do not fit then."""
+    here, there = tables[name].rows, tables[column].rows
+    for source, was in moved[name] if len(here) == len(there) else ():
+        place = {each: at for at, each in enumerate(was.rows)}
+        for answers, were in moved[column]:
+            if (source == name) == (answers == column):
+                yield source, answers, sum(mine != were.rows[place[row]] for mine, row in zip(there, here, strict=True))
+
+
+def _origins(name: str, tables: dict[str, _Table], before: dict[str, _Table]) -> list[tuple[str, _Table]]:
+    """The tables with the same rows in any order: what the name itself was, and those of other names."""
+    here = tables[name]
+    wanted = sorted(here.rows)
+    own = [(name, before[name])] if name in before else []
+    others = [(other, each) for other, each in (before | tables).items() if other != name]
+    return [(o, was) for o, was in [*own, *others] if was.wide == here.wide and len(was.rows) == len(wanted) and sorted(was.rows) == wanted]
+
+
+def _holds(found: tuple[Reordered, int, int], tables: dict[str, _Table]) -> bool:
+    """Whether both tables still are what they were when it was found."""
+    one, features, labels = found
+    return all(name in tables and tables[name].whole == whole for name, whole in ((one.features, features), (one.labels, labels)))
