@@ -51,7 +51,10 @@ def tell_again(entries: Sequence[Entry], before: Mapping[str, str], files: Mappi
         old = before.get(plain(student))
         was = "not in the table before" if old is None else f"before it had {old}"
         why = f" ({'; '.join(note.en for note in entry.notes)})" if entry.notes else ""
-        print(f"Graded again: {shown(names[student])} ({', '.join(files.get(student, (student,)))}): {counted(entry.total)}, {was}{why}.")
+        theirs = files.get(student, (student,))
+        stems = {Path(name).stem for name in theirs if Path(name).suffix}
+        once = ", ".join(name for name in theirs if name not in stems)
+        print(f"Graded again: {shown(names[student])} ({once}): {counted(entry.total)}, {was}{why}.")
 
 
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:
