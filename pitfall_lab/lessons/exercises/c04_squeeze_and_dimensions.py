@@ -154,11 +154,23 @@ LOST = Exercise(
         ),
         Property(
             T(en="the first has two steps or more, and loses its batch", zh="第一个至少两步，并失去批次"),
-            every(true("first.shape[1] >= 2"), true("tuple(first.squeeze().shape) == tuple(first.shape[1:2])")),
+            every(
+                true("first.shape[1] >= 2"),
+                true(
+                    "first.squeeze().shape == first.shape[1:2]",
+                    T(en="the shape of its `squeeze()` is not (steps,)", zh="它的 `squeeze()` 的形状不是 (步数,)"),
+                ),
+            ),
         ),
         Property(
             T(en="the second has two samples or more, and loses its steps", zh="第二个至少两个样本，并失去步数"),
-            every(true("second.shape[0] >= 2"), true("tuple(second.squeeze().shape) == tuple(second.shape[:1])")),
+            every(
+                true("second.shape[0] >= 2"),
+                true(
+                    "second.squeeze().shape == second.shape[:1]",
+                    T(en="the shape of its `squeeze()` is not (batch,)", zh="它的 `squeeze()` 的形状不是 (批次,)"),
+                ),
+            ),
         ),
     ),
     hints=(
