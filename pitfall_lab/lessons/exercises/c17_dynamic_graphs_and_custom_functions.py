@@ -112,7 +112,7 @@ EXERCISES = (
                 T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),
                 true(
                     "refused or (t.grad is not None and torch.allclose(t.grad, 6 * kept * weights))",
-                    T(en="the write was not refused, and the gradient is wrong", zh="写入没有被拒绝，梯度是错的"),
+                    T(en="the write was not refused, and no right gradient came", zh="写入没有被拒绝，也没有得到正确的梯度"),
                     drive=_CHANGED,
                 ),
             ),
