@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import zlib
 from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from pitfall_lab.observe.tensor_facts import is_opaque
 FEWEST, MOST = 8, 4096
 """How many rows a table may have."""
 BYTES = 1 << 19
-READ = 1 << 21
-"""How many bytes are read after one cell."""
+READ, ROWS = 1 << 20, 1 << 13
+"""How many bytes are read after one cell, and how many rows of new tables."""
+NAMES = 8
+"""How many tables and columns of one cell are compared with each other."""
 
 
 class Reordered(NamedTuple):
@@ -45,12 +48,14 @@ class Reordered(NamedTuple):
 class _Table(NamedTuple):
     """The checksums of a table's rows, the whole's, and how many numbers a row has.
 
+    ``same``: a number that tables have in common if they have the same rows in any order.
     ``is_order``: a column in rising or falling order, or of whole numbers that are all different (places, numbers of rows).
     """
 
     whole: int
     rows: tuple[int, ...]
     wide: int
+    same: int
     is_order: bool
 
 
@@ -63,8 +68,8 @@ class Orders:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reordered]:
-        """The pairs of tables that are in two orders now."""
-        left, tables, new = READ, dict[str, _Table](), set[str]()
+        """The pairs of tables that are in two orders now; of tables that are read later, later."""
+        left, rest, tables, new = READ, ROWS, dict[str, _Table](), set[str]()
         for thing in (*found.tensors, *found.arrays):
             if len(thing.path) != 1:
                 continue
@@ -79,7 +84,8 @@ class Orders:
             known = self._known.get(name)
             if known is not None and (known.whole, len(known.rows)) == (whole, rows):
                 tables[name] = known
-            else:
+            elif rows <= rest:
+                rest -= rows
                 tables[name] = _table(whole, memory)
                 new.add(name)
         if now != self._cell:
@@ -120,23 +126,30 @@ def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> _Table:
     if wide == 1:
         steps = np.diff(np.frombuffer(content, kind).astype(np.float64))
         is_order = bool((steps >= 0).all() or (steps <= 0).all()) or (kind.kind in "iu" and len(set(sums)) == rows)
-    return _Table(whole, sums, wide, is_order)
+    return _Table(whole, sums, wide, hash((wide, *sorted(sums))), is_order)
 
 
 def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Table], now: int) -> Iterator[tuple[Reordered, int, int]]:
     """Pairs of a table and a column, both new, with the rows of an earlier table and of an earlier column in two orders."""
-    origins = {name: _origins(name, tables, before) for name in sorted(new)}
-    moved = {name: each for name, each in origins.items() if any(was.rows != tables[name].rows for _, was in each)}
-    columns = [name for name in moved if tables[name].wide == 1 and not tables[name].is_order]
-    for name in moved:
+    kin: dict[int, list[tuple[str, _Table]]] = {}
+    for known in (before, tables):
+        for name, each in known.items():
+            kin.setdefault(each.same, []).append((name, each))
+    moved = {}
+    for name in sorted(new):
         here = tables[name]
-        if here.wide > 1 and len(set(here.rows)) == len(here.rows):
-            for column in columns:
-                pairs = list(_pairs(name, column, moved, tables))
-                if pairs and all(wrong for _, _, wrong in pairs):
-                    source, answers, wrong = pairs[0]
-                    one = Reordered(name, column, (name,), source, answers, wrong, len(here.rows), now)
-                    yield one, here.whole, tables[column].whole
+        # What the name itself was comes first, then other names; what it is now is no earlier table.
+        origins = [(other, was) for other, was in kin[here.same] if other != name or was is not here]
+        if any(was.rows != here.rows for _, was in origins):
+            moved[name] = [*(each for each in origins if each[0] == name), *(each for each in origins if each[0] != name)]
+    columns = [name for name in moved if tables[name].wide == 1 and not tables[name].is_order][:NAMES]
+    features = [name for name in moved if tables[name].wide > 1 and len(set(tables[name].rows)) == len(tables[name].rows)][:NAMES]
+    for name, column in product(features, columns):
+        pairs = list(_pairs(name, column, moved, tables))
+        if pairs and all(wrong for _, _, wrong in pairs):
+            source, answers, wrong = pairs[0]
+            one = Reordered(name, column, (name,), source, answers, wrong, len(tables[name].rows), now)
+            yield one, tables[name].whole, tables[column].whole
 
 
 def _pairs(name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], tables: dict[str, _Table]) -> Iterator[tuple[str, str, int]]:
@@ -147,15 +160,6 @@ def _pairs(name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], t
         for answers, were in moved[column]:
             if (source == name) == (answers == column):
                 yield source, answers, sum(mine != were.rows[place[row]] for mine, row in zip(there, here, strict=True))
-
-
-def _origins(name: str, tables: dict[str, _Table], before: dict[str, _Table]) -> list[tuple[str, _Table]]:
-    """The tables with the same rows in any order: what the name itself was, and those of other names."""
-    here = tables[name]
-    wanted = sorted(here.rows)
-    own = [(name, before[name])] if name in before else []
-    others = [(other, each) for other, each in (before | tables).items() if other != name]
-    return [(o, was) for o, was in [*own, *others] if was.wide == here.wide and len(was.rows) == len(wanted) and sorted(was.rows) == wanted]
 
 
 def _holds(found: tuple[Reordered, int, int], tables: dict[str, _Table]) -> bool:

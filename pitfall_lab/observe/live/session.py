@@ -34,7 +34,7 @@ from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
 
-FINDING, GRAPHS, ROWS = 0.25, 0.45, 0.3
+FINDING, GRAPHS, ROWS, ORDERS = 0.25, 0.4, 0.25, 0.1
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class Live:
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
-            look.reordered = self._orders.compare(found, self._cells.now, graphs)
+            look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
             drawing = Budget(seconds * ROWS)
             if page is not None:
                 table = Table(self._before, self._bound, {row_id(each.root_path) for each in look.broken})
