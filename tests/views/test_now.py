@@ -154,12 +154,12 @@ def test_arguments_are_called_what_the_call_calls_them():
         données, table["w"],
         données[:1], kept=torch.zeros(1),
     ).text  # fmt: skip
-    assert re.findall(r"C\d v0: (.*)", text) == ["données, données[:1]", "table['w']", "kept"]
+    assert re.findall(r"(?m)^v0: (.*)", text) == ["données, données[:1]", "table['w']", "kept"]
     several = [données, torch.zeros(1)]
-    assert re.findall(r"C\d v0: (.*)", show_versions(*several).text) == ["données", "#2"]
+    assert re.findall(r"(?m)^v0: (.*)", show_versions(*several).text) == ["données", "#2"]
     namespace = {"show_versions": show_versions, "q": données}
     exec("picture = show_versions(q)", namespace)  # no source to be found: the variable is
-    assert "C1 v0: q" in namespace["picture"].text
+    assert "v0: q" in namespace["picture"].text.splitlines()
 
 
 BAD = {
@@ -237,7 +237,8 @@ def test_memory_of_a_program_that_raises_says_so():
 
 def test_in_a_loop_a_name_moves_on_and_what_had_it_is_kept_by_its_view() -> None:
     source = "import torch\nkept = []\nfor n in range(3):\n    table = torch.ones(50)\n    kept.append(table[0])\n    del table\n"
-    assert [line.split("←")[1].strip() for line in show_memory(source).text.splitlines() if "S1" in line] == ["a view without a name"]
+    oldest = show_memory(source).text.splitlines()[1]  # of storages of one size the oldest is first
+    assert oldest.split("←")[1].strip() == "a view without a name"
 
 
 def test_pictures_are_saved_and_kinds_that_do_not_exist_are_refused(tmp_path, monkeypatch):

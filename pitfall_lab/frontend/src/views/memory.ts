@@ -4,7 +4,7 @@ import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { inkOn } from "../core/palette";
 import type { MemoryScene as Memory } from "../core/wire";
-import { at, bytes, cut, frame, nothing, part, pressable, sent, swatch, toggle } from "./draw";
+import { at, bytes, frame, nothing, part, pressable, sent, swatch, toggle } from "./draw";
 
 const LISTED = 7;
 
@@ -74,10 +74,12 @@ function draw(chart: HTMLElement, scene: Memory, peak: number, model: Model): ((
     );
     svg.append(path);
     const [from, base, to] = parts.reduce((best, one) => (one[2] - one[0] > best[2] - best[0] ? one : best));
-    const short = cut(called, 16);
-    if (band.nbytes / peak > 0.1 && (to - from) / scene.steps > 0.018 * short.length) {
-      const place = `left:${((from + to) / 2 / scene.steps) * 100}%;bottom:${((base + band.nbytes / 2) / peak) * 100}%`;
-      chart.append(h("span", { class: "v-in-band", style: `${place};color:${inkOn(model.hue(band.id))}`, "aria-hidden": "true" }, short));
+    const part = (to - from) / scene.steps;
+    if (band.nbytes / peak > 0.1 && part > 0.018 * Math.min(16, called.length)) {
+      // Its band is all the room that a name has.
+      const fit = `max-width:${part * 100}%;overflow:hidden;text-overflow:ellipsis`;
+      const place = `${fit};left:${((from + to) / 2 / scene.steps) * 100}%;bottom:${((base + band.nbytes / 2) / peak) * 100}%`;
+      chart.append(h("span", { class: "v-in-band", style: `${place};color:${inkOn(model.hue(band.id))}`, "aria-hidden": "true" }, called));
     }
     return (step: number): void => {
       toggle(path, "v-later", step < band.born);

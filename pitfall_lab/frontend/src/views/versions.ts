@@ -53,8 +53,9 @@ function guilt({ pins, bumps, silent }: Track): number {
   return pins.some((pin) => pin.stale !== null) ? 2 : bumps.length + silent.length ? 1 : 0;
 }
 
-/** The end of a name tells more than its beginning: `…lstm.weight_ih_l0`. */
+/** The end of a name tells more than its beginning: `…lstm.weight_ih_l0`; of any other expression, its beginning. */
 function tail(text: string, limit: number): string {
+  if (!/^[\w.[\]]+$/.test(text)) return cut(text, limit);
   return text.length > limit ? `…${text.slice(1 - limit)}` : text;
 }
 
