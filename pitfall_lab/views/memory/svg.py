@@ -98,8 +98,10 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
     canvas.path(d, "box", style=f"fill:{colour};stroke-width:.6")
     s, base, e = max(parts, key=lambda part: part[2] - part[0])
     name = names(facts, band["id"]).partition(", ")[0]
-    if width_of(name, 11) > (e - s) * across - 4:
-        name = letter(band["id"]) if colour == GREY else ""
+    if colour == GREY:
+        name = letter(band["id"])  # which the list below has too
+    elif width_of(name, 11) > (e - s) * across - 4:
+        name = ""
     if name and tall >= 13 and (e - s) * across >= 9 * len(name) + 4:
         place = f'x="{_x((s + e) / 2, across):.1f}" y="{foot - base * up - tall / 2 + 4:.1f}" text-anchor="middle"'
         canvas.parts.append(f'<text class="t s b" {place} style="fill:{ink_on(colour)}">{name}</text>')
