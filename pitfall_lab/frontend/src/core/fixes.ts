@@ -153,7 +153,7 @@ export class Fixes {
         ? h(
             "span",
             { class: "pl-ok", title: model.t("applied and run again on both engines", "修改后在两个引擎上重新运行") },
-            model.t("✓ verified: run again with this edit", "✓ 已验证：修改后重新运行过"),
+            model.t("✓ verified by a run", "✓ 已运行验证"),
           )
         : h("span", { class: "pl-untried" }, further ? model.t("tried: a first step", "已尝试：只是第一步") : waiting);
     const rows = fix.rows.map(([sign, text]) => h("div", { class: ROWS[sign] }, `${sign} `, ...wrapped(text)));

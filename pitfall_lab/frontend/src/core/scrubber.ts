@@ -49,8 +49,8 @@ export function timeSigns(): [Element | string, Text][] {
 function legend(model: ExplorerModel): HTMLElement {
   const dark = h("i", { class: "pl-key pl-key-write" });
   const [above, below] = [
-    model.t("a tick is a step, not a time · above: calls, ", "每一格是一步，与用时无关 · 上：调用，"),
-    model.t(" those that write in place · below: nodes in backward", " 原地写入 · 下：反向传播的节点"),
+    model.t("1 tick = 1 step · above: calls, ", "一格 = 一步 · 上：调用，"),
+    model.t(" in place · below: backward", " 原地写入 · 下：反向传播"),
   ];
   return h("p", { class: "pl-legend", "aria-hidden": "true" }, above, dark, below);
 }
