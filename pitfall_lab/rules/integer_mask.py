@@ -36,7 +36,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _mask(story: Story, event: Event) -> str | None:
-    """The operand that is a mask of integers: its values are 0 and 1, and it has as many as the table has rows; None if there is none."""
+    """The label of the operand that is an integer mask, with the values 0 and 1; None if there is none.
+
+    As an index it must have as many elements as the table has rows; for ``~`` its shape may be any with at least one axis.
+    """
     labels = [o.label for o in event.operands]
     label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None
     record = story.tensor(label, event.step) or {}

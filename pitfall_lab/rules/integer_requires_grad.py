@@ -89,7 +89,7 @@ def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
 
 
 def _converted(program: Program, node: ast.AST) -> Fix | None:
-    """A fix that converts first, ``x = x.float().requires_grad_()``, if the call is a statement of its own; else None."""
+    """A fix that converts first: ``x = x.float().requires_grad_()``, or ``x.float().requires_grad_()`` in an expression; else None."""
     statement = program.statement(node)
     target: ast.expr | None = None
     if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Attribute):

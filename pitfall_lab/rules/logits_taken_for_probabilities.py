@@ -72,7 +72,10 @@ def _layer(story: Story, label: str | None, step: int) -> object:
 
 
 def _is_prediction(story: Story, event: Event) -> bool:
-    """Whether the True and False are compared or combined with another tensor, as predictions are with targets."""
+    """Whether the True and False are compared or combined with another tensor, as predictions are with targets, or leave torch.
+
+    They leave torch by ``numpy()`` or ``tolist()``.
+    """
     pending, seen = list(event.results), set[str]()
     while pending:
         label = pending.pop()

@@ -181,7 +181,11 @@ def _is_counted(story: Story, event: Event) -> bool:
 
 
 def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
-    """Whether the outer difference seems intended: one storage on both sides, or an axis added on that line or to operands of one kind."""
+    """Whether the outer difference seems intended.
+
+    Either both operands share their memory, or a call inserted the column's axis: one on that line, or any if both operands or neither
+    require grad.
+    """
     column, row = (story.tensor(label, event.step) or {} for label in pair)
     if column.get("storage") is not None and column.get("storage") == row.get("storage"):
         return True

@@ -60,7 +60,7 @@ def _finding(story: Story, found: NeverStepped) -> Finding:
 
 
 def _fixes(story: Story, found: NeverStepped) -> tuple[Fix, ...]:
-    """Fixes that call the step of the optimizer that was made for these parameters, by the name it was assigned to."""
+    """The fix that steps the optimizer made for these parameters where another one is stepped; empty if it is assigned to no name."""
     program = story.program
     step, made = program.at(found.instead.span), program.at(found.made.span)
     if not isinstance(step, ast.Call) or call_name(step) != "step" or not isinstance(step.func, ast.Attribute) or made is None:

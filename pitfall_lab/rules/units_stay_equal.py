@@ -48,7 +48,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _filled(story: Story, weight: str) -> Event | None:
-    """The call that filled the weight with one number, if nothing wrote it until an optimizer did."""
+    """The last call that filled the weight with one number before optimizers updated it at least ``ROUNDS`` times; else None.
+
+    None also if anything wrote the weight between that call and the first update.
+    """
     storage = (story.tensor(weight) or {}).get("storage")
     added = [m.step for m in lives(story).get(weight, ()) if m.kind == "added"]
     if len(added) < ROUNDS or storage is None:

@@ -201,7 +201,10 @@ EXERCISES = (
             Property(T(en="the value is x²", zh="数值是 x²"), as_solved("result.detach()")),
             Property(T(en="the gradient is x, half of what it should be", zh="梯度是 x，只有应有的一半"), as_solved("x.grad")),
             Property(
-                T(en="so is the gradient of a matrix, with a weight for each element", zh="矩阵的梯度也是这样（每个元素有一个权重）"),
+                T(
+                    en="the gradient of a matrix, with a weight for each element, is half of what it should be",
+                    zh="矩阵的梯度（每个元素有一个权重）也只有应有的一半",
+                ),
                 as_solved(
                     "x.grad",
                     inputs="x = torch.randn(2, 3, requires_grad=True)\nweights = torch.randn(2, 3)",

@@ -101,7 +101,7 @@ points, labels = torch.randn(rows, 3), torch.randint(classes, (rows,))
                 as_solved("[float(x) for x in losses]"),
             ),
             Property(
-                T(en="so are the weights at the end", zh="最后的权重也一致"),
+                T(en="the weights at the end are those of plain gradient descent", zh="最后的权重与做普通梯度下降时一致"),
                 as_solved("model[0].weight.detach()", "model[2].bias.detach()"),
             ),
             Property(

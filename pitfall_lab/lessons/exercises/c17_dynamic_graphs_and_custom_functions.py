@@ -105,7 +105,7 @@ EXERCISES = (
             Property(T(en="the value is right", zh="值正确"), as_solved("out.detach()")),
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("t")),
             Property(
-                T(en="so it is with another factor and power", zh="换一个系数和幂次也正确"),
+                T(en="the gradient is right with another factor and power, too", zh="换一个系数和幂次，梯度也正确"),
                 gradient_as_solved("t", drive="out = Scale.apply(h, -1.5, 3)\n(out * weights).sum().backward()"),
             ),
             Property(
@@ -116,7 +116,9 @@ EXERCISES = (
                     drive=_CHANGED,
                 ),
             ),
-            Property(T(en="it is one node", zh="它是一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")),
+            Property(
+                T(en="`Scale` is one node of the graph", zh="`Scale` 是图中的一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")
+            ),
         ),
         hints=(
             T(

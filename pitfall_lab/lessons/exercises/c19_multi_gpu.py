@@ -118,7 +118,7 @@ EXERCISES = (
                 true("same(source, target)", inputs=_BARE.replace("make()", "holder()")),
             ),
             Property(
-                T(en="so is such a model that was wrapped", zh="包装后的这种模型也能载入"),
+                T(en="a model with such a layer is loaded when it was wrapped, too", zh="包装后的这种模型也能载入"),
                 true("same(source, target)", inputs=_WRAPPED.replace("make()", "holder()")),
             ),
         ),

@@ -415,7 +415,7 @@ def _written(e: Engine, self: ShadowTensor, index: Any, items: list[Any]) -> tup
 
 
 def _filled(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any) -> bool:
-    """Assign a Python number through a single index tensor, by ``masked_fill_`` or ``index_fill_``. Return False if there are several."""
+    """Assign a Python number by ``masked_fill_`` or ``index_fill_``, for one index tensor of bool or int64; else return False."""
     from pitfall_lab.shadow.ops.pointwise import masked_fill_in_place
     from pitfall_lab.shadow.ops.scatter import index_fill_
 
