@@ -14,7 +14,7 @@ from pitfall_lab.trace.text import excerpt
 from pitfall_lab.trace.used_names import used_names
 from pitfall_lab.views.encoding import cut
 from pitfall_lab.views.label_history import Facts
-from pitfall_lab.views.result_names import assigned, indexed
+from pitfall_lab.views.unpacked_results import assigned, indexed
 
 LONGEST = 34
 """Letters of an expression that is used as a name."""
