@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from pitfall_lab.lessons import balance
 from pitfall_lab.lessons.mistakes import Mistake
-from pitfall_lab.lessons.program_facts import Fact, State, Watched, facts, loops, watched
+from pitfall_lab.lessons.program_facts import About, Fact, State, Watched, facts, loops, watched
 from pitfall_lab.shadow import TORCH
 from pitfall_lab.trace import T
 
@@ -102,7 +102,7 @@ def _among(
     pairs = [pair for one in known for pair in apart[one] if (pair[0].about[0], pair[0].value, pair[1].value) not in _BOTH_HOLD]
     false = [fact for _, fact in pairs if (fact.line, fact.about, fact.value) not in real.also]
     near = [fact for fact in _otherwise(true, real) if worth(fact) and (fact.line, fact.about, fact.value) not in real.also]
-    subject = {fact.about[0] for fact in (right, *false)}
+    subject = {right.about[:1], *(fact.about for fact in false)}
     near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
     idle = [fact for fact in near if _offered(fact, subject) > _IDLE]
     near = near[: len(near) - len(idle)]
@@ -132,10 +132,15 @@ def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[F
     return list(kept.values())
 
 
-def _offered(fact: Fact, subject: set[str]) -> int:
-    """Return the rank of a false fact as a wrong answer: 0 if its kind is one that the question is about, more if few would believe it."""
+def _offered(fact: Fact, subject: set[About]) -> int:
+    """Return the rank of a false fact as a wrong answer: 0 if the question is about it, more if few would believe it.
+
+    ``subject`` is what the question is about: a kind of fact, or a kind and names.
+    """
     kind = fact.about[0]
-    return 0 if kind in subject or kind in _TEMPTING else _UNLIKELY.index(kind) + 2 if kind in _UNLIKELY else 1
+    if kind in _TEMPTING or not subject.isdisjoint({(kind,), fact.about}):
+        return 0
+    return _UNLIKELY.index(kind) + 2 if kind in _UNLIKELY else 1
 
 
 def _agreed(program: str, real: Watched) -> dict[int, State]:
