@@ -130,6 +130,8 @@ def mv(e: Engine, input: Any, vec: Any, *, out: Any = None) -> ShadowTensor:
         raise runtime(
             f"size mismatch, got input ({input.shape[0]}), mat ({input.shape[0]}x{input.shape[1]}), vec ({vec.shape[0]})", "shape"
         )
+    if input.dtype[:] == "bfloat16" != vec.dtype[:]:
+        raise Unmodelled("mv of a bfloat16 matrix and a vector of another type: the release and the processor decide which error comes")
     kinds = f"{vec.dtype.scalar_name}, {input.dtype.scalar_name}, and {vec.dtype.scalar_name}"
     _same_type(input, vec, f"addmv input tensors must have the same dtype, but got {kinds}")
     return pure(e, MV, (input, vec), (input.shape[0],), input.dtype)
