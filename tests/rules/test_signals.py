@@ -1023,6 +1023,81 @@ for _ in range(2):
     for rows, labels in torch.utils.data.DataLoader(data, batch_size=2):
         update(opt, F.cross_entropy(net(rows), labels))
 """,
+    "a count of float32 that stands still": """
+pixels = torch.tensor(16777214.0)
+for _ in range(12):
+    pixels.add_(1)  # PL803
+print(pixels)
+""",
+    "one of several sums of bfloat16 that stands still": """
+tally = torch.tensor([0.0, 250.0], dtype=torch.bfloat16)
+for row in torch.tensor([[0, 1]] * 24):
+    tally += row  # PL803
+print(tally)
+""",
+    "fractions for a table of labels": """
+labels = torch.randint(0, 4, (10,))
+shares = torch.full_like(labels, 0.9)  # PL802
+ages = torch.tensor([30, 45, -1]).masked_fill(torch.tensor([False, False, True]), 37.5)  # PL802
+print(shares * torch.rand(10), ages)
+""",
+    "a hook that is a method and returns nothing": DATA
+    + """
+class Clipper:
+    def __init__(self, limit):
+        self.limit = limit
+    def clip(self, grad):
+        grad.clamp(-self.limit, self.limit)  # PL740
+net = nn.Linear(3, 1)
+clipper = Clipper(0.01)
+net.weight.register_hook(clipper.clip)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(net(x), y))
+""",
+    "an object that scales what goes into a layer, and keeps it to itself": DATA
+    + """
+class Scale:
+    def __call__(self, layer, args):
+        (given,) = args
+        scaled = given / 10  # PL740
+net = nn.Linear(3, 1)
+net.register_forward_pre_hook(Scale())
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(net(x), y))
+""",
+    "pictures that a loop scales under a name of its own": """
+pictures = [torch.rand(1, 4, 4) * 255 for _ in range(3)]
+for picture in pictures:
+    picture = picture / 255  # PL740
+print(nn.Conv2d(1, 2, 3)(torch.stack(pictures)).mean())
+""",
+    "a deviation computed by a property, and filled": """
+class Gauss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_std, self.mean = nn.Parameter(torch.zeros(3)), nn.Linear(2, 3)
+    @property
+    def std(self):
+        return self.log_std.exp()
+    def forward(self, given):
+        return Normal(self.mean(given), self.std)
+policy = Gauss()
+policy.std.data.fill_(0.1)  # PL742
+opt = SGD(policy.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, -policy(torch.randn(4, 2)).log_prob(torch.randn(4, 3)).mean())
+""",
+    "a symmetric weight, initialised where it is computed": """
+class Symmetric(nn.Module):
+    def forward(self, w):
+        return w.triu() + w.triu(1).T
+mix = nn.Linear(3, 3, bias=False)
+nn.utils.parametrize.register_parametrization(mix, "weight", Symmetric())
+nn.init.eye_(mix.weight)  # PL742
+print(mix(torch.ones(1, 3)))
+""",
 }
 
 RIGHT = {
@@ -1718,6 +1793,49 @@ net[0].register_forward_hook(before)
 for _ in range(2):
     update(opt, F.cross_entropy(net(torch.randn(6, 3)), torch.randint(0, 2, (6,))))
     print(kept["after"].max().item(), kept["before"].min().item(), kept["mean"].item())
+""",
+    "counts that go on, sums of terms that become smaller, and whole numbers for whole numbers": """
+count, rest = torch.zeros((), dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)
+for number in range(1, 40):
+    count += 1
+    rest += torch.tensor([1.0, 2.0], dtype=torch.bfloat16) / number**3
+labels = torch.full_like(torch.tensor([1, 2]), 3.0)
+print(count, rest, labels, labels.new_full((2,), 0.5, dtype=torch.float32))
+""",
+    "hooks that only look, and names that are read": DATA
+    + """
+seen = []
+def look(grad):
+    size = grad.abs()
+    seen.append(size.max().item())
+def keep(layer, given, result):
+    scaled = result.detach() * 2
+    layer.kept = scaled
+def show(t):
+    t = t.detach() * 2
+    print(t.mean())
+def halves(parts):
+    for part in parts:
+        part = part / 2
+        yield part
+net = nn.Linear(3, 1)
+net.weight.register_hook(look)
+net.register_forward_hook(keep)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    update(opt, F.mse_loss(net(x), y))
+    show(x)
+print(len(list(halves(x))), seen, net.kept.mean(), x.sum())
+""",
+    "a parametrized weight that is assigned, and results that are rounded and printed": """
+layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+share = nn.Parameter(torch.randn(2, 2))
+for _ in range(2):
+    with torch.no_grad():
+        layer.weight = layer.weight.mul_(0.5)
+        chances = torch.sigmoid(share)
+        chances.round_()
+    print(chances, layer(torch.ones(1, 2)) @ torch.sigmoid(share))
 """,
 }
 

@@ -75,7 +75,7 @@ def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
     name = next(iter(names)) if len(names) == 1 and next(iter(names)).isidentifier() else None
     if first is None or last is None or len(names) > 1 or (names and name is None) or not _read_later(story, source, writes[-1].step):
         return None
-    if not all(s is not None and _is_write(s) for s in statements) or not _unread(
+    if not all(s is not None and _is_write(s) for s in statements) or not unread(
         story.program, name, [s for s in statements if s is not None]
     ):
         return None
@@ -92,7 +92,7 @@ def _is_write(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript))
 
 
-def _unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
+def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
     """Whether the source uses the name of the copy only in these writes: uses such as printing are not in the trace."""
     if name is None:
         return True

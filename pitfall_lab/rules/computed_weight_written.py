@@ -1,0 +1,219 @@
+"""PL742: a weight that a module computes anew whenever it is read was written in place, so the write is lost."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.copies import VIEWING, unread
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
+from pitfall_lab.trace import Event, T
+
+DEEPEST = 40
+"""The number of calls between a computed weight and its parameters that are followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """``write`` changed what ``made`` had computed from the parameter ``parameter``; ``again`` computed it anew, and ``used`` uses that."""
+
+    made: Event
+    write: Event
+    again: Event
+    used: Event
+    parameter: str
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that writes into a computed weight that nothing reads before it is computed again."""
+    if story.trace.outcome.kind != "finished":
+        return
+    reported = set()
+    for event in story.calls():
+        place = story.span(event.step)
+        if event.writes and event.operands and event.parent is None and event.error is None and place is not None and place.source == 0:
+            found = _lost(story, event) if place not in reported else None
+            if found is not None:
+                reported.add(place)
+                yield _finding(story, found)
+
+
+def _lost(story: Story, write: Event) -> Lost | None:
+    labels = (o.label for o in write.operands if (story.tensor(o.label, write.step) or {}).get("storage") in write.writes)
+    label = next(labels, None)
+    storage = (story.tensor(label, write.step) or {}).get("storage")
+    if label is None or storage not in write.writes or write.step == (story.tensor(label) or {}).get("born"):
+        return None
+    first = next(iter(story.tensors_on(storage)), None)
+    made = story.event(first[1].get("born")) if first is not None else None
+    if first is None or made is None or made.step >= write.step or first[0] not in made.results or storage in made.writes:
+        return None
+    sources = _sources(story, made)
+    parameter = next((p for p in sources or () if _learns(story, p) and story.shape(p) == story.shape(first[0])), None)
+    if sources is None or parameter is None or _is_read(story, str(storage), write):
+        return None
+    for again in story.calls(made.name):
+        if again.step > write.step and again.span is not None and again.results and _sources(story, again) == sources:
+            uses = (use for use in story.uses(again.results[0]) if use.step > again.step and not use.writes)
+            used = next((use for use in uses if use.name not in VIEWING), None)
+            if used is not None:
+                return Lost(made, write, again, used, parameter)
+    return None
+
+
+def _learns(story: Story, label: str) -> bool:
+    record = story.tensor(label) or {}
+    return bool(record.get("is_leaf") and record.get("requires_grad"))
+
+
+def _sources(story: Story, event: Event) -> frozenset[str] | None:
+    """The tensors that the result was computed from, back to those that no call computed; None if there are too many calls between."""
+    found, pending, steps = set(), [o.label for o in event.operands if o.label is not None], 0
+    while pending:
+        label = pending.pop()
+        record = story.tensor(label) or {}
+        born = story.event(record.get("born"))
+        behind = [o.label for o in born.operands if o.label is not None] if born is not None and label in born.results else []
+        if record.get("kind") == "parameter" or not behind or label in behind or _learns(story, label):
+            found.add(label)
+            continue
+        pending += behind
+        steps += 1
+        if steps > DEEPEST:
+            return None
+    return frozenset(found)
+
+
+def _is_read(story: Story, storage: str, write: Event) -> bool:
+    """Whether a call, or the text under a plain name, reads the memory after the write; writes and views do not."""
+    statement = story.program.statement_at(story.span(write.step)) if story.program.tree is not None else None
+    names = {n for label, _ in story.tensors_on(storage) for _, given in story.history("tensors", label, "names") for n in given or ()}
+    if statement is None or any(name.isidentifier() and not unread(story.program, name, [statement]) for name in names):
+        return True
+    for label, _ in story.tensors_on(storage):
+        for use in story.uses(label):
+            if use.step <= write.step or (storage in use.writes and all(o.label != label for o in use.operands[1:])):
+                continue
+            if use.name not in VIEWING or any((story.tensor(r) or {}).get("storage") != storage for r in use.results):
+                return True
+    return False
+
+
+def _finding(story: Story, found: Lost) -> Finding:
+    span = story.span(found.write.step)
+    here, there = at_line(story, span), at_line(story, story.span(found.again.step))
+    attribute = _attribute(story, found)
+    text = story.program.segment(attribute) if attribute is not None else ""
+    what = T(en=f"`{text}`", zh=f"`{text}`") if text else called(story, found.write.operands[0].label, None, found.write.step)
+    source = called(story, found.parameter, None, found.again.step)
+    return RULE.finding(
+        span, found.write.step,
+        T(
+            en=f"{capital(here.en)} writes into {what.en}, which is computed anew whenever it is needed: {there.en} uses other numbers, "
+            "and the write is lost.",
+            zh=f"{here.zh}写入 {what.zh}，而它每次需要时都会重新计算：{there.zh}用的是别的数，这次写入丢失了。",
+        ),
+        T(
+            en=f"`{found.made.name}` computes this weight from {source.en}, the parameter that is kept and trained. "
+            f"`{snippet(story, span)}` changes the result of one such computation, and nothing reads that memory afterwards.",
+            zh=f"`{found.made.name}` 由 {source.zh} 算出这个权重，保存和训练的是后者。`{snippet(story, span)}` "
+            "修改的是其中一次计算的结果，之后没有任何地方读取那块内存。",
+        ),
+        related=[
+            story.related("changed", found.write.step, T(en="only a result is changed here", zh="这里只修改了一个结果")),
+            story.related("used", found.used.step, T(en="computed from the parameter again here", zh="这里又由参数重新计算")),
+        ],
+        fixes=_fixes(story, found, attribute),
+        facts=[Fact("parameter", found.parameter, story.by(found.made.step))],
+    )  # fmt: skip
+
+
+def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
+    """The attribute whose reading computed the weight in the statement that writes it."""
+    program = story.program
+    statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
+    node = program.at(found.made.span) if statement is not None else None
+    if isinstance(node, ast.Attribute) and program.statement(node) is statement:
+        return node
+    parameter = (story.name(found.parameter, found.write.step) or "").rpartition(".parametrizations.")
+    last = parameter[2].split(".")[0]
+    inside = (n for n in ast.walk(statement) if isinstance(n, ast.Attribute) and n.attr == last) if statement is not None and last else ()
+    return next(iter(inside), None)
+
+
+def _fixes(story: Story, found: Lost, attribute: ast.Attribute | None) -> tuple[Fix, ...]:
+    """Fixes that assign the changed weight, which a parametrization turns into its parameter."""
+    program = story.program
+    statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
+    if attribute is None or not isinstance(statement, ast.Expr):
+        return ()
+    new = f"{program.segment(attribute)} = {program.segment(statement.value)}"
+    title = T(en=f"Assign the weight: `{new}`", zh=f"给权重赋值：`{new}`")
+    return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
+
+
+RULE = Rule(
+    code="PL742",
+    name="computed-weight-written",
+    severity="warning",
+    title=T(en="A weight that is computed anew was written in place", zh="就地写入了一个会重新计算的权重"),
+    what=T(
+        en="A layer computes its weights from other numbers whenever it needs them, and a program writes into the weights that were "
+        "computed. The next time they are computed again, and what was written is gone. Assign the new weights to the layer, or fill the "
+        "numbers that they are computed from.",
+        zh="一层每次需要权重时都由别的数算出它们，而程序写进的是算出来的权重。下一次它们会重新计算，写进去的就没有了。请把新的权重赋给"
+        "这一层，或者填写用来计算权重的那些数。",
+    ),
+    why=T(
+        en="`weight_norm`, `spectral_norm` and `register_parametrization` replace the parameter `weight` by others, such as a length and a "
+        "direction; `layer.weight` is then the result of a function of them, made at each access. The result of one access is a tensor "
+        "with memory of its own, which nobody keeps. `layer.weight = new` is another matter: there torch calls the inverse of the function "
+        "(`right_inverse`) and stores what it gives in the parameters.",
+        zh="`weight_norm`、`spectral_norm` 和 `register_parametrization` 用别的参数（例如长度和方向）取代参数 `weight`；之后 "
+        "`layer.weight` 是它们的一个函数的结果，每次访问时算出。一次访问的结果是一个有自己内存的张量，没有谁保存它。`layer.weight = new` "
+        "则不同：这时 torch 会调用这个函数的逆（`right_inverse`），把得到的东西存进参数。",
+    ),
+    advice=T(
+        en="on {line}, fill the parameters that the weight is computed from, or initialise the layer before it is parametrized.",
+        zh="在{line}，请填写用来计算权重的参数，或者在参数化之前初始化这一层。",
+    ),
+    bad="""import torch
+from torch.nn.utils.parametrizations import weight_norm
+
+torch.manual_seed(0)
+layer = weight_norm(torch.nn.Linear(2, 2))
+with torch.no_grad():
+    layer.weight.fill_(0.5)  # PL742 changed
+x = torch.ones(1, 2)
+print(layer(x))  # used
+""",
+    good="""import torch
+from torch.nn.utils.parametrizations import weight_norm
+
+torch.manual_seed(0)
+layer = weight_norm(torch.nn.Linear(2, 2))
+with torch.no_grad():
+    layer.weight = layer.weight.fill_(0.5)
+x = torch.ones(1, 2)
+print(layer(x))
+""",
+    find=find,
+    traps=(
+        Trap(
+            "    layer.weight.fill_(0.5)",
+            "    layer.weight.data.fill_(0.5)",
+            T(
+                en="`.data` is another way into the same memory, which nothing reads.",
+                zh="`.data` 是进入同一块内存的另一条路，没有谁读取它。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrizations.weight_norm.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.parametrize.register_parametrization.html",
+    ),
+)
