@@ -8,17 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Record, Story
-from pitfall_lab.rules.kit.syntax import OPERATORS, is_name, written_root
-from pitfall_lab.rules.kit.wording import at_line, called, capital, numbers
+from pitfall_lab.rules.kit.syntax import OPERATORS, is_name, operand, written_root
+from pitfall_lab.rules.kit.wording import at_line, called, capital, number, numbers
 from pitfall_lab.rules.signals.modes import MEASURES
-from pitfall_lab.trace import Event, Span, T
+from pitfall_lab.trace import Drift, Event, Span, T
 
 SHIFTS, SCALES = {"add_", "sub_"}, {"mul_", "div_"}
 MASKED = {"__setitem__", "masked_fill_", "index_put_"}
 MATRIX = 2
+DRAWN = {"randn", "rand", "randn_like", "rand_like", "normal", "randint", "randint_like"}
+SCALED = {"mul", "div", "sub", "add", "__mul__", "__rmul__", "rsub", "clamp", "to", "float"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that prepares data which it had prepared already, an update earlier."""
     updates = [update.step for update in story.trace.optimizer_steps]
     reported: set[str] = set()
+    lines: set[Span | None] = set()
     for (_, storage, *_), writes in _writes(story).items() if updates else ():
         first, second = writes[0], writes[-1]
         if storage not in reported and any(first.step < step < second.step for step in updates):
@@ -43,7 +46,12 @@ def find(story: Story) -> Iterator[Finding]:
             found = _again(story, first, following, storage)
             if found is not None:
                 reported.add(storage)
+                lines.add(story.span(first.step))
                 yield _finding(story, found)
+    for drift in story.trace.beside.drifts:
+        if drift.span not in lines:
+            lines.add(drift.span)
+            yield _of_examples(story, drift)
 
 
 def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]:
@@ -77,9 +85,10 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
             return None
         return Again(first, second, storage, loss, target=True)
     names = {e.name for e in (first, *between)}
-    if not names <= SHIFTS | SCALES or not (names & SCALES or _is_fetched(first) or _is_for_all_rows(story, first)):
+    noisy = all(_is_noise_on_a_part(story, event) for event in (first, *between, second))
+    if not names <= SHIFTS | SCALES or not (noisy or names & SCALES or _is_fetched(first) or _is_for_all_rows(story, first)):
         return None
-    if not _is_fetched(first) and not all(_constant(story, event, first, second) for event in (first, *between, second)):
+    if not noisy and not _is_fetched(first) and not all(_constant(story, event, first, second) for event in (first, *between, second)):
         return None
     read = _read(story, first, second, storage)
     return Again(first, second, storage, read, target=False) if read is not None else None
@@ -98,6 +107,23 @@ def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
 def _is_fetched(event: Event) -> bool:
     """Whether an element of a data set is being taken: what is added then, noise for instance, is meant for this one time."""
     return any(name.rsplit(".", 1)[-1] == "__getitem__" for name in event.scope)
+
+
+def _is_noise_on_a_part(story: Story, event: Event) -> bool:
+    """Whether newly drawn random numbers change a part of a larger memory, such as a batch of the data."""
+    record = story.tensor(event.operands[0].label, event.step) or {}
+    size = (story.record("storages", record.get("storage"), event.step) or {}).get("size")
+    given = event.operands[1].label if len(event.operands) > 1 else None
+    return given is not None and prod(record.get("shape") or ()) < (size or 0) and _is_drawn(story, given)
+
+
+def _is_drawn(story: Story, label: str, depth: int = 4) -> bool:
+    """Whether a tensor consists of random numbers, perhaps scaled by a number."""
+    born = story.event((story.tensor(label) or {}).get("born"))
+    if born is None or label not in born.results or depth == 0:
+        return False
+    behind = [o.label for o in born.operands if o.label is not None]
+    return born.name in DRAWN or (born.name in SCALED and bool(behind) and all(_is_drawn(story, each, depth - 1) for each in behind))
 
 
 def _is_for_all_rows(story: Story, event: Event) -> bool:
@@ -157,6 +183,72 @@ def _finding(story: Story, found: Again) -> Finding:
         fixes=_fixes(story, found),
         facts=[Fact("storage", found.storage, story.by(found.first.step))],
     )  # fmt: skip
+
+
+def _of_examples(story: Story, drift: Drift) -> Finding:
+    """The finding about a data set that makes its examples in the memory that it keeps."""
+    span = _statement_place(story, drift.span)
+    here, there = at_line(story, span), at_line(story, drift.reader)
+    before, after = (", ".join(number(value) for value in side) for side in (drift.before, drift.after))
+    step = drift.step if drift.step < len(story.events) else None
+    return RULE.finding(
+        span, step,
+        T(
+            en=f"{capital(here.en)} writes into the data that `{drift.kind}` keeps in `{drift.name}`, each time an example is made: the "
+            "next epoch begins with numbers that were changed already.",
+            zh=f"{here.zh}每次生成样本时都写入 `{drift.kind}` 保存在 `{drift.name}` 中的数据：下一个周期从已经改过的数开始。",
+        ),
+        T(
+            en=f"In this pass over the loader ({there.en}) the line turned {before} into {after}, in the memory of `{drift.name}`, which "
+            "the passes before had changed as well. `a += b` and the methods that end in `_` write where the numbers are; `a = a + b` "
+            "makes new ones. Work on a copy, or make a new tensor or array.",
+            zh=f"在这一遍读取中（{there.zh}），这一行把 `{drift.name}` 内存中的 {before} 变成了 {after}，而之前各遍也已经改过它。"
+            "`a += b` 和以 `_` 结尾的方法就地写入；`a = a + b` 则生成新的数。请在副本上处理，或者生成新的张量或数组。",
+        ),
+        related=[Related("changed", span, step, T(en="changed here, in every round", zh="每一轮都在这里修改"))],
+        fixes=_out_of_place(story, span),
+        facts=[Fact("kind", drift.kind), Fact("name", drift.name)],
+        advice=T(
+            en=f"{capital(here.en)}: make a new tensor or array instead of writing into the one that `{drift.kind}` keeps.",
+            zh=f"{here.zh}：生成新的张量或数组，不要写入 `{drift.kind}` 保存的那个。",
+        ),
+    )  # fmt: skip
+
+
+def _statement_place(story: Story, span: Span) -> Span:
+    """The place of the whole statement on a line."""
+    statement = story.program.statement_on(span.line) if span.source == 0 and story.program.tree is not None else None
+    return story.program.place(statement) if statement is not None else span
+
+
+def _out_of_place(story: Story, span: Span) -> tuple[Fix, ...]:
+    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for ``x.mul_(2)``, or a copy before the line."""
+    program = story.program
+    statement = program.statement_at(span) if program.tree is not None and span.source == 0 else None
+    if statement is None or not program.stands_alone(statement):
+        return ()
+    found = []
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        sign = next((sign for kind, sign in OPERATORS.items() if isinstance(statement.op, kind)), None)
+        if sign is not None:
+            new = f"{statement.target.id} = {statement.target.id} {sign} {operand(program, statement.value)}"
+            title = T(en=f"Make new numbers: `{new}`", zh=f"生成新的数：`{new}`")
+            found.append(Fix(title, program.replace((statement, new)), meaning="later"))
+    call = statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    if call is not None and isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.attr.endswith("_"):
+        name = call.func.value.id
+        arguments = program.segment(call)[len(program.segment(call.func)) :]
+        new = f"{name} = {name}.{call.func.attr.removesuffix('_')}{arguments}"
+        title = T(en=f"Make new numbers: `{new}`", zh=f"生成新的数：`{new}`")
+        found.append(Fix(title, program.replace((statement, new)), meaning="later"))
+    root = written_root(statement)
+    if root is not None and isinstance(root, ast.Name):
+        for copy in ("clone", "copy"):
+            new = f"{root.id} = {root.id}.{copy}()"
+            title = T(en=f"Change a copy: `{new}` before it", zh=f"修改副本：在它之前写 `{new}`")
+            if edits := program.insert_before(statement, new):
+                found.append(Fix(title, edits, meaning="later"))
+    return unique(program.text, found)
 
 
 def _fixes(story: Story, found: Again) -> tuple[Fix, ...]:

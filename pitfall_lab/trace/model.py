@@ -465,6 +465,23 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """A line changed numbers that a data set keeps, while it made an example of them, and not for the first time.
+
+    ``kind`` is the data set's class, ``name`` the attribute, ``before`` and ``after`` some of its numbers, ``reader`` where the program
+    began to iterate over its loader.
+    """
+
+    step: int
+    span: Span
+    kind: str
+    name: str
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    reader: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Beside:
     """What the program did with objects of torch's beside the calls that the events describe; only the first ones of each kind."""
 
@@ -476,6 +493,7 @@ class Beside:
     unfinite: tuple[Unfinite, ...] = ()
     losses: tuple[Lost, ...] = ()
     compared: tuple[Compared, ...] = ()
+    drifts: tuple[Drift, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

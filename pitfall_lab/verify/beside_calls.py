@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import compared_numbers, data_loading, lost_numbers, scheduler_functions, stray_attributes
+from pitfall_lab.observe import compared_numbers, data_loading, lost_numbers, scheduler_functions, stored_examples, stray_attributes
+from pitfall_lab.observe.line_watch import LineWatch
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
 from pitfall_lab.observe.recorder import Call
 from pitfall_lab.observe.spans import SourceMap
-from pitfall_lab.trace import Beside, Compared, DataPass, Loading, Lost, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
+from pitfall_lab.trace import Beside, Compared, DataPass, Drift, Loading, Lost, Saving, Scheduler, SchedulerStep, Span, Stray, Unfinite
 from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
+SHOWN = 3
 FIRST = 3
 """The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
 LOOKS = 10
@@ -52,6 +54,16 @@ class _Schedule:
         )  # fmt: skip
 
 
+@dataclass(slots=True)
+class _Stored:
+    """A data set, the numbers that it kept when the last pass over it began, and where that was."""
+
+    dataset: weakref.ref[Any]
+    parts: list[stored_examples.Part]
+    span: Span | None
+    reported: bool = False
+
+
 class _Plain:
     """The tensors that a module has in plain attributes, with the attributes' names: neither parameters nor buffers."""
 
@@ -73,8 +85,8 @@ class _Plain:
 class BesideCalls:
     """Collects the parts of :class:`pitfall_lab.trace.Beside` while the program runs."""
 
-    def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label) -> None:
-        self._sources, self._optimizers, self._label = sources, optimizers, label
+    def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label, lines: LineWatch) -> None:
+        self._sources, self._optimizers, self._label, self._lines = sources, optimizers, label, lines
         self._schedules: list[_Schedule] = []
         self._loaded: list[tuple[Loading, Held, _Plain]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
@@ -84,6 +96,10 @@ class BesideCalls:
         self._passes: list[DataPass] = []
         self._losses: list[Lost] = []
         self._compared: list[Compared] = []
+        self._stored: list[_Stored] = []
+        self._suspect: _Stored | None = None
+        """The data set whose numbers had changed when a pass over it began: now each line is watched."""
+        self._drifts: list[Drift] = []
         self._seen: Counter[tuple[Span | None, str]] = Counter()
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
@@ -102,6 +118,8 @@ class BesideCalls:
             self._saved.append((Saving(step, type(owner).__name__, span), _Plain(owner)))
         elif kind == "pass" and len(self._passes) < MOST:
             self._passes.append(self._pass(owner, step, span))
+            with unseen():
+                self._look_at_examples(owner, user, span)
 
     def _scheduler(self, owner: Any, step: int, span: Span | None, *, by_torch: bool) -> None:
         known = next((each for each in self._schedules if each.scheduler() is owner), None)
@@ -135,6 +153,41 @@ class BesideCalls:
         workers = vars(loader).get("num_workers")
         several, sizes = workers if isinstance(workers, int) else 0, (data_loading.examples(loader), data_loading.weights(loader))
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
+
+    def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
+        """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before."""
+        dataset = data_loading.source_of(loader)
+        if vars(loader).get("num_workers"):
+            return  # each worker changes a copy of its own
+        known = next((each for each in self._stored if each.dataset() is dataset), None)
+        parts = stored_examples.parts(dataset)
+        if known is None:
+            if parts and len(self._stored) < MOST:
+                self._stored.append(_Stored(weakref.ref(dataset), parts, span))
+            return
+        if known.reported or not any(part.change() for part in known.parts):
+            known.parts = parts
+            return
+        known.parts, known.span = parts, span
+        self._suspect = known
+        self._lines.start(frame)
+
+    def line_done(self, frame: FrameType, span: Span | None, step: int) -> None:
+        """Called after a line of the program has run: see whether it changed numbers of a data set that is watched."""
+        known = self._suspect
+        dataset = known.dataset() if known is not None else None
+        if known is None or dataset is None or span is None or known.reported:
+            return
+        changes = ((part, change) for part in known.parts if (change := part.change()) is not None)
+        part, change = next(changes, (None, None))
+        if part is None or change is None:
+            return
+        if stored_examples.is_making(frame, dataset):
+            known.reported = True
+            before, after = (tuple(float(value) for value in side[:SHOWN]) for side in change)
+            self._drifts.append(Drift(step, span, type(dataset).__name__, part.name, before, after, known.span))
+        else:
+            known.parts = stored_examples.parts(dataset)
 
     def before(self, call: Call, step: int) -> None:
         """Called before a call: record numbers that the call will lose (integer overflow)."""
@@ -199,7 +252,17 @@ class BesideCalls:
         loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain in self._loaded)
         saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
-        return Beside(schedulers, loaded, strays, tuple(self._passes), saved, unfinite, tuple(self._losses), tuple(self._compared))
+        return Beside(
+            schedulers,
+            loaded,
+            strays,
+            tuple(self._passes),
+            saved,
+            unfinite,
+            tuple(self._losses),
+            tuple(self._compared),
+            tuple(self._drifts),
+        )
 
 
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:

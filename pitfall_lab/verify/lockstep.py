@@ -92,7 +92,7 @@ class Lockstep:
         self._engine.pauses_for_user_code = True
         world.writer.notes += release.notes()
         self._optimizers = Optimizers(self.label)
-        self._beside = BesideCalls(sources, self._optimizers, self.label)
+        self._beside = BesideCalls(sources, self._optimizers, self.label, self.lines)
         self._finite = finite
         self._finite_watch = (FiniteWatch if finite is not None and finite.closely else NoWatch)(world)
         self._inside: list[Listening] = []
@@ -127,6 +127,7 @@ class Lockstep:
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
         """Called after a line of the learner's program has run, with what it returned, if it did."""
+        self._beside.line_done(frame, span, len(self._writer.events))
         if self._is_paused:
             return
         if self.lane is not None:

@@ -1,0 +1,97 @@
+"""Reads some of the numbers that a data set keeps, to see whether making an example of them changes them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from pitfall_lab.observe.frame_variables import variables
+
+FEW, NUMBERS = 8, 24
+"""The examples whose numbers are read, and how many of each."""
+PARTS = 24
+AROUND = 12
+"""How many frames around a line are looked at."""
+DEPTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An attribute of a data set, or one of a list, and some of its numbers."""
+
+    name: str
+    held: weakref.ref[Any]
+    numbers: Any
+
+    def change(self) -> tuple[Any, Any] | None:
+        """The numbers that differ now, before and after; None if none does."""
+        now = _numbers(held) if (held := self.held()) is not None else None
+        if now is None or now.shape != self.numbers.shape:
+            return None
+        differ = ~((now == self.numbers) | (np.isnan(now) & np.isnan(self.numbers)))
+        return (self.numbers[differ], now[differ]) if differ.any() else None
+
+
+def parts(dataset: Any, depth: int = DEPTH) -> list[Part]:
+    """The arrays and tensors of a data set that hold several numbers with fractions, or colours, for each example."""
+    try:
+        attributes = object.__getattribute__(dataset, "__dict__")
+    except AttributeError:
+        return []
+    found = [Part(name, weakref.ref(held), numbers) for name, held, numbers in _held(attributes)]
+    for value in list(attributes.values()) if depth else ():
+        if isinstance(value, torch.utils.data.Dataset):
+            found += parts(value, depth - 1)
+    return found[:PARTS]
+
+
+def _held(attributes: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    for name, value in list(attributes.items()):
+        if _is_array(value):
+            if value.ndim > 1 and (numbers := _numbers(value)) is not None:
+                yield name, value, numbers
+        elif type(value) in (list, tuple):
+            for each in (item[0] if type(item) is tuple and item else item for item in value[:FEW]):
+                if _is_array(each) and each.ndim > 0 and (numbers := _numbers(each)) is not None and numbers.size > 1:
+                    yield name, each, numbers
+
+
+def _is_array(value: Any) -> bool:
+    if type(value) is np.ndarray:
+        return value.dtype.kind == "f" or value.dtype == np.uint8
+    return (
+        type(value) is torch.Tensor
+        and value.device.type == "cpu"
+        and value.layout is torch.strided
+        and not value.requires_grad
+        and (value.is_floating_point() or value.dtype == torch.uint8)
+    )
+
+
+def _numbers(value: Any) -> Any:
+    """Some numbers of an array, copied; None if they cannot be read."""
+    rows = value[:FEW]
+    if type(value) is torch.Tensor:
+        rows = rows.detach().to(torch.float64).numpy(force=True) if rows.numel() < FEW * 1 << 16 else None
+    if rows is None or rows.size == 0:
+        return None
+    return np.array(rows.reshape(len(rows), -1)[:, :NUMBERS], dtype=np.float64)
+
+
+def is_making(frame: FrameType | None, dataset: Any) -> bool:
+    """Whether a frame belongs to the making of an example of this data set, or of one that it keeps."""
+    for _ in range(AROUND):
+        if frame is None:
+            return False
+        if frame.f_code.co_name in ("__getitem__", "__getitems__"):
+            owner = variables(frame).get(frame.f_code.co_varnames[0]) if frame.f_code.co_argcount else None
+            if owner is not None and (owner is dataset or any(value is owner for value in vars(dataset).values())):
+                return True
+        frame = frame.f_back
+    return False
