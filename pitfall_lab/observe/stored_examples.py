@@ -64,7 +64,7 @@ def _held(attributes: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
 
 def _is_array(value: Any) -> bool:
     if type(value) is np.ndarray:
-        return value.dtype.kind == "f" or value.dtype == np.uint8
+        return bool(value.dtype.kind == "f" or value.dtype == np.uint8)
     return (
         type(value) is torch.Tensor
         and value.device.type == "cpu"

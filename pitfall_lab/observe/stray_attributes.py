@@ -40,6 +40,12 @@ def parameters(module: torch.nn.Module) -> Iterator[torch.Tensor]:
         yield from (p for p in each.__dict__["_parameters"].values() if p is not None)
 
 
+def named(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters of a module with their dotted names, without calling functions of the program."""
+    for path, each in _named(module, "", set()):
+        yield from ((f"{path}{name}", p) for name, p in each.__dict__["_parameters"].items() if p is not None)
+
+
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a module and its parts that were simply assigned to attributes, each after its dotted name.
 

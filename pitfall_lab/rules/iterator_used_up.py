@@ -1,4 +1,4 @@
-"""PL626: a loop over parameters never ran, because the iterator that it was given had been read to its end before."""
+"""PL626: a loop over parameters or batches did not run, because the iterator that it was given had been read to its end before."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pitfall_lab.rules.clipped_nothing import ITERATORS
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital
@@ -18,19 +19,21 @@ from pitfall_lab.trace import Span, T
 ROUNDS = 2
 DEEPEST = 4
 MANY = ITERATORS | {"named_parameters", "buffers", "modules", "children", "zip", "islice"}
+ITERATORS_OF_PYTHON = {"iter", "map", "filter", "zip", "enumerate", "reversed", "chain", "islice", "starmap", "pairwise", "batched"}
+ENDLESS = {"cycle", "count", "repeat"}
 Loop = ast.For | ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
 
 
 @dataclass(frozen=True, slots=True)
 class UsedUp:
-    """``loop`` over ``name``, which ``assignment`` gave an iterator, made no call in ``rounds``: the iterator was read at ``place``.
+    """``loop`` over ``name``, an iterator that ``maker`` made, made no call in ``rounds``: the iterator was read at ``place``.
 
     ``held`` is the number of its items where an optimizer read it; ``None`` where the first round of the loop itself did.
     """
 
     loop: Loop
     name: str
-    assignment: ast.Assign
+    maker: ast.expr
     place: Span | None
     step: int
     held: int | None
@@ -44,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
         return
     for loop in program.nodes:
         if isinstance(loop, Loop) and isinstance(_source(loop), ast.Name | ast.Attribute):
-            found = _used_up(story, loop) if _is_dead(story, loop) else _ran_once(story, loop)
+            found = _used_up(story, loop) if _is_dead(story, loop) else _ran_once(story, loop) or _in_each_round(story, loop)
             if found is not None:
                 yield _finding(story, found)
 
@@ -76,7 +79,7 @@ def _used_up(story: Story, loop: Loop) -> UsedUp | None:
         same = "." in name or program.function(node or loop) in (scope, None)
         if same and made.holds and assignment is not None and any(program.segment(each) == name for each in given):
             rounds = _passed(story, loop, made.step)
-            return UsedUp(loop, name, assignment, made.span, made.step, len(made.holds), rounds) if rounds >= ROUNDS else None
+            return UsedUp(loop, name, assignment.value, made.span, made.step, len(made.holds), rounds) if rounds >= ROUNDS else None
     return None
 
 
@@ -87,7 +90,106 @@ def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
         return None
     ran = sorted({event.step for part in _inside(loop) for event in story.within(part)})
     rounds = _passed(story, loop, ran[-1], surely=True) if ran and story.trace.optimizer_steps else 0
-    return UsedUp(loop, name, assignment, story.span(ran[0]), ran[-1], None, rounds) if rounds >= ROUNDS else None
+    return UsedUp(loop, name, assignment.value, story.span(ran[0]), ran[-1], None, rounds) if rounds >= ROUNDS else None
+
+
+def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
+    """The data of the finding if the loop ran, to its end, inside a loop of several rounds, and its iterator was made before that one."""
+    program = story.program
+    leaves = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield))
+    ran = [event.step for part in _inside(loop) for event in story.within(part)]
+    maker = _maker(story, _source(loop), loop) if ran and not any(True for _ in leaves) else None
+    around = _repeating(story, loop) if maker is not None else None
+    if maker is None or around is None or maker in set(ast.walk(around)):
+        return None
+    rounds = _rounds(program, around) or _passed(story, loop, max(ran))
+    name = program.segment(_source(loop))
+    return UsedUp(loop, name, maker, program.place(loop), max(ran), None, rounds - 1) if rounds >= ROUNDS else None
+
+
+def _repeating(story: Story, node: ast.AST) -> ast.For | None:
+    """The ``for`` loop that runs ``node`` again: around it, or around the only call of the function that it is in."""
+    program = story.program
+    for _ in range(DEEPEST):
+        for around in program.ancestors(node):
+            if isinstance(around, ast.If | ast.Try | ast.Match | ast.While | ast.Lambda):
+                return None
+            if isinstance(around, ast.For):
+                return around
+            if isinstance(around, ast.FunctionDef):
+                sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == around.name]
+                if len(sites) != 1:
+                    return None
+                node = sites[0]
+                break
+        else:
+            return None
+    return None
+
+
+def _rounds(program: Program, loop: ast.For) -> int | None:
+    """The number of rounds of ``for … in range(5)``, where it is written or a name has it, and nothing ends the loop before."""
+    call = loop.iter
+    stop = call.args[-1] if isinstance(call, ast.Call) and call_name(call) == "range" and len(call.args) in (1, 2) else None
+    if isinstance(stop, ast.Name):
+        values = [n.value for n in program.nodes if isinstance(n, ast.Assign) and any(_is_named(t, stop) for t in n.targets)]
+        stop = values[0] if len(values) == 1 else None
+    if any(isinstance(n, ast.Break | ast.Return) for part in loop.body for n in ast.walk(part)) or not isinstance(stop, ast.Constant):
+        return None
+    first = call.args[0] if isinstance(call, ast.Call) and len(call.args) > 1 else None
+    start = first.value if isinstance(first, ast.Constant) else 0 if first is None else None
+    return stop.value - start if isinstance(stop.value, int) and isinstance(start, int) else None
+
+
+def _is_named(node: ast.AST, name: ast.Name) -> bool:
+    return isinstance(node, ast.Name) and node.id == name.id
+
+
+def _maker(story: Story, source: ast.expr, node: ast.AST, depth: int = DEEPEST) -> ast.expr | None:
+    """The expression that made the iterator ``source``: where its name is assigned, or what is passed for it. None if it is no iterator."""
+    program = story.program
+    if depth == 0:
+        return None
+    if not isinstance(source, ast.Name | ast.Attribute):
+        return source if _is_iterator(program, source) else None
+    text, function = program.segment(source), program.function(node)
+    names = [a.arg for a in function.args.args] if isinstance(function, ast.FunctionDef) else []
+    if isinstance(function, ast.FunctionDef) and text in names:
+        around = program.parents.get(function)
+        called = around.name if isinstance(around, ast.ClassDef) and function.name == "__init__" else function.name
+        sites = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == called]
+        bound = names[1:] if isinstance(around, ast.ClassDef) else names
+        given = dict(zip(bound, sites[0].args, strict=False)) | {k.arg or "": k.value for k in sites[0].keywords} if len(sites) == 1 else {}
+        return _maker(story, given[text], sites[0], depth - 1) if text in given else None
+    values = [(value, n) for n in program.nodes if isinstance(n, ast.Assign) for value in _assigned(program, n, text)]
+    others = (n for n in program.nodes if isinstance(n, ast.AugAssign | ast.For | ast.NamedExpr) and program.segment(n.target) == text)
+    return _maker(story, *values[0], depth - 1) if len(values) == 1 and not any(True for _ in others) else None
+
+
+def _assigned(program: Program, node: ast.Assign, name: str) -> Iterator[ast.expr]:
+    """What a statement assigns to a name, also as one of several."""
+    for target in node.targets:
+        if program.segment(target) == name:
+            yield node.value
+        elif isinstance(target, ast.Tuple) and any(program.segment(t) == name for t in target.elts):
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else []
+            fits = len(values) == len(target.elts)
+            yield values[[program.segment(t) for t in target.elts].index(name)] if fits else node.value
+
+
+def _is_iterator(program: Program, node: ast.expr) -> bool:
+    """Whether an expression makes an iterator that ends: ``iter(x)``, ``zip(…)``, a generator, or a call of a generator function."""
+    if any(isinstance(n, ast.Call) and call_name(n) in ENDLESS for n in ast.walk(node)):
+        return False
+    if isinstance(node, ast.GeneratorExp):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    functions = [n for n in program.nodes if isinstance(n, ast.FunctionDef) and n.name == call_name(node)]
+    if isinstance(node.func, ast.Name) and len(functions) == 1:
+        own = [n for n in ast.walk(functions[0]) if program.function(n) is functions[0]]
+        return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own) and not any(isinstance(n, ast.While) for n in own)
+    return not functions and (call_name(node) in ITERATORS_OF_PYTHON if isinstance(node.func, ast.Name) else call_name(node) in MANY)
 
 
 def _iterator(story: Story, loop: Loop) -> tuple[str, ast.AST | None, ast.Assign | None]:
@@ -157,7 +259,7 @@ def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> in
 
 def _finding(story: Story, found: UsedUp) -> Finding:
     program = story.program
-    span, made = program.place(found.loop), program.place(found.assignment)
+    span, made = program.place(found.loop), program.place(program.statement(found.maker) or found.maker)
     here, there = at_line(story, span), at_line(story, found.place)
     first = next((e for e in story.events if e.step > found.step and e.span is not None), None)
     reader = T(en=f"the optimizer on {there.en} has read it to its end", zh=f"{there.zh}的优化器已经把它读到末尾")
@@ -168,9 +270,9 @@ def _finding(story: Story, found: UsedUp) -> Finding:
     return RULE.finding(
         span, first.step if first is not None else None,
         T(
-            en=f"The loop over `{found.name}` on {here.en} does nothing in any of {found.rounds} rounds: `{found.name}` is an iterator, "
+            en=f"The loop over `{found.name}` on {here.en} does nothing in {_later(found).en}: `{found.name}` is an iterator, "
             f"and {reader.en}.",
-            zh=f"{here.zh}对 `{found.name}` 的循环在 {found.rounds} 轮里什么也没做：`{found.name}` 是一个迭代器，{reader.zh}。",
+            zh=f"{here.zh}对 `{found.name}` 的循环在{_later(found).zh}什么也没做：`{found.name}` 是一个迭代器，{reader.zh}。",
         ),
         T(
             en=f"{capital(at_line(story, made).en)} makes an iterator, which gives each item once. {keeps.en} "
@@ -187,8 +289,18 @@ def _finding(story: Story, found: UsedUp) -> Finding:
     )  # fmt: skip
 
 
+def _later(found: UsedUp) -> T:
+    if found.held is None and found.rounds == 1:
+        return T(en="the second round", zh="第二轮里")
+    return T(en=f"any of {found.rounds} rounds", zh=f" {found.rounds} 轮里")
+
+
 def _fixes(story: Story, found: UsedUp) -> tuple[Fix, ...]:
-    value, text = found.assignment.value, story.program.segment(found.assignment.value)
+    value, text = found.maker, story.program.segment(found.maker)
+    if isinstance(value, ast.Call) and call_name(value) == "iter" and len(value.args) == 1:
+        whole = story.program.segment(value.args[0])
+        title = T(en=f"Iterate over `{whole}` itself, which begins anew each time", zh=f"直接遍历 `{whole}`，它每次都重新开始")
+        return unique(story.program.text, [Fix(title, story.program.replace((value, whole)), meaning="later")])
     new = f"list{text}" if isinstance(value, ast.GeneratorExp) and text.startswith("(") else f"list({text})"
     title = T(en=f"Keep a list: `{found.name} = {new}`", zh=f"保存为列表：`{found.name} = {new}`")
     return unique(story.program.text, [Fix(title, story.program.replace((value, new)), meaning="later")])
@@ -198,11 +310,11 @@ RULE = Rule(
     code="PL626",
     name="iterator-used-up",
     severity="warning",
-    title=T(en="A loop over parameters never runs, since its iterator is used up", zh="对参数的循环从未执行，因为迭代器已经用完"),
+    title=T(en="A loop does not run, since its iterator is used up", zh="循环没有执行，因为迭代器已经用完"),
     what=T(
-        en="A program goes over its parameters a second time, to penalize or to count them, but what it kept gives each of them only once, "
-        "and the optimizer has taken them all. Keep a list: `params = list(net.parameters())`.",
-        zh="程序第二次遍历参数（例如为了惩罚或计数），但它保存的东西每个参数只给出一次，而优化器已经全部取走。请保存为列表："
+        en="A program goes over its parameters or its batches a second time, but what it kept gives each of them only once, and the "
+        "optimizer, or the first epoch, has taken them all. Keep a list: `params = list(net.parameters())`.",
+        zh="程序第二次遍历参数或各个批次，但它保存的东西每一项只给出一次，而优化器或第一个周期已经全部取走。请保存为列表："
         "`params = list(net.parameters())`。",
     ),
     why=T(

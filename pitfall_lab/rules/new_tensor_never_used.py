@@ -45,7 +45,7 @@ class Unread:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each statement whose new tensor nothing reads, where the old one is used on."""
     program = story.program
-    if program.tree is None or any(isinstance(n, ast.Call) and call_name(n) in WATCHING for n in program.nodes):
+    if program.tree is None:
         return
     hooks = dict(_hooks(program))
     for statement in program.nodes:
@@ -163,6 +163,8 @@ def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function |
     outside = next((a for a in program.ancestors(scope) if isinstance(a, Function)), None) if isinstance(scope, ast.For) else scope
     wide = list(ast.walk(outside)) if outside is not None else program.nodes
     if any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in wide):
+        return True
+    if any(isinstance(n, ast.Call) and call_name(n) in WATCHING for n in wide):
         return True
     inner = {id(n) for f in wide if f is not outside and isinstance(f, Function | ast.Lambda) for n in ast.walk(f)}
     repeats = [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While) and a is not scope]

@@ -1,4 +1,4 @@
-"""PL627: load_state_dict with strict=False found no key of the module in the state, so nothing was loaded."""
+"""PL627: load_state_dict with strict=False found no key of the module in the state, or few of many that differ by their names alone."""
 
 from __future__ import annotations
 
@@ -17,16 +17,28 @@ PREFIXES = ("module.", "_orig_mod.", "model.")
 """What wrappers (DataParallel, torch.compile, a class around the module) put before the names of parameters."""
 
 
+SHOWN = 3
+FEWEST = 3
+"""So many parameters with a counterpart of the same shape under another name are no chance."""
+
+
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that loads a state of which nothing went into the parameters, where that is allowed and they are used."""
     reported = set()
     for number, loading in enumerate(story.trace.beside.loadings):
         call = call_of(story, loading.span)
-        if call is None or call in reported or not loading.parameters or not _is_lenient(call) or _loaded(story, number, call):
+        if call is None or call in reported or not loading.parameters or not _is_lenient(call):
+            continue
+        if _loaded(story, number, call) and not _mostly_apart(loading):
             continue
         if any(event.step >= loading.step for event in story.calls()):
             reported.add(call)
             yield _finding(story, loading, call)
+
+
+def _mostly_apart(loading: Loading) -> bool:
+    """Whether more than half of the parameters were left out that have a counterpart of the same shape under another name."""
+    return len(loading.apart) >= FEWEST and 2 * len(loading.apart) > loading.parameters and len(loading.apart) > loading.fit
 
 
 def _is_lenient(call: ast.Call) -> bool:
@@ -50,6 +62,8 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
     place = program.place(call)
     here = at_line(story, place)
     name = program.segment(call.func.value) if isinstance(call.func, ast.Attribute) else loading.module
+    if loading.apart:
+        return _in_part(story, loading, call, name)
     return RULE.finding(
         place, loading.step,
         T(
@@ -67,6 +81,29 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
         related=[],
         fixes=_fixes(story, call),
         facts=[Fact("parameters", loading.parameters)],
+    )  # fmt: skip
+
+
+def _in_part(story: Story, loading: Loading, call: ast.Call, name: str) -> Finding:
+    """The finding about a state of which a few names fit, and many others would with other names."""
+    place = story.program.place(call)
+    here = at_line(story, place)
+    shown = ", ".join(f"`{own}`" for own, _ in loading.apart[:SHOWN]), ", ".join(f"`{other}`" for _, other in loading.apart[:SHOWN])
+    return RULE.finding(
+        place, loading.step,
+        T(
+            en=f"{capital(here.en)} loads {loading.fit} of the {loading.parameters} parameters of `{name}`: {len(loading.apart)} others "
+            "have another name in the state, and with `strict=False` that is no error.",
+            zh=f"{here.zh}只加载了 `{name}` 的 {loading.parameters} 个参数中的 {loading.fit} 个：另有 {len(loading.apart)} 个在状态里叫别的"
+            "名字，而有了 `strict=False`，这不算错误。",
+        ),
+        T(
+            en=f"The module has {shown[0]}, the state has {shown[1]}, of the same shapes. A name must be the same, letter by letter. These "
+            "parameters keep the random numbers that they were made with.",
+            zh=f"模块里有 {shown[0]}，状态里有 {shown[1]}，形状相同。名字必须逐字相同。这些参数仍是创建时的随机数。",
+        ),
+        related=[],
+        facts=[Fact("parameters", loading.parameters), Fact("fit", loading.fit)],
     )  # fmt: skip
 
 

@@ -340,6 +340,8 @@ class Loading:
 
     ``holds`` are the parameters of the module that have a label, ``parameters`` is the number of all. What was loaded are the ``copy_``
     calls on the same line. ``plain`` are its tensors that no state has, by the names of the attributes they were simply assigned to.
+    Where something was loaded, ``apart`` are pairs of names: of a tensor of the module that the state does not have, and of one of the
+    state, of the same shape, that the module does not have; ``fit`` is the number of names that both have.
     """
 
     step: int
@@ -348,6 +350,8 @@ class Loading:
     parameters: int = 0
     holds: tuple[str, ...] = ()
     plain: tuple[tuple[str, str], ...] = ()
+    fit: int = 0
+    apart: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

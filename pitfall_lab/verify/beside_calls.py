@@ -10,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
 
-from pitfall_lab.observe import compared_numbers, data_loading, lost_numbers, scheduler_functions, stored_examples, stray_attributes
+from pitfall_lab.observe import (
+    compared_numbers,
+    data_loading,
+    loaded_states,
+    lost_numbers,
+    scheduler_functions,
+    stored_examples,
+    stray_attributes,
+)
 from pitfall_lab.observe.line_watch import LineWatch
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.lookups import Kind
@@ -21,6 +29,7 @@ from pitfall_lab.verify.optimizer_records import Held, Label, Optimizers
 
 MOST = 60
 """The number of schedulers, of loaded states, of passes and of stray attributes that are recorded."""
+COPIES = "torch.Tensor.copy_"
 SHOWN = 3
 FIRST = 3
 """The number of steps of each scheduler that are recorded one by one, and of findings at one place in the program."""
@@ -88,7 +97,7 @@ class BesideCalls:
     def __init__(self, sources: SourceMap, optimizers: Optimizers, label: Label, lines: LineWatch) -> None:
         self._sources, self._optimizers, self._label, self._lines = sources, optimizers, label, lines
         self._schedules: list[_Schedule] = []
-        self._loaded: list[tuple[Loading, Held, _Plain]] = []
+        self._loaded: list[tuple[Loading, Held, _Plain, weakref.ref[Any] | None]] = []
         self._saved: list[tuple[Saving, _Plain]] = []
         self._strays: dict[tuple[int, str], tuple[Stray, Held]] = {}
         self._datasets: list[tuple[weakref.ref[Any], dict[str, str]]] = []
@@ -113,7 +122,7 @@ class BesideCalls:
             self._scheduler(owner, step, span, by_torch=str(frame.f_globals.get("__name__")).startswith("torch.optim"))
         elif kind == "loading" and len(self._loaded) < MOST:
             held = Held(stray_attributes.parameters(owner))
-            self._loaded.append((Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner)))
+            self._loaded.append((Loading(step, type(owner).__name__, span, held.count), held, _Plain(owner), weakref.ref(owner)))
         elif kind == "saving" and len(self._saved) < MOST and not str(frame.f_globals.get("__name__")).startswith("torch."):
             self._saved.append((Saving(step, type(owner).__name__, span), _Plain(owner)))
         elif kind == "pass" and len(self._passes) < MOST:
@@ -191,9 +200,23 @@ class BesideCalls:
 
     def before(self, call: Call, step: int) -> None:
         """Called before a call: record numbers that the call will lose (integer overflow)."""
+        if call.name == COPIES and self._loaded:
+            with unseen():
+                self._compare_names()
         if lost_numbers.concerns(call) and self._wants(call.name, call.span):
             with unseen():
                 self._lost(call, step, lost_numbers.out_of_range(call))
+
+    def _compare_names(self) -> None:
+        """At the first write of a loading: compare the names of the state with those of the module."""
+        loading, held, plain, owner = self._loaded[-1]
+        module = owner() if owner is not None else None
+        if module is None or loading.fit or loading.apart:
+            return
+        state = loaded_states.loading(module)
+        if state is not None:
+            fit, apart = loaded_states.compared(module, state)
+            self._loaded[-1] = replace(loading, fit=fit, apart=apart[:MOST]), held, plain, None
 
     def after(self, call: Call, result: Any, step: int) -> None:
         """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1."""
@@ -237,11 +260,11 @@ class BesideCalls:
                 self._strays[key] = stray, held
 
     def _name(self) -> None:
-        for _, held, _ in self._loaded:
+        for _, held, *_ in self._loaded:
             held.name(self._label)
         for _, held in self._strays.values():
             held.name(self._label)
-        for plain in (*(each for *_, each in self._loaded), *(each for _, each in self._saved)):
+        for plain in (*(each for _, _, each, _ in self._loaded), *(each for _, each in self._saved)):
             plain.name(self._label)
 
     def finished(self, tensors: Iterable[Any], step: int, unfinite: tuple[Unfinite, ...] = ()) -> Beside:
@@ -249,7 +272,7 @@ class BesideCalls:
         self._look([stray_attributes.of_tensors(tensors)], step)
         self._name()
         schedulers = tuple(each.finished() for each in self._schedules)
-        loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain in self._loaded)
+        loaded = tuple(replace(loading, holds=held.labels, plain=plain.named) for loading, held, plain, _ in self._loaded)
         saved = tuple(replace(saving, plain=plain.named) for saving, plain in self._saved)
         strays = tuple(replace(stray, holds=held.labels) for stray, held in self._strays.values())
         return Beside(

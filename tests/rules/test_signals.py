@@ -1098,6 +1098,64 @@ nn.utils.parametrize.register_parametrization(mix, "weight", Symmetric())
 nn.init.eye_(mix.weight)  # PL742
 print(mix(torch.ones(1, 3)))
 """,
+    "a data set that scales its pictures in NumPy's memory": """
+import numpy as np
+class Pictures(Dataset):
+    def __init__(self):
+        self.pictures = [np.ones((1, 4, 4), dtype=np.float32) for _ in range(4)]
+    def __len__(self):
+        return 4
+    def __getitem__(self, place):
+        picture = self.pictures[place]
+        picture *= np.float32(0.9)  # PL715
+        return torch.from_numpy(picture), place % 2
+net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
+opt = SGD(net.parameters(), lr=0.1)
+loader = DataLoader(Pictures(), batch_size=2)
+for _ in range(3):
+    for pictures, kinds in loader:
+        update(opt, F.cross_entropy(net(pictures), kinds))
+""",
+    "noise added to a batch that is a view of the data": """
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    for start in (0, 4):
+        batch = x[start : start + 4]
+        batch += 0.1 * torch.randn(4, 3)  # PL715
+        update(opt, F.mse_loss(net(batch), y[start : start + 4]))
+""",
+    "batches of a generator for several epochs, in an object": """
+def pieces(data):
+    for row in data.split(2):
+        yield row
+class Learner:
+    def __init__(self, net, stream):
+        self.net, self.stream = net, stream
+        self.opt = SGD(net.parameters(), lr=0.1)
+    def epoch(self):
+        for rows in self.stream:  # PL626
+            update(self.opt, self.net(rows).square().mean())
+learner = Learner(nn.Linear(3, 1), pieces(torch.randn(6, 3)))
+for _ in range(3):
+    learner.epoch()
+""",
+    "a state of other names, of which two fit": """
+class Older(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 1)
+class Newer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 3)), nn.Linear(3, 1)
+    def forward(self, given):
+        return self.last(self.body(given))
+net = Newer()
+net.load_state_dict(Older().state_dict(), strict=False)  # PL627
+print(net(torch.ones(1, 2)))
+""",
 }
 
 RIGHT = {
@@ -1836,6 +1894,43 @@ for _ in range(2):
         chances = torch.sigmoid(share)
         chances.round_()
     print(chances, layer(torch.ones(1, 2)) @ torch.sigmoid(share))
+""",
+    "a data set that works on copies, and one whose numbers the program sets between its epochs": """
+class Rows(Dataset):
+    def __init__(self):
+        self.rows, self.served = torch.randn(4, 3), torch.zeros(4, 2)
+    def __len__(self):
+        return 4
+    def __getitem__(self, place):
+        row = self.rows[place].clone()
+        row += torch.randn(3)
+        return row
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+rows = Rows()
+for epoch in range(3):
+    for given in DataLoader(rows, batch_size=2):
+        update(opt, net(given).square().mean())
+    rows.rows[epoch] = torch.randn(3)
+""",
+    "iterators that are made anew, and one that gives a part in each epoch": """
+loader = DataLoader(torch.randn(6, 3), batch_size=2)
+net = nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+stream = iter(loader)
+for epoch in range(3):
+    batches = iter(loader)
+    for given in batches:
+        update(opt, net(given).square().mean())
+    for given in stream:
+        update(opt, net(given).square().mean())
+        break
+""",
+    "a body without its head, loaded with strict=False": """
+whole = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 5))
+net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
+net.load_state_dict({name: value for name, value in whole.state_dict().items() if not name.startswith("2.")}, strict=False)
+print(net(torch.ones(1, 2)))
 """,
 }
 

@@ -245,6 +245,7 @@ export interface Beside {
   unfinite: Unfinite[];
   losses: Lost[];
   compared: Compared[];
+  drifts: Drift[];
 }
 
 /** A tensor or NumPy array: what the program calls it, its shape in elements, and the labels of what it belongs to. */
@@ -692,6 +693,8 @@ export interface Loading {
   parameters: number;
   holds: string[];
   plain: [string, string][];
+  fit: number;
+  apart: [string, string][];
 }
 
 /** An attribute that the program set on an object of torch's, and that torch never reads; noticed after `step` events. */
@@ -765,6 +768,17 @@ export interface Compared {
   most: number;
   whole: boolean;
   beyond: [number, number][];
+}
+
+/** A line changed numbers that a data set keeps, while it made an example of them, and not for the first time. */
+export interface Drift {
+  step: number;
+  span: Span;
+  kind: string;
+  name: string;
+  before: number[];
+  after: number[];
+  reader: Span | null;
 }
 
 /** Many elements: their number, and the few that are shown, as (index, element). */
