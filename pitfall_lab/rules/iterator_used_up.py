@@ -114,6 +114,8 @@ def _repeating(story: Story, node: ast.AST) -> ast.For | None:
         for around in program.ancestors(node):
             if isinstance(around, ast.If | ast.Try | ast.Match | ast.While | ast.Lambda):
                 return None
+            if isinstance(around, ast.For | ast.FunctionDef) and _may_leave(around, node):
+                return None
             if isinstance(around, ast.For):
                 return around
             if isinstance(around, ast.FunctionDef):
@@ -125,6 +127,12 @@ def _repeating(story: Story, node: ast.AST) -> ast.For | None:
         else:
             return None
     return None
+
+
+def _may_leave(around: ast.For | ast.FunctionDef, node: ast.AST) -> bool:
+    """Whether a line of ``around`` before ``node`` may end the round or the function, so that ``node`` does not run."""
+    leaves = (n for part in around.body for n in ast.walk(part) if isinstance(n, ast.Return | ast.Raise | ast.Continue | ast.Break))
+    return any(each.lineno < node.lineno for each in leaves)  # type: ignore[attr-defined]
 
 
 def _rounds(program: Program, loop: ast.For) -> int | None:
