@@ -77,6 +77,14 @@ def _forget_what_nobody_wrote(trace: Trace, storages: list[dict[str, Any]]) -> N
             early = [entry for entry in values if first is not None and entry["step"] <= first]
             written = [{"step": first, "cells": early[-1]["cells"]}] if early else []
             storage["values"] = [{"step": storage["born"], "cells": "never written"}, *written, *values[max(len(early), 1) :]]
+            if len(storage["columns"]) < storage["size"]:  # which columns are drawn depends on all contents of a large memory
+                for part in (storage, *storage["values"][1:], *storage["writes"], *_histories(storage)):
+                    for key in {"columns", "cells", "cover"} & part.keys():
+                        part[key] = "some"
+
+
+def _histories(storage: dict[str, Any]) -> list[dict[str, Any]]:
+    return [entry for brush in storage["brushes"] for entry in brush["history"]]
 
 
 def _lines(title: str, value: Any) -> Iterator[str]:
