@@ -49,7 +49,7 @@ def find(story: Story) -> Iterator[Finding]:
                 lines.add(story.span(first.step))
                 yield _finding(story, found)
     for drift in story.trace.beside.drifts:
-        if drift.span not in lines:
+        if drift.span not in lines and not _counts(drift):
             lines.add(drift.span)
             yield _of_examples(story, drift)
 
@@ -183,6 +183,12 @@ def _finding(story: Story, found: Again) -> Finding:
         fixes=_fixes(story, found),
         facts=[Fact("storage", found.storage, story.by(found.first.step))],
     )  # fmt: skip
+
+
+def _counts(drift: Drift) -> bool:
+    """Whether the line added one whole number to every number that it changed: it counts something, and no example is made of it."""
+    steps = {after - before for before, after in zip(drift.before, drift.after, strict=True)}
+    return len(steps) == 1 and all(float(step).is_integer() for step in steps)
 
 
 def _of_examples(story: Story, drift: Drift) -> Finding:
