@@ -19,7 +19,7 @@ def finetune(data, target):
     for _ in range(2):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(net(data), target)
-        loss.backward()  # backward
+        loss.backward()  # gradient
         optimizer.step()
     return loss.item()
 

@@ -10,6 +10,6 @@ x, y = torch.randn(8, 3), torch.randn(8, 1)
 for _ in range(3):
     opt.zero_grad()
     loss = ((net(x) - y) ** 2).mean()
-    loss.backward()  # backward
+    loss.backward()  # gradient
     opt.step()
 print(loss)

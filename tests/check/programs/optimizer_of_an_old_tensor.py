@@ -6,6 +6,6 @@ weight = torch.ones(3, requires_grad=True)  # PL606 made
 for _ in range(3):
     weight.grad = None
     loss = weight.pow(2).sum()
-    loss.backward()  # backward
+    loss.backward()  # gradient
     opt.step()
 print(weight)
