@@ -104,7 +104,7 @@ SYSTEMS: dict[str, Callable[[str, float, _Class], Table]] = {"moodle": _moodle, 
 
 
 def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entry]]:
-    """Whose marks are in the table, and who has a mark and is left out, since the system would give it to somebody else."""
+    """Whose marks are in the table, and who has a mark and is left out, since the system would give it to another student."""
     everybody = [entry for entry in entries if entry.listed]
     people = _Class([entry for entry in everybody if entry.is_decided], everybody)
     left: list[Entry] = []

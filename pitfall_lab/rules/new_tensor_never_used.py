@@ -216,7 +216,7 @@ def _finding(story: Story, found: Unread) -> Finding:
     function = found.function.name if found.function is not None else ""
     message = {
         "hook": T(
-            en=f"{capital(here.en)} computes {what.en} in the hook `{function}`, which returns nothing: torch goes on with what it gave to "
+            en=f"{capital(here.en)} computes {what.en} in the hook `{function}`, which returns nothing: torch uses what it gave to "
             "the hook.",
             zh=f"{here.zh}在钩子 `{function}` 里算出 {what.zh}，但钩子没有返回任何东西：torch 继续使用它交给钩子的那个张量。",
         ),
@@ -278,7 +278,7 @@ RULE = Rule(
     title=T(en="A function computes new numbers that nothing uses", zh="函数算出的新数没有谁使用"),
     what=T(
         en="A function computes new numbers from those that it was given, and keeps them to itself: it returns nothing, and the program "
-        "goes on with the old ones. This happens most in hooks and in loops that give a name to a new tensor. Return the result, or write "
+        "uses the old ones. This happens most in hooks and in loops that give a name to a new tensor. Return the result, or write "
         "it into the tensor itself.",
         zh="函数由得到的数算出新的数，却只留给自己：它什么也不返回，程序继续使用旧的数。这最常发生在钩子里，以及在循环中给名字换上新张量的"
         "时候。请返回结果，或把它写入张量本身。",
