@@ -58,6 +58,7 @@ def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]
     """The writes into data, by line and by the elements that they change; no weights, and no gradients."""
     held = {label for made in story.trace.optimizers for label in made.holds}
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
+    learning = {r.get("storage") for label, r in story.tensors.items() if _learns(r) or label in held or label in gradients}
     found: dict[tuple[Span, str, object, object], list[Event]] = defaultdict(list)
     for event in story.calls(*SHIFTS, *SCALES, *MASKED):
         label, place = event.operands[0].label if event.operands else None, story.span(event.step)
@@ -65,7 +66,7 @@ def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]
         shape, storage = tuple(record.get("shape") or ()), record.get("storage")
         if place is None or place.source or storage not in event.writes or prod(shape) < MATRIX or event.error is not None or event.parent:
             continue
-        if not any(_learns(r) or other in held | gradients for other, r in story.tensors_on(storage)) and story.said(event.step) != "step":
+        if storage not in learning and story.said(event.step) != "step":
             found[place, str(storage), record.get("offset"), shape].append(event)
     return found
 

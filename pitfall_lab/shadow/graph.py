@@ -8,7 +8,7 @@ Source in torch: ``torch/csrc/autograd/saved_variable.cpp``, ``variable.cpp`` (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakSet, ref
@@ -288,6 +288,17 @@ class Graph:
         self.sequence += 1
         self.created.append(node)
         return node
+
+    def drop_unreached(self, results: Iterable[ShadowTensor]) -> None:
+        """Remove from ``created`` the nodes that no gradient of ``results`` reaches; torch frees them when the call ends."""
+        reached: set[int] = set()
+        work = [x.node for x in results]
+        while work:
+            node = work.pop()
+            if node is not None and id(node) not in reached:
+                reached.add(id(node))
+                work += node.children
+        self.created = [node for node in self.created if id(node) in reached]
 
     def edge(self, tensor: ShadowTensor) -> Edge:
         """The edge for the gradient of ``tensor``: to its grad_fn, to its AccumulateGrad, or to no node."""

@@ -100,7 +100,7 @@ class Made:
         if node.mirrored or node.inner is not None or node.hooks or node.retains:
             raise Underivable
         self.name, self.vjp = node.name, node.vjp
-        self.edges = tuple(_way(edge, parts.nodes, parts.operands) for edge in node.next)
+        self.edges = tuple(_way(edge, parts) for edge in node.next)
         self.outputs: list[Meta] = list(node.outputs)
         self.saved = tuple(_kept(s, node, parts) for s in node.saved)
         self.multiple = node.multiple
@@ -127,7 +127,7 @@ class Window:
         self.device: Device = x.device
         self.flag = x.flag
         self.output_nr = x.output_nr
-        self.node = None if x.node is None else _place(parts.nodes, x.node)
+        self.node = None if x.node is None else parts.place(x.node)
         self.on = next((j for j, o in enumerate(operands) if o.storage is x.storage), None)
         self.counts_with = next((j for j, o in enumerate(operands) if o.counter is x.counter), None)
         if x.storage.mark and self.on is None:
@@ -198,6 +198,8 @@ class Parts:
 
     def __init__(self, operands: Sequence[ShadowTensor], nodes: Sequence[Node]) -> None:
         self.operands, self.nodes = operands, nodes
+        self.places = {id(node): k for k, node in enumerate(nodes)}
+        """The index of each node by its id: a recurrent layer makes hundreds of nodes."""
         self.tensors: list[tuple[str, ShadowTensor, Window]] = []
         self.storages: list[Storage] = []
         self.counters: list[Counter] = []
@@ -214,6 +216,12 @@ class Parts:
         name = f"x{len(self.tensors)}"
         self.tensors.append((name, x, window))
         return name
+
+    def place(self, node: Node) -> int:
+        """The index of a node among those that the call made."""
+        if (found := self.places.get(id(node))) is None:
+            raise Underivable
+        return found
 
     def root(self, base: ShadowTensor) -> str:
         """The expression for the base of a view."""
@@ -416,15 +424,15 @@ def _end(way: Way) -> str:
     return f"graph.accumulate_grad(o{way.place})" if way.is_leaf else f"p{way.place}"
 
 
-def _way(edge: Edge, nodes: Sequence[Node], operands: Sequence[ShadowTensor]) -> Way:
+def _way(edge: Edge, parts: Parts) -> Way:
     node, output_nr = edge
     if node is None:
         return Way(own=False, place=None)
-    if any(node is own for own in nodes):
-        return Way(own=True, place=_place(nodes, node), output_nr=output_nr)
+    if (own := parts.places.get(id(node))) is not None:
+        return Way(own=True, place=own, output_nr=output_nr)
     if node.leaf is not None:
-        return Way(own=False, place=_place(operands, node.leaf), is_leaf=True)
-    for j, x in enumerate(operands):
+        return Way(own=False, place=_place(parts.operands, node.leaf), is_leaf=True)
+    for j, x in enumerate(parts.operands):
         if x.node is node and x.output_nr == output_nr:
             return Way(own=False, place=j, output_nr=output_nr)
     raise Underivable

@@ -151,12 +151,11 @@ class Memory:
 
     def look_for_writes(self, span: Span | None) -> None:
         """Look for writes by NumPy code to memory that it shares with a tensor."""
-        for storage in list(self._records.shared.values()):
+        for storage in [each for each in self._records.shared.values() if each.shadow.data is not None]:
             for record, real in self._records.live(storage):
-                if record.kind != "array":
-                    effects = self.catch_up(storage, real, span, announce=True)
-                    if effects:
-                        break
+                if record.kind != "array" and self._observed(storage, real) is not None:
+                    self.catch_up(storage, real, span, announce=True)
+                    break  # all tensors on a storage show the same memory
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
         """Compare a storage with its contents after the last event; a difference is a write that no version counted. Return the effects."""

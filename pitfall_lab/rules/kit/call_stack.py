@@ -115,9 +115,9 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
         names = _objects(program, owner) if owner else set()
     elif name == "__init__":
         name = owner
-    calls = [n for n in program.nodes if isinstance(n, ast.Call) and (called(n) == name or program.segment(n.func) in names)]
+    calls = {id(call): call for one in {name, f".{name}", *names} for call in program.calls.get(one, ())}
     sites = []
-    for call in sorted(calls, key=lambda n: (n.lineno, n.col_offset)):
+    for call in sorted(calls.values(), key=lambda n: (n.lineno, n.col_offset)):
         around = program.function(call)
         if (around.name if around else None) == inside and (around is None or around is not function):
             sites.append(call)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -57,10 +58,25 @@ class Program:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         return column if text.isascii() else len(text[:column].encode("utf-16-le", "surrogatepass")) // 2
 
+    @cached_property
+    def calls(self) -> dict[str, list[ast.Call]]:
+        """The calls, each under the text of what is called and, for a method, under its name with a dot: ``"net.body.step"``, ``".step"``."""
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in (n for n in self.nodes if isinstance(n, ast.Call)):
+            found[self.segment(call.func)].append(call)
+            if isinstance(call.func, ast.Attribute):
+                found[f".{call.func.attr}"].append(call)
+        return found
+
+    @cached_property
+    def _statements(self) -> dict[int, ast.stmt]:
+        """The first statement without a body on each line."""
+        found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body")]
+        return {n.lineno: n for n in sorted(found, key=lambda n: n.col_offset, reverse=True)}
+
     def statement_on(self, line: int) -> ast.stmt | None:
         """Return the first statement without a body that begins on ``line``; None if there is none."""
-        found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body") and n.lineno == line]
-        return min(found, key=lambda n: n.col_offset) if found else None
+        return self._statements.get(line)
 
     def segment(self, node: ast.AST) -> str:
         """Return the source text of a node."""

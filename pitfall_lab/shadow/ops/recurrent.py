@@ -205,7 +205,9 @@ def _register(name: str) -> None:
         output, last = plan.run(e, source, each, lambda x, s, w, *, backwards: _steps(e, cell, x, s, w, backwards=backwards))
         ends = [reduce.stack(e, column, 0) for column in zip(*last, strict=True)]
         turn = views.transpose if name == "lstm" else views.transpose_in_place
-        return (turn(e, output, 0, 1) if batch_first else output, *ends)
+        results = (turn(e, output, 0, 1) if batch_first else output, *ends)
+        e.graph.drop_unreached(results)
+        return results
 
     rows = 3 * GATES[name]
     state = "(waves(1, 4, 3), waves(1, 4, 3) * 2)" if name == "lstm" else "waves(1, 4, 3)"

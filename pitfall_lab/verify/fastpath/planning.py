@@ -26,6 +26,8 @@ MOST_PLANS = 20_000
 PATIENCE = 256
 """The first so many plans are made at the first call. Later, while few plans have been used, only from the second call on."""
 
+ATTEMPTS = 3
+
 
 class Planning:
     """Observes the calls of the full path and makes plans from them."""
@@ -36,6 +38,8 @@ class Planning:
         self._shared, self._forms = shared, shared.forms
         self.plans: dict[Any, Plan | None] = {}
         """The plans by key; None for a key that has been seen once."""
+        self._refused: dict[Any, int] = {}
+        """How often no plan could be made for a key; after ``ATTEMPTS`` none is tried again, since a try costs more than the call."""
         self.functions = shared.functions
         self._key: Any = None
         self._operands: list[TensorRecord] = []
@@ -60,7 +64,7 @@ class Planning:
         operands: list[TensorRecord] = []
         self.functions.add(func)
         whole = self._kinds.of(func, call.args, call.kwargs, operands, None)
-        if whole is None:
+        if whole is None or self._refused.get(whole, 0) >= ATTEMPTS:
             return
         if len(self.plans) >= MOST_PLANS:
             self.plans.clear()
@@ -93,7 +97,13 @@ class Planning:
             if self._is_other is not recipe.is_plain:
                 self._key = None  # an entry of kind "other" may do more than its result shows, unless that is a plain number
         except Underivable:
+            self._refuse(self._key)
             self._key = None
+
+    def _refuse(self, key: Any) -> None:
+        if len(self._refused) >= MOST_PLANS:
+            self._refused.clear()
+        self._refused[key] = self._refused.get(key, 0) + 1
 
     def learn(self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
         """Called when torch and the shadow agreed on the call: make its plan."""
@@ -121,7 +131,7 @@ class Planning:
                 shared.add(key, plan)
             self.plans[key] = plan.among(self._writer.rows)
         except (Unsayable, Underivable):
-            pass
+            self._refuse(key)
         finally:
             self._operands = []
 
