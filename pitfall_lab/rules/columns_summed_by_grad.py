@@ -39,7 +39,7 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         outputs, given_input, seed = given[:3]
         wide, narrow, ones = (story.shape(label, grad.step) or () for label in (outputs, given_input, seed))
-        if len(wide) != MATRIX or wide[1] < 2 or tuple(narrow) != (wide[0], 1) or ones != wide or not _is_ones(story, seed, grad.step):
+        if len(wide) != MATRIX or wide[1] < 2 or tuple(narrow) != (wide[0], 1) or ones != wide or not is_ones(story, seed, grad.step):
             continue
         found = _stretched(story, grad, outputs)
         if found is not None:
@@ -47,7 +47,8 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _is_ones(story: Story, label: str, step: int) -> bool:
+def is_ones(story: Story, label: str, step: int) -> bool:
+    """Whether a tensor is known to consist of ones, or was made as such."""
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     made = story.event(record.get("born"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
@@ -11,18 +12,25 @@ from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import is_name, receiver
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.signals.kept_weights import restored
 from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.trace import Event, Span, T
 
 NEAR = 1e-6
+APART = 4
+"""The most steps from one copy of a loop to the next."""
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves."""
     reported = set()
+    kept = {story.span(found.load.step) for found in restored(story)}  # another rule says where they were kept
+    parts = _parts(story)
     for event in story.calls("copy_", "lerp_", "add_"):
         labels = [o.label for o in event.operands[:2]]
         if event.error is not None or len(labels) < 2 or None in labels or (event.name == "add_" and not _averages(story, event)):
+            continue
+        if story.span(event.step) in kept or event.step in parts:
             continue
         target, source = (story.tensor(label, event.step - 1) or story.tensor(label, event.step) for label in labels)
         storage, place = (target or {}).get("storage"), story.span(event.step)
@@ -37,6 +45,22 @@ def find(story: Story) -> Iterator[Finding]:
         if trained and fresh and updates:
             reported.add(place)
             yield _finding(story, event, updates[0])
+
+
+def _parts(story: Story) -> set[int]:
+    """The copies made by one load, or one pass of a loop, that also copies other tensors: these are new, the rest stay as they are."""
+    groups: dict[Span | None, list[list[Event]]] = defaultdict(list)
+    for event in story.calls("copy_"):
+        runs = groups[story.span(event.step)]
+        if runs and event.step - runs[-1][-1].step <= APART:
+            runs[-1].append(event)
+        else:
+            runs.append([event])
+    found = set[int]()
+    for run in (run for runs in groups.values() for run in runs if len(run) > 1):
+        if not all(same_piece(*(story.tensor(o.label, e.step) for o in e.operands[:2])) for e in run if len(e.operands) > 1):
+            found |= {event.step for event in run}
+    return found
 
 
 def _averages(story: Story, event: Event) -> bool:

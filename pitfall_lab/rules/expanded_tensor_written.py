@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
         if is_repeated(story.tensor(failure.tensor, step) or {}):
             yield _finding(story, step, failure.tensor, None, failure)
     for found in shared_writes(story):
-        if is_repeated(story.tensor(found.label, found.event.step) or {}):
+        if found.changed is not None and is_repeated(story.tensor(found.label, found.event.step) or {}):
             yield _finding(story, found.event.step, found.label, (found.written, found.changed), None)
 
 

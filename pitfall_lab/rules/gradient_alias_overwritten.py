@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
-from pitfall_lab.rules.kit.snapshots import Aliases, Kept, copied_where_made
+from pitfall_lab.rules.kit.snapshots import COLLECTING, Aliases, Kept, copied_where_made
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.training import BACKWARDS
 from pitfall_lab.rules.kit.wording import at_line, capital, snippet, statement_text
-from pitfall_lab.trace import Event, T
+from pitfall_lab.rules.signals.operand_names import all_written_as
+from pitfall_lab.rules.signals.shared_memory import same_piece
+from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -19,9 +23,9 @@ def find(story: Story) -> Iterator[Finding]:
         return
     aliases = Aliases(story, "grad")
     reported = set()
-    for kept in (*aliases.compared(), *aliases.collected(), *_read_by_name(story, aliases)):
+    for kept in (*aliases.compared(), *aliases.collected(), *_read_by_name(story, aliases), *_combined(story, aliases)):
         place = story.span(kept.made.step)
-        if place not in reported and _replaces(story, kept):
+        if place not in reported and _replaces(story, kept.changed):
             reported.add(place)
             yield _finding(story, kept)
 
@@ -43,9 +47,54 @@ def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
                 yield Kept("compared", made, label, str(storage), changed, use.step)
 
 
-def _replaces(story: Story, kept: Kept) -> bool:
+def _combined(story: Story, aliases: Aliases) -> Iterator[Kept]:
+    """Yield gradients of one leaf that were kept at different times, and are one tensor where a call uses them as two."""
+    fetched: dict[str, list[tuple[Event, str]]] = defaultdict(list)
+    for made, label, storage in aliases.made:
+        fetched[storage].append((made, label))
+    passed: dict[Span | None, int] = {}
+    for event in story.calls() if fetched else ():
+        shared = _operands_of_one_memory(story, event, fetched) if len(event.operands) > 1 and event.error is None else None
+        if shared is None:
+            continue
+        since, passed[event.span] = passed.get(event.span, -1), event.step
+        gets = [(made, label) for made, label in fetched[shared] if since < made.step < event.step]
+        for made, label in gets:
+            written = [step for step in story.writes(shared, made.step, gets[-1][0].step) if _replaces(story, step)]
+            if written and _is_kept(story, made):
+                yield Kept("compared", made, label, shared, written[0], event.step)
+                break
+
+
+def _operands_of_one_memory(story: Story, event: Event, fetched: Mapping[str, object]) -> str | None:
+    """The storage of a gradient that two operands are, if the source has different expressions for them; else None."""
+    records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
+    one = next((r for i, r in enumerate(records) if r.get("storage") in fetched and any(same_piece(r, q) for q in records[:i])), None)
+    if one is None:
+        return None
+    same = [o.label for o in event.operands if o.label is not None and same_piece(story.tensor(o.label, event.step), one)]
+    texts = {ast.dump(each) for each in all_written_as(story, event, *same)}
+    return str(one["storage"]) if len(texts) > 1 else None
+
+
+def _is_kept(story: Story, made: Event) -> bool:
+    """Whether a gradient that was fetched gets a name or a place in a list, perhaps by way of views, or is returned."""
+    node = story.program.at(story.span(made.step))
+    while node is not None:
+        parent = story.program.parents.get(node)
+        if isinstance(parent, ast.stmt):
+            return isinstance(parent, ast.Assign | ast.Return) and (isinstance(parent, ast.Return) or node is parent.value)
+        if isinstance(parent, ast.Call) and node in parent.args:
+            return called(parent) in COLLECTING
+        if isinstance(parent, ast.BinOp | ast.Compare | ast.UnaryOp | ast.AugAssign):
+            return False
+        node = parent
+    return False
+
+
+def _replaces(story: Story, step: int) -> bool:
     """Whether the write replaces the gradient: a backward that adds to it, or clearing; clipping and scaling do not."""
-    outer = story.outer_call(kept.changed)
+    outer = story.outer_call(step)
     return outer is not None and (outer.op in BACKWARDS or outer.name in ("zero_", "_foreach_zero_", "zero_grad"))
 
 

@@ -73,6 +73,10 @@ def _finding(story: Story, found: SharedWrite) -> Finding:
     step = found.event.step
     span, record = story.span(step), story.tensor(found.label, step) or {}
     name, here = expression(story, found.label, step), at_line(story, span)
+    reached = T(
+        en=f" and reaches {found.changed}" if found.changed is not None else ", some of them several times",
+        zh=f"，触及 {found.changed} 个" if found.changed is not None else "，其中一些赋值好几次",
+    )
     return RULE.finding(
         span, step,
         T(
@@ -84,11 +88,11 @@ def _finding(story: Story, found: SharedWrite) -> Finding:
         T(
             en=f"{capital(name.en)} has shape {tuple(record.get('shape') or ())}, but one step along each dimension skips only "
             f"{', '.join(map(str, record.get('stride') or ()))} elements, so windows share elements. `{statement_text(story, span)}` "
-            f"gives {found.written} elements a value and reaches {found.changed}; what comes out depends on the order of writing. "
+            f"gives {found.written} elements a value{reached.en}; what comes out depends on the order of writing. "
             "Torch does not notice.",
             zh=f"{name.zh} 的形状是 {tuple(record.get('shape') or ())}，但沿各维走一步只跨过 "
             f"{', '.join(map(str, record.get('stride') or ()))} 个元素，所以窗口共用元素。`{statement_text(story, span)}` 给 "
-            f"{found.written} 个元素赋值，触及 {found.changed} 个；结果取决于写入的次序。torch 不会察觉。",
+            f"{found.written} 个元素赋值{reached.zh}；结果取决于写入的次序。torch 不会察觉。",
         ),
         related=[
             story.related("made", record.get("born"), T(en="the overlapping windows are made here", zh="互相重叠的窗口在这里创建")),

@@ -5,32 +5,25 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.keeping_repairs import EACH, copies_of, deep_copy, imported_deepcopy
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
-from pitfall_lab.trace import Event, T
+from pitfall_lab.rules.signals.kept_weights import Restored, restored
+from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that kept weights which were later copied onto themselves, changed in between."""
     reported = set()
-    for event in story.calls("copy_"):
-        if event.error is not None or len(event.operands) < 2:
-            continue
-        target, kept = (story.tensor(o.label, event.step) for o in event.operands[:2])
-        if target is None or kept is None or any(target.get(k) != kept.get(k) for k in ("storage", "offset", "shape", "stride")):
-            continue
-        born = kept.get("born")
-        if born is None or target.get("storage") is None or event.operands[0].label == event.operands[1].label:
-            continue
-        changed = story.bumps(target.get("counter"), born, event.step - 1)
-        place = (story.span(born), story.span(event.step))
-        if changed and place not in reported and place[0] is not None and place[0] != place[1]:
+    for found in restored(story):
+        place = (found.place, story.span(found.load.step))
+        if place not in reported:
             reported.add(place)
-            yield _finding(story, event, born, changed[0])
+            yield _finding(story, found)
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
@@ -38,52 +31,60 @@ def refine(story: Story, general: Finding) -> Finding | None:
     return next((finding for finding in find(story) if finding.span == general.span), None)
 
 
-def _finding(story: Story, load: Event, born: int, changed: int) -> Finding:
+def _finding(story: Story, found: Restored) -> Finding:
+    load, changed = found.load, found.changed
     what = called(story, load.operands[0].label, None, load.step)
-    kept, here = at_line(story, story.span(born)), at_line(story, story.span(load.step))
+    kept, here = at_line(story, found.place), at_line(story, story.span(load.step))
     then = at_line(story, story.span(changed))
-    code, loading = (statement_text(story, story.span(step)) for step in (born, load.step))
+    code, loading = (statement_text(story, place) for place in (found.place, story.span(load.step)))
+    lost = T(
+        en=f"the model keeps its last weights, and not those of the moment of {kept.en}.",
+        zh=f"模型保留的是最后的权重，而不是{kept.zh}那一刻的权重。",
+    )
+    if found.is_newest:
+        lost = T(
+            en=f"in this run they were not written again after {kept.en}, so nothing was lost; after one more update it would be.",
+            zh=f"在这次运行中，{kept.zh}之后它们没有再被写入，所以什么也没有丢失；但只要再更新一次就会丢失。",
+        )
     return RULE.finding(
-        story.span(born), born,
+        found.place, changed if found.kept is None else found.kept,
         T(
             en=f"{capital(kept.en)} keeps the weights themselves, not a copy: {then.en} continues to change them, and "
             f"{here.en} restores nothing.",
             zh=f"{kept.zh}留下的是权重本身，而不是副本：{then.zh}继续修改它们，{here.zh}什么也没有恢复。",
         ),
         T(
-            en=f"`{code}` gives tensors that look at the model's own memory. On {then.en} that memory is written, so what was kept changes "
-            f"with it. `{loading}` then copies {what.en} onto itself: the model keeps its last weights, and not those of the moment of "
-            f"{kept.en}.",
-            zh=f"`{code}` 给出的张量看着模型自己的内存。{then.zh}写入了这块内存，留下的东西也随之改变。于是 `{loading}` 把 {what.zh} 复制到"
-            f"它自己身上：模型保留的是最后的权重，而不是{kept.zh}那一刻的权重。",
+            en=f"`{code}` gives tensors on the model's own memory. {capital(then.en)} writes that memory, so what was kept "
+            f"changes with it. `{loading}` then copies {what.en} onto itself: {lost.en}",
+            zh=f"`{code}` 给出的张量看着模型自己的内存。{then.zh}写入这块内存，留下的东西也随之改变。于是 `{loading}` 把 {what.zh} 复制到"
+            f"它自己身上：{lost.zh}",
         ),
         related=[
-            story.related("kept", born, T(en="the weights are kept here, without a copy", zh="权重在这里被留下，没有复制")),
+            Related("kept", found.place, found.kept, T(en="the weights are kept here, without a copy", zh="权重在这里被留下，没有复制")),
             story.related("changed", changed, T(en="the same memory is updated here", zh="同一块内存在这里被更新")),
             story.related("used", load.step, T(en="they are loaded here, onto themselves", zh="它们在这里被载入，写到自己身上")),
         ],
-        fixes=_fixes(story, born),
-        facts=[Fact("tensor", load.operands[0].label, story.by(load.step)), Fact("kept", load.operands[1].label, story.by(born))],
+        fixes=_fixes(story, found),
+        facts=[Fact("tensor", load.operands[0].label, story.by(load.step)), Fact("kept", load.operands[1].label, story.by(load.step))],
     )  # fmt: skip
 
 
-def _fixes(story: Story, born: int) -> tuple[Fix, ...]:
+def _fixes(story: Story, found: Restored) -> tuple[Fix, ...]:
     program = story.program
-    node = program.at(story.span(born)) if program.tree else None
+    node = found.value if found.value is not None else program.at(found.place) if program.tree else None
     node = node.value if isinstance(node, ast.Assign) else node
     if not isinstance(node, ast.expr):
         return ()
+    if found.value is not None:
+        return copies_of(program, node)
     text = program.segment(node)
     if isinstance(node, ast.Call) and method(node) == "state_dict":
         listed = _listed(program, node)
         if listed is not None:
-            title = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本")
-            return unique(program.text, [Fix(title, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")])
+            return unique(program.text, [Fix(EACH, program.replace((listed, f"{program.segment(listed)}.clone()")), meaning="later")])
         new = f"{{name: value.clone() for name, value in {text}.items()}}"
-        deep = T(en="Keep a deep copy", zh="保留一份深拷贝")
-        deepest = [Fix(deep, program.replace((node, f"{name}({text})")), meaning="later") for name in _deepcopy(program)]
-        title = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本")
-        return unique(program.text, [*deepest, Fix(title, program.replace((node, new)), meaning="later")])
+        deepest = [deep_copy(program, node, text)] if imported_deepcopy(program) else []
+        return unique(program.text, [*deepest, Fix(EACH, program.replace((node, new)), meaning="later")])
     title = T(en=f"Keep a copy: `{text}.clone()`", zh=f"保留副本：`{text}.clone()`")
     return unique(program.text, [Fix(title, program.replace((node, f"{text}.clone()")), meaning="later")])
 
@@ -97,17 +98,6 @@ def _listed(program: Program, call: ast.Call) -> ast.Name | None:
     if kept is None or not isinstance(kept.value, ast.Name) or not any(call in ast.walk(each.iter) for each in kept.generators):
         return None
     return kept.value
-
-
-def _deepcopy(program: Program) -> list[str]:
-    """The name under which the program imports ``copy.deepcopy``, in a list; empty if it does not import it."""
-    found = []
-    for node in program.nodes:
-        if isinstance(node, ast.Import):
-            found += [f"{a.asname or a.name}.deepcopy" for a in node.names if a.name == "copy"]
-        elif isinstance(node, ast.ImportFrom) and node.module == "copy":
-            found += [a.asname or a.name for a in node.names if a.name == "deepcopy"]
-    return found[:1]
 
 
 RULE = Rule(

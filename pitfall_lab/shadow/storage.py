@@ -283,6 +283,8 @@ class ShadowTensor:
     def lay_out(self, stride: Shape, offset: int, size: int) -> None:
         """Change strides, offset and storage size to those observed in torch, moving the elements in the storage's data accordingly."""
         storage = self.storage
+        if storage.laid is None and (self.stride, self.offset, storage.size) == (tuple(stride), offset, size):
+            return  # the memory stays the same one, which other gradients may share
         if storage.data is not None and (storage.laid is None or storage.laid[1] is not storage.data):
             storage.laid = storage.data, np.zeros(size, storage.data.dtype)
         before, now = storage.laid if storage.data is not None and storage.laid is not None else (None, None)

@@ -100,6 +100,28 @@ def test_a_loop_that_ends_is_recorded_and_so_is_what_follows() -> None:
     assert ("PL703", line_of(text, "state_dict()")) in found(sampled(text))
 
 
+KEPT = """
+best, lowest = None, 9.0
+for number in range(80):
+    x, y = torch.randn(8, 4), torch.randint(0, 3, (8,))
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+    if number == 61 or loss.item() < lowest:
+        lowest, best = min(lowest, loss.item()), model.state_dict()
+model.load_state_dict(best)
+"""
+
+
+def test_weights_kept_in_a_round_that_was_not_recorded_are_found_where_they_were_kept() -> None:
+    text = HEAD + KEPT
+    trace = sampled(text)
+    assert trace.unseen
+    assert found(trace) == [("PL703", line_of(text, "best = min(lowest"))]
+    assert found(sampled(text.replace("model.state_dict()", "{k: v.clone() for k, v in model.state_dict().items()}"))) == []
+
+
 BY_HAND = """
 import torch
 torch.manual_seed(0)
@@ -176,7 +198,7 @@ def test_left_out_rounds_are_no_reason_to_call_a_program_unchecked(tmp_path: Pat
     assert result.exit_code == 0
 
 
-@pytest.mark.parametrize(("name", "rule"), [("folds", None), ("stopping_planted", "PL710"), ("q_learning_planted", "PL710")])
+@pytest.mark.parametrize(("name", "rule"), [("folds", None), ("stopping_planted", "PL703"), ("q_learning_planted", "PL710")])
 def test_realistic_trainings_are_judged_from_samples(name: str, rule: str | None) -> None:
     plain, printed = io.StringIO(), io.StringIO()
     random.seed(0)

@@ -22,12 +22,12 @@ EVEN = {"zero_", "fill_"}
 
 @dataclass(frozen=True, slots=True)
 class SharedWrite:
-    """``event`` wrote ``written`` elements of the tensor ``label``, which changed ``changed`` of its elements."""
+    """``event`` wrote ``written`` elements of the tensor ``label``, which changed ``changed`` of its elements; None: too many to count."""
 
     event: Event
     label: str
     written: int
-    changed: int
+    changed: int | None
 
 
 @lru_cache(maxsize=1)
@@ -46,19 +46,31 @@ def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
 
 
 def repeats(record: Record) -> bool:
-    """Whether several elements of the tensor share a memory location; of large tensors only expanded ones are recognised."""
+    """Whether several elements of the tensor share a memory location; of a large tensor, whether those of a small part of it do."""
     shape, stride = record.get("shape") or (), record.get("stride") or ()
     if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=False)):
         return True
-    if _steps_over(shape, stride):
-        return False
-    at = places(record)
-    return at is not None and len(set(at)) < len(at)
+    return not _steps_over(shape, stride) and _coincide(*_small_part(tuple(shape), tuple(stride)))
 
 
 def is_repeated(record: Record) -> bool:
     """Whether one element is repeated along a whole axis, as by ``expand``."""
     return any(n > 1 and step == 0 for n, step in zip(record.get("shape") or (), record.get("stride") or (), strict=False))
+
+
+def _small_part(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides of a part with few elements: along the axes with the longest steps only two are left, as far as necessary."""
+    lengths = list(shape)
+    for axis in sorted(range(len(shape)), key=lambda axis: -stride[axis]):
+        if math.prod(lengths) > MOST_PLACES:
+            lengths[axis] = min(lengths[axis], 2)
+    return tuple(lengths), stride
+
+
+@lru_cache(maxsize=256)
+def _coincide(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    at = places({"shape": shape, "stride": stride})
+    return at is not None and len(set(at)) < len(at)
 
 
 def _steps_over(shape: Sequence[int], stride: Sequence[int]) -> bool:
@@ -150,12 +162,14 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
         written = selected
     elif event.name in ("masked_fill_", "masked_scatter_") and target == label:
         return _masked(story, event, label, event.operands[1].label)
+    even = event.name in EVEN or (event.name == "__setitem__" and event.operands[-1].label is None)
     everywhere, here = places(whole), places(written)
+    if here is None and not even and repeats(written):
+        return SharedWrite(event, label, math.prod(written.get("shape") or ()), None)
     if everywhere is None or here is None or not here:
         return None
     counted, given = Counter(everywhere), Counter(here)
     changed = sum(counted[place] for place in given)
-    even = event.name in EVEN or (event.name == "__setitem__" and event.operands[-1].label is None)
     twice = not even and max(given.values()) > 1
     return SharedWrite(event, label, len(here), changed) if changed > len(here) or twice else None
 

@@ -10,14 +10,19 @@ from pitfall_lab.trace import Event
 
 def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None:
     """The expression that gave ``label`` to ``event``: ``x`` of ``x + y``, ``F.relu(x)``, ``x.add_(1)``, ``layer(x)``; else ``None``."""
+    return next(iter(all_written_as(story, event, label)), None)
+
+
+def all_written_as(story: Story, event: Event, *labels: str | None) -> list[ast.expr]:
+    """The expressions that gave one of ``labels`` to ``event``, in order: ``x`` and ``y`` of ``x + y`` where both are one tensor."""
     node = story.program.at(story.span(event.step))
-    places = [number for number, operand in enumerate(event.operands) if operand.label == label]
+    places = [number for number, operand in enumerate(event.operands) if operand.label in labels]
     if node is None or not places:
-        return None
+        return []
     given = _given(node, event.name)
     if event.name.startswith("__r") or (isinstance(node, ast.BinOp) and len(places) < len(event.operands) and _is_reflected(event, node)):
         given = given[::-1]
-    return given[places[0]] if places[0] < len(given) else None
+    return [given[place] for place in places if place < len(given)]
 
 
 def _given(node: ast.AST, name: str) -> list[ast.expr]:

@@ -588,6 +588,8 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
         check_fits(target, operands, compute_in)
     if not (elementwise or overwrites or overlapping) and overlaps_itself(target):
         raise Unmodelled("a write to a tensor in which several elements share one memory location")
+    if target.numel > OVERLAP_LIMIT and may_overlap(target.shape, target.stride):
+        raise Unmodelled("a write to many elements that may share memory locations: the result depends on the order of the writes")
     if whole and rule.node not in {"", "CopyBackwards"}:
         raise Unmodelled("an in-place operation that gives an integer tensor a grad_fn, which torch does not prevent here")
     if rule.refused:
@@ -616,6 +618,16 @@ def overlaps_itself(target: ShadowTensor) -> bool:
         return False
     here = positions(target.offset, target.shape, target.stride)
     return bool(np.unique(here).size < here.size)
+
+
+def may_overlap(shape: Shape, stride: Shape) -> bool:
+    """Whether a step along some axis is not longer than all steps along the axes inside it: elements may then share an address."""
+    reach = 0
+    for step, length in sorted(zip(stride, shape, strict=True)):
+        if length > 1 and step <= reach:
+            return True
+        reach += step * (length - 1)
+    return False
 
 
 def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> bool:

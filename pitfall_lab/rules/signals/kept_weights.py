@@ -1,0 +1,160 @@
+"""Weights that were kept as they are, without a copy, and later copied onto themselves: where they were kept, and what changed them."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.name_origins import given
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import assigned, reads
+from pitfall_lab.rules.signals.shared_memory import same_piece
+from pitfall_lab.trace import Event, Span
+
+ROUNDS = 3
+"""The loads of one tensor on one line that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """``load`` copied a tensor onto itself. What it read had been kept at ``place`` without a copy.
+
+    ``kept`` is the step of the ``detach()`` or ``.data`` there; None for a container ``value`` of the parameters themselves. ``changed`` is
+    the first write of that memory after it was kept at this place, perhaps in an earlier round. ``is_newest``: in this run nothing was
+    written between the last time it was kept and the load.
+    """
+
+    load: Event
+    place: Span
+    kept: int | None
+    changed: int
+    value: ast.expr | None = None
+    is_newest: bool = False
+
+
+@lru_cache(maxsize=1)
+def restored(story: Story) -> tuple[Restored, ...]:
+    """The copies of tensors onto themselves that were meant to bring back what was kept, in order; of each line the first rounds."""
+    looks: dict[str, list[Event]] = defaultdict(list)
+    for event in story.calls("detach", "data"):
+        if event.error is None and event.results and (storage := (story.tensor(event.results[0], event.step) or {}).get("storage")):
+            looks[storage].append(event)
+    rounds = Counter[tuple[Span | None, str | None]]()
+    loads = []
+    for event in story.calls("copy_"):
+        if event.error is None and len(event.operands) > 1 and _is_onto_itself(story, event):
+            place = story.span(event.step), event.operands[0].label
+            rounds[place] += 1
+            loads += [event] if rounds[place] <= ROUNDS else []
+    found = (_restored(story, load, looks, loads) for load in loads)
+    return tuple(each for each in found if each is not None)
+
+
+def _is_onto_itself(story: Story, event: Event) -> bool:
+    return same_piece(*(story.tensor(o.label, event.step) for o in event.operands[:2]))
+
+
+def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: list[Event]) -> Restored | None:
+    label = load.operands[1].label
+    record = story.tensor(label, load.step) or {}
+    storage, born = str(record.get("storage")), story.event(record.get("born"))
+    if record.get("kind") == "parameter" or label == load.operands[0].label:
+        return _of_container(story, load, storage)
+    if born is None:
+        return None
+    before = [e for e in looks[storage] if e.step < load.step and same_piece(story.tensor(e.results[0], e.step), record)]
+    if label not in born.results:  # it was made in a round that is not recorded: a recorded round shows the same line
+        kept = _other_rounds(story, load, before)
+        changed = _changed(story, storage, kept[0].step, load, loads) if kept else None
+        return _at(story, load, kept[0], changed)
+    place = story.span(born.step)
+    if place == story.span(load.step):
+        return None
+    if changes := story.bumps(record.get("counter"), born.step, load.step - 1):
+        return _at(story, load, born, changes[0])
+    for earlier in (e for e in before if e.step < born.step and story.span(e.step) == place):
+        changed = _changed(story, storage, earlier.step, born, loads)
+        if changed is not None:
+            return _at(story, load, born, changed, is_newest=True)
+    return None
+
+
+def _at(story: Story, load: Event, kept: Event, changed: int | None, *, is_newest: bool = False) -> Restored | None:
+    place = story.span(kept.step)
+    return Restored(load, place, kept.step, changed, None, is_newest) if changed is not None and place is not None else None
+
+
+def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
+    """A parameter copied onto itself: it comes from a list or dictionary of the parameters, which copies nothing."""
+    node = story.program.at(story.span(load.step))
+    source = given(story.program, node.args[0]) if isinstance(node, ast.Call) and node.args else None
+    if source is None or not isinstance(source.value, ast.Call | ast.ListComp | ast.DictComp):
+        return None
+    place, read = story.program.place(source.statement), story.span(load.step)
+    for step in reversed(story.writes(storage, -1, load.step)):
+        here = story.span(step)
+        if here is not None and here != read and _may_follow(story, here, source.statement):
+            return Restored(load, place, None, step, source.value)
+    return None
+
+
+def _may_follow(story: Story, here: Span, kept: ast.stmt) -> bool:
+    """Whether a write may have happened after the statement ``kept``: it stands below it, in a loop around it or in another function."""
+    program = story.program
+    node = program.at(here)
+    if node is None or here.line > kept.lineno or program.function(node) is not program.function(kept):
+        return True
+    around = {id(a) for a in program.ancestors(node)}
+    return any(isinstance(a, ast.For | ast.While) and id(a) in around for a in program.ancestors(kept))
+
+
+def _changed(story: Story, storage: str, kept: int, until: Event, loads: list[Event]) -> int | None:
+    """The first write between two steps, unless what was kept had been loaded by then: each round then uses its own."""
+    written = next(iter(story.writes(storage, kept, until.step)), None)
+    brought_back = {e.step for e in loads if kept < e.step < until.step and storage in e.writes}
+    return None if written is None or brought_back else written
+
+
+def _other_rounds(story: Story, load: Event, looks: list[Event]) -> list[Event]:
+    """The calls of the one line that keeps what ``load`` reads; empty if several lines may be meant."""
+    places: dict[Span, list[Event]] = defaultdict(list)
+    for event in looks:
+        place = story.span(event.step)
+        if place is not None and place != story.span(load.step) and _outlives_its_line(story, event):
+            places[place].append(event)
+    if len(places) > 1:
+        read = set[str]().union(*(_last(reads(story.program, s)) for s in call_chain(story, load)))
+        places = {place: events for place, events in places.items() if _names(story, events[0]) & read}
+    return next(iter(places.values())) if len(places) == 1 else []
+
+
+def _names(story: Story, event: Event) -> set[str]:
+    statement = story.program.statement_at(story.span(event.step))
+    return _last(assigned(story.program, statement)) if statement is not None else set()
+
+
+def _last(names: set[str]) -> set[str]:
+    """The last part of each dotted name: an attribute may be read through another name of its object."""
+    return {name.rsplit(".", 1)[-1] for name in names}
+
+
+def _outlives_its_line(story: Story, event: Event) -> bool:
+    """Whether the tensor that a call returned was still there when a call of another statement ran."""
+    died = next((step for step, alive in story.history("tensors", event.results[0], "alive") if not alive), len(story.events))
+    other = next((step for step in _on_other_lines(story, event)), None)
+    return other is not None and other < died
+
+
+def _on_other_lines(story: Story, event: Event) -> Iterator[int]:
+    here = story.program.statement_at(story.span(event.step))
+    for later in story.events[event.step + 1 :]:
+        if later.kind == "call" and _statement(story, later) is not here:
+            yield later.step
+
+
+def _statement(story: Story, event: Event) -> ast.stmt | None:
+    return story.program.statement_at(story.span(event.step))

@@ -1,0 +1,66 @@
+"""Follows the columns of an input to a result: whether a nonlinear function of several of them was computed."""
+
+from __future__ import annotations
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.trace import Event
+
+LINEAR = {
+    "add", "sub", "rsub", "__rsub__", "neg", "sum", "mean", "view", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute",
+    "t", "T", "mT", "clone", "contiguous", "double", "float", "to", "expand", "linear", "matmul", "mm", "addmm", "baddbmm", "bmm", "mv",
+    "dot", "__rmatmul__", "__getitem__", "select", "narrow", "unbind", "split", "chunk", "cat", "stack", "hstack", "vstack", "detach",
+}  # fmt: skip
+"""Operations that are linear in an operand, if the others do not depend on the input."""
+SCALED = {"mul", "__rmul__", "div", "multiply", "true_divide"}
+"""Products, which are linear if only one factor depends on the input."""
+JOINING = {"sum", "mean", "linear", "matmul", "mm", "addmm", "baddbmm", "bmm", "mv", "dot", "__rmatmul__", "norm", "prod", "cumsum"}
+"""Operations whose elements depend on several columns of the operand."""
+PICKING = {"__getitem__", "select", "narrow", "unbind", "split", "chunk"}
+MOST = 600
+
+Columns = frozenset[object]
+"""The columns that the elements of a result depend on; ``EACH`` if every element depends on that of its own column only."""
+EACH: Columns = frozenset(["each"])
+
+
+def mixes(story: Story, given: str, result: str, until: Event) -> bool:
+    """Whether ``result`` is a function of ``given``, a matrix, in which different columns meet before a nonlinear operation or in it.
+
+    If not, as for the sum of a function of each column, mixed derivatives are 0.
+    """
+    state: dict[str, Columns] = {given: EACH}
+    curved: set[str] = set()
+    steps = sorted({use.step for use in story.uses(given)})
+    walked = 0
+    while steps and walked < MOST:
+        event = story.events[steps.pop(0)]
+        walked += 1
+        if event.step >= until.step or event.kind != "call" or event.error is not None:
+            continue
+        known = [o.label for o in event.operands if o.label in state]
+        for label in event.results if known else ():
+            if label is None or label in state:
+                continue
+            columns, bends = _of(event, [str(k) for k in known], state)
+            state[label] = frozenset([label]) if len(event.results) > 1 and event.name in PICKING and columns != EACH else columns
+            if bends or any(k in curved for k in known):
+                curved.add(label)
+            steps = sorted({*steps, *(use.step for use in story.uses(label) if use.step > event.step)})
+    return result in curved
+
+
+def _of(event: Event, known: list[str], state: dict[str, Columns]) -> tuple[Columns, bool]:
+    """The columns that a call's result depends on, and whether the call is a nonlinear function of several of them."""
+    columns = frozenset().union(*(state[label] for label in known))
+    name = event.name.strip("_") if event.name not in LINEAR | SCALED | PICKING else event.name
+    if event.name in PICKING and columns == EACH:
+        return frozenset([event.operands[-1].text or event.results]), False
+    whole = frozenset(["several"]) if name in JOINING and columns == EACH else columns
+    several = len(whole) > 1 or "several" in whole
+    if name in LINEAR and len(set(known)) == 1:
+        return whole, False
+    if name in LINEAR and name not in JOINING:
+        return whole if whole == EACH or len(whole) == 1 else frozenset(["several"]), False
+    if name in SCALED and len(set(known)) == 1 and known.count(known[0]) == 1:
+        return whole, False
+    return (frozenset(["several"]) if several else whole), several
