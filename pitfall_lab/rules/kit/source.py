@@ -60,7 +60,7 @@ class Program:
 
     @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
-        """The calls, each under the text of what is called and, for a method, under its name with a dot: ``"net.body.step"``, ``".step"``."""
+        """The calls, each under the text of what is called and, for a method, under its name with a dot: ``"net.step"``, ``".step"``."""
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):
             found[self.segment(call.func)].append(call)
