@@ -181,7 +181,8 @@ RULE = Rule(
     title=T(en="Second derivatives contain the mixed ones", zh="二阶导数里混入了混合导数"),
     what=T(
         en="A program computes derivatives of derivatives, and differentiates all first ones at once. What this gives for one input is "
-        "then the sum of all second derivatives in which this input takes part. Differentiate the columns one by one: `grad(du[:, 0].sum(), x)`.",
+        "then the sum of all second derivatives in which this input takes part. "
+        "Differentiate the columns one by one: `grad(du[:, 0].sum(), x)`.",
         zh="程序对导数再求导，而且把所有一阶导数一起求导。这样，对某个输入得到的是该输入参与的所有二阶导数之"
         "和。请逐列求导：`grad(du[:, 0].sum(), x)`。",
     ),
