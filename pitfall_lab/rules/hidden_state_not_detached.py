@@ -141,9 +141,10 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
     cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
     if holder is not None:
         names = [*names, holder]
-    if holder in given:
+    if holder is not None and holder in given:
         owners = {*owners, holder}
-        cuts.append(f"{holder} = tuple(part.detach() for part in {holder})")
+        whole, parts = f"{holder} = {holder}.detach()", f"{holder} = tuple(part.detach() for part in {holder})"
+        cuts = [whole] if len(labels) == 1 else [*cuts, parts]
     statement = reuse.statement
     kept = list(_kept_attributes(program, names))
     used = list(_cut_where_used(reuse, labels))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from pitfall_lab.rules.kit.call_stack import call_in
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
-from pitfall_lab.trace import Failure, Given, Language, Span, T
+from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 
 TENSORS = ("Tensor", "Parameter", "ndarray")
 
@@ -29,6 +30,13 @@ class Refused:
         return self.failure.span or (self.story.span(self.step) if self.failure.step is not None else None)
 
     @cached_property
+    def call(self) -> ast.Call | None:
+        """The call that the program's own line made; None if it is an operator, an index, or not known."""
+        node = self.story.program.at(self.span) if self.story.program.tree is not None else None
+        node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
+        return node if isinstance(node, ast.Call) else None
+
+    @cached_property
     def given(self) -> tuple[Given, ...]:
         """Return the arguments, without the ``self`` of an object that is no tensor, which the program does not write."""
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
@@ -37,7 +45,11 @@ class Refused:
         """The argument with the expression that the line gives for it, if a library made the tensor from a keyword argument's value."""
         program = self.story.program
         node = program.at(self.span) if program.tree is not None else None
-        if node is None or given.text or given.kind not in TENSORS or not given.name:
+        if node is None or given.text or given.kind not in TENSORS:
+            return given
+        if (call := self._returned_by(node, given)) is not None:
+            return replace(given, text=" ".join(program.segment(call).split()))
+        if not given.name:
             return given
         keywords = [k for call in ast.walk(node) if isinstance(call, ast.Call) for k in call.keywords]
         value = next((k.value for k in keywords if k.arg and f"_{k.arg}".endswith(f"_{given.name}")), None)
@@ -50,6 +62,25 @@ class Refused:
         if record.get("shape") is None:
             return replace(given, text=text, label=None)
         return replace(given, text=text, label=label, shape=tuple(record["shape"]), dtype=str(record.get("dtype")))
+
+    def _returned_by(self, node: ast.AST, given: Given) -> ast.Call | None:
+        """The call in the refused expression that returned the tensor: ``model(x)``, for what a line of ``forward`` made; else None."""
+        event = self.story.event((self.story.tensor(given.label, self.step) or {}).get("born")) if given.label is not None else None
+        here = self.story.event(self.step)
+        if event is None or here is None or self.failure.step is None or not self._is_returned(event, given):
+            return None
+        call = call_in(self.story, here.scope, event)
+        return call if call is not None and call is not node and node in self.story.program.ancestors(call) else None
+
+    def _is_returned(self, event: Event, given: Given) -> bool:
+        """Whether the function that made a tensor returns it: by the expression that made it, or by its name."""
+        program = self.story.program
+        statement, name = program.statement_at(event.span), self.story.name(given.label, self.step)
+        function = program.function(statement) if statement is not None else None
+        if isinstance(statement, ast.Return) and statement.value is not None and event.span is not None:
+            return program.at(event.span) is statement.value
+        returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None] if function else []
+        return name is not None and any(program.segment(each) == name for each in returned)
 
     @cached_property
     def tensors(self) -> tuple[Given, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pitfall_lab.rules.refusals import at_birth
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -49,6 +50,20 @@ FAMILIES = (
                 ),
                 T(en="the type {m[1]}", zh="{m[1]} 类型"),
                 fixes=("{}.float()", "{}.long()"),
+                remedy=at_birth.converted,
+            ),
+            Case(
+                r"Got unsupported ScalarType (\w+)",
+                "input|self|#1",
+                T(
+                    en="{Line} converts {wrong} to NumPy, but its numbers are {wrong.type}, a type that NumPy does not have.",
+                    zh="{Line}把 {wrong} 转换成 NumPy 数组，但它的数是 {wrong.type}，而 NumPy 没有这种类型。",
+                ),
+                T(
+                    en="a type that NumPy has: `{wrong_text}.float()` (under `autocast` a layer's result is bfloat16 or float16)",
+                    zh="NumPy 有的类型：`{wrong_text}.float()`（在 `autocast` 之下，层的结果是 bfloat16 或 float16）",
+                ),
+                fixes=("{}.float()",),
             ),
             Case(
                 r"expected target dtype to be (?:Long|Long or Byte), but got (\w+)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pitfall_lab.rules.refusals import at_birth
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -179,6 +180,7 @@ FAMILIES = (
                 ),
                 other="#1",
                 fixes=("{} - 1",),
+                remedy=at_birth.counted_from_one,
             ),
             Case(
                 r"Class values must be (?:smaller than num_classes|non-negative)",

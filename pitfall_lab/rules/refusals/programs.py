@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pitfall_lab.rules.refusals import losses
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -378,6 +379,7 @@ FAMILIES = (
                     zh="0 到 1 的数（`torch.sigmoid(…)`），分数则用 `binary_cross_entropy_with_logits`",
                 ),
                 fixes=("torch.sigmoid({})",),
+                remedy=losses.of_scores,
             ),
             Case(
                 (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pitfall_lab.rules.refusals import attention_masks, einsum_letters, joined_maps, loaded_batches, recurrent
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -134,6 +135,7 @@ FAMILIES = (
                 ),
                 T(en="one size for each letter", zh="每个字母对应一个长度"),
                 other="#1",
+                remedy=einsum_letters.letters,
             ),
             Case(
                 r"inner\(\) the last dimension must match on both input tensors",
@@ -215,6 +217,7 @@ FAMILIES = (
                     zh="对所有样本用（查询数，键数）的掩码，或（批 × 头，查询数，键数）：每个样本的每个头一个",
                 ),
                 fixes=("!batch_first",),
+                remedy=attention_masks.for_each_head,
             ),
             Case(
                 r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)",
@@ -235,6 +238,7 @@ FAMILIES = (
                 ),
                 other="~clashes",
                 fixes=("{}.unsqueeze(-1)",),
+                remedy=recurrent.padded_again,
             ),
             Case(
                 r"output with shape (\[[\d, ]*\]) doesn't match the broadcast shape (\[[\d, ]*\])",
@@ -436,6 +440,7 @@ FAMILIES = (
                     zh="只在第 {m[1]} 维不同的张量（或换一个 `dim`）",
                 ),
                 other="#1",
+                remedy=joined_maps.resized,
             ),
             Case(
                 r"stack expects each tensor to be equal size, but got (\[[\d, ]*\]) at entry 0 and (\[[\d, ]*\]) at entry (\d+)",
@@ -449,6 +454,7 @@ FAMILIES = (
                     zh="形状相同的张量（序列则先补齐）；`cat` 沿已有的一维拼接",
                 ),
                 other="#1",
+                remedy=loaded_batches.collated,
             ),
             Case(
                 r"Tensors must have same number of dimensions: got (\d+) and (\d+)",
@@ -629,6 +635,7 @@ FAMILIES = (
                     zh="形状为 ({m[1]}) 的状态：层数 × 批大小 × hidden_size；即使 `batch_first=True`，批仍是它的第 1 维",
                 ),
                 other="#1",
+                remedy=recurrent.state,
             ),
             Case(
                 r"was expecting embedding dimension of (\d+), but got (\d+)",
@@ -949,6 +956,7 @@ FAMILIES = (
                     ),
                     zh="每个通道至少两个值（`DataLoader` 用 `drop_last=True`），不训练时用 `model.eval()`",
                 ),
+                remedy=loaded_batches.single_row,
             ),
             Case(
                 r"Expected more than 1 spatial element when (?:training|calculating)",
