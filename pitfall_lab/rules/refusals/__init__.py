@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pitfall_lab.rules.kit.finding import Finding
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, positions, programs, shapes
+from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, positions, programs, shapes, training
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.explained import explained, quoted
 from pitfall_lab.rules.refusals.family import Case, Family
@@ -23,7 +23,7 @@ __all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "ref
 
 FAMILIES: tuple[Family, ...] = tuple(
     sorted(
-        (*shapes.FAMILIES, *positions.FAMILIES, *dtypes_and_devices.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, GENERAL, OWN),
+        (*shapes.FAMILIES, *positions.FAMILIES, *dtypes_and_devices.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, *training.FAMILIES, GENERAL, OWN),
         key=lambda f: f.code,
     )
 )

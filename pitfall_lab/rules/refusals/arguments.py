@@ -10,6 +10,7 @@ from typing import Any
 
 from pitfall_lab.rules.kit.call_stack import call_in
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
 from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 
@@ -31,10 +32,17 @@ class Refused:
 
     @cached_property
     def call(self) -> ast.Call | None:
-        """The call that the program's own line made; None if it is an operator, an index, or not known."""
+        """The call that the program's own line made; None if it is an operator, an index, or not known.
+
+        Where only the statement is known, as for a comprehension, the only call in it with the name of the refused function.
+        """
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
-        return node if isinstance(node, ast.Call) else None
+        if isinstance(node, ast.Call) or node is None or hasattr(node, "body"):
+            return node if isinstance(node, ast.Call) else None
+        name = self.failure.op.rsplit(".", 1)[-1]
+        same = [n for n in ast.walk(node) if isinstance(n, ast.Call) and call_name(n) == name]
+        return same[0] if len(same) == 1 else None
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
@@ -111,6 +119,13 @@ class Refused:
     def written(self) -> str:
         """Return the program's expression that was refused, as text."""
         return snippet(self.story, self.span, 400)
+
+    @property
+    def code(self) -> str:
+        """Return the refused expression as text; of a statement with a body, its condition or what it goes over."""
+        node = self.story.program.at(self.span) if self.story.program.tree is not None else None
+        node = getattr(node, "test", None) or getattr(node, "iter", None) or node
+        return " ".join(self.story.program.segment(node).split()) if isinstance(node, ast.expr) else self.written
 
     @property
     def called(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import at_birth
+from pitfall_lab.rules.refusals import arrays, at_birth, saved_states, written_results
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -103,6 +103,7 @@ FAMILIES = (
                     zh="新张量（`x = x + y` 而不是 `x += y`），或用 {m[1]} 类型的张量来写入",
                 ),
                 other="#2",
+                remedy=written_results.as_new_tensor,
             ),
             Case(
                 r"could not infer output dtype\. (?:Input|Optional) dtype must be either a floating point or complex dtype",
@@ -281,8 +282,19 @@ FAMILIES = (
                 ),
             ),
             Case(
+                r"At least one stride in the given numpy array is negative",
+                "ndarray|data|@1",
+                T(
+                    en="{Line} makes a tensor of {wrong}, an array that runs backwards through its memory (a negative stride).",
+                    zh="{Line}要把 {wrong} 变成张量，而这个数组倒着走过自己的内存（负的步长）。",
+                ),
+                T(en="a copy, which is stored in order: `{wrong_text}.copy()`", zh="按顺序存放的副本：`{wrong_text}.copy()`"),
+                fixes=("{}.copy()",),
+                remedy=arrays.turned_round,
+            ),
+            Case(
                 (
-                    r"can't convert np\.ndarray of type numpy\.(\w+)|At least one stride in the given numpy array is negative|"
+                    r"can't convert np\.ndarray of type numpy\.(\w+)|"
                     r"given numpy array has byte order different|too many dimensions '(\w+)'|"
                     r"Could not infer dtype of|expected np\.ndarray"
                 ),
@@ -292,10 +304,10 @@ FAMILIES = (
                     zh="{Line}要把 {wrong} 变成张量，而 torch 无法直接接受：“{said}”。",
                 ),
                 T(
-                    en="a plain array of numbers (`.copy()` for negative strides, `.astype('float32')` for objects)",
-                    zh="普通的数值数组（负步长用 `.copy()`，对象数组用 `.astype('float32')`）",
+                    en="a plain array of numbers (`.astype('float32')` for objects)",
+                    zh="普通的数值数组（对象数组用 `.astype('float32')`）",
                 ),
-                fixes=("{}.copy()", '{}.astype("float32")'),
+                fixes=('{}.astype("float32")',),
             ),
             Case(
                 r"'?(\w+)'? object (?:is not callable|is not subscriptable|has no attribute '(\w+)')|has no attribute '(\w+)'",
@@ -366,6 +378,7 @@ FAMILIES = (
                     en="a tensor with memory (`module.to_empty(device=…)`, then its values)",
                     zh="有内存的张量（`module.to_empty(device=…)`，再给出数值）",
                 ),
+                remedy=saved_states.on_meta,
             ),
             Case(
                 (

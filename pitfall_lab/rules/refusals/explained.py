@@ -66,6 +66,7 @@ def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re
     words["devices"] = _list(refused, language, lambda g: g.device)
     words["forms"] = "; ".join(f"`({form})`" for form in re.findall(r"\* \((.*)\)", refused.message)[:MOST_FORMS])
     words["lines"] = "; ".join(_brief(line) for line in refused.message.strip().splitlines()[1 : 1 + MOST_LINES])
+    words["code"] = refused.code
     words["of_wrong"] = words["param_note"] = ""
     tensor = other if other is not None and other.kind in TENSORS else next(iter(refused.tensors), None)
     if wrong is not None:

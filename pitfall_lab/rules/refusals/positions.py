@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import at_birth
+from pitfall_lab.rules.refusals import at_birth, tables
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -131,6 +131,7 @@ FAMILIES = (
                     zh="0 到行数减一的编号；要用到 {wrong.high}，嵌入层的行数必须比它多一",
                 ),
                 other="weight",
+                remedy=tables.rows,
             ),
             Case(
                 r"index (-?\d+) is out of bounds for dimension (-?\d+) with size (\d+)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import losses
+from pitfall_lab.rules.refusals import losses, mapped, optimizers, saved_states
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -34,6 +34,7 @@ FAMILIES = (
                     zh="{Line}把状态装入 `{m[1]}`，但两者不符：{lines}。",
                 ),
                 T(en="a state dict with the module's own names and shapes", zh="与模块名字、形状相同的 state_dict"),
+                remedy=saved_states.that_does_not_fit,
             ),
             Case(
                 r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter groups)",
@@ -46,6 +47,7 @@ FAMILIES = (
                     en="an optimizer made with the same groups of parameters, in the same order",
                     zh="用相同的参数组、按相同顺序建的优化器",
                 ),
+                remedy=optimizers.of_other_parameters,
             ),
             Case(
                 (
@@ -263,18 +265,27 @@ FAMILIES = (
                 ),
             ),
             Case(
-                r"vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow",
-                "input|self|#1",
+                r"vmap: It looks like you're (?:attempting to use a Tensor in some data-dependent control flow|either \(1\))",
+                "",
                 T(
-                    en="{Line} decides by the value of {wrong} which way to go, but under `vmap` it holds one value for each row, and all "
-                    "rows go the same way.",
-                    zh="{Line}按 {wrong} 的值决定走哪条路，但在 `vmap` 之下，它对每一行各有一个值，而所有行只能走同一条路。",
+                    en="{Line} needs one value for `{code}`, but under `vmap` there is one for each row, and all rows go the same way.",
+                    zh="{Line}需要 `{code}` 只有一个值，但在 `vmap` 之下，它对每一行各有一个值，而所有行只能走同一条路。",
                 ),
                 T(
-                    en="`torch.where(condition, one, other)` instead of `if`; instead of `while`, a fixed number of rounds with "
-                    "`torch.where` in each",
-                    zh="用 `torch.where(condition, one, other)` 代替 `if`；用固定轮数、每轮 `torch.where` 代替 `while`",
+                    en="`torch.where(condition, one, other)` instead of `if`; the tensor itself instead of `item()` or `float()`",
+                    zh="用 `torch.where(condition, one, other)` 代替 `if`；用张量本身代替 `item()` 或 `float()`",
                 ),
+                remedy=mapped.branches,
+            ),
+            Case(
+                r"Batch norm got a batched tensor as input while the running_mean or running_var",
+                "",
+                T(
+                    en="{Line} updates the running statistics of a batch norm under `vmap`, which belong to no single example.",
+                    zh="{Line}在 `vmap` 之下更新批归一化的滑动统计量，而它们不属于任何单个样本。",
+                ),
+                T(en="a norm that looks at one example, such as `GroupNorm`", zh="只看单个样本的归一化，例如 `GroupNorm`"),
+                remedy=mapped.statistics_of_a_batch,
             ),
             Case(
                 r"vmap: We do not support batching operators that can support dynamic shape",
