@@ -85,7 +85,9 @@ def is_better(finding: Found, was: Facts, now: Facts) -> bool:
     if (finding.rule, finding.texts) in left:
         return False
     old_ones, new_ones = (sum(each.rule == finding.rule for each in facts.found) for facts in (was, now))
-    strangers = [each for each in now.found if each.severity != "info" and (each.rule, each.texts) not in known and _is_more(each, was, now)]
+    strangers = [
+        each for each in now.found if each.severity != "info" and (each.rule, each.texts) not in known and _is_more(each, was, now)
+    ]
     if now.ended == "finished" or (finding.severity != "error" and _fails_alike(was.error, now.error)):
         return new_ones < old_ones and not strangers
     return _got_further(was.error, now)

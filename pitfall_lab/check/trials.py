@@ -332,7 +332,7 @@ def _same_root(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two programs end without an error and with equal leaves, and the last backward of ``other`` gave all gradients of ``one``'s."""
+    """Whether two programs end without an error and with equal leaves, and the last backward of ``other`` gave the gradients of ``one``."""
     if one["error"] is not None or other["error"] is not None or not (one["backwards"] and other["backwards"]):
         return False
     wanted, given = (each["backwards"][-1].get("gradients") or [] for each in (one, other))

@@ -11,8 +11,8 @@ from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import assigned, operand, reads
+from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
 from pitfall_lab.rules.signals.elements import Elements, Index

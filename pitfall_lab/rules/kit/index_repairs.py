@@ -235,8 +235,10 @@ def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None,
     if method == "values":
         key = "name" if not any(isinstance(n, ast.Name) and n.id == "name" for n in ast.walk(loop)) else "key"
         over = over.replace(f"{held}.values()", f"{held}.items()", 1)
-        target = ", ".join(f"({key}, {name.id})" if k == at else program.segment(p) for k, p in enumerate(parts)) if at is not None else (
-            f"{key}, {name.id}"
+        target = (
+            ", ".join(f"({key}, {name.id})" if k == at else program.segment(p) for k, p in enumerate(parts))
+            if at is not None
+            else (f"{key}, {name.id}")
         )
         new = f"{held} = {{{key}: {value} for {target} in {over}}}"
     elif method == "items":

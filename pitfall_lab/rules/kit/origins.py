@@ -1,6 +1,6 @@
 """Where the objects of a line come from, as far as the program's text shows it: the call that made a loader, a layer or a loss.
 
-The trace has no event for such an object. What is found here is used for fixes, which are run before they are offered, and for naming lines.
+The trace has no event for such an object. What is found here is used for fixes, which are run before they are offered, and to name lines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.syntax import called
 
 DEEPEST = 6
-
 
 
 def origins(program: Program, node: ast.expr | None, running: Sequence[ast.stmt] = (), depth: int = 0) -> Iterator[ast.expr]:

@@ -23,7 +23,16 @@ __all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "ref
 
 FAMILIES: tuple[Family, ...] = tuple(
     sorted(
-        (*shapes.FAMILIES, *positions.FAMILIES, *dtypes_and_devices.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, *training.FAMILIES, GENERAL, OWN),
+        (
+            *shapes.FAMILIES,
+            *positions.FAMILIES,
+            *dtypes_and_devices.FAMILIES,
+            *gradients.FAMILIES,
+            *programs.FAMILIES,
+            *training.FAMILIES,
+            GENERAL,
+            OWN,
+        ),
         key=lambda f: f.code,
     )
 )
@@ -73,7 +82,7 @@ def refusal(story: Story, failure: Failure, step: int) -> Finding:
 
 
 def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
-    for family in FAMILIES:
+    for family in (*training.FAMILIES, *FAMILIES):  # the more precise ones first
         for case in family.cases:
             if (not case.op or refused.failure.op.endswith(case.op)) and (match := case.regex.search(refused.message)):
                 yield family, case, match

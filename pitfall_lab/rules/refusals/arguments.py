@@ -9,12 +9,14 @@ from functools import cached_property
 from typing import Any
 
 from pitfall_lab.rules.kit.call_stack import call_in
+from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
 from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 
 TENSORS = ("Tensor", "Parameter", "ndarray")
+BUILTINS = {"print", "len", "float", "int", "str", "list", "tuple", "sum", "max", "min", "abs", "isinstance"}
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,20 @@ class Refused:
         """
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
+        if isinstance(node, ast.Call) and call_name(node) in BUILTINS:
+            return self._within_builtin(node) or node
         if isinstance(node, ast.Call) or node is None or hasattr(node, "body"):
             return node if isinstance(node, ast.Call) else None
         name = self.failure.op.rsplit(".", 1)[-1]
         same = [n for n in ast.walk(node) if isinstance(n, ast.Call) and call_name(n) == name]
         return same[0] if len(same) == 1 else None
+
+    def _within_builtin(self, node: ast.Call) -> ast.Call | None:
+        """The call of the refused layer inside ``print(layer(x).shape)``; None if there is none."""
+        names, program = set(self.failure.op.split(".")), self.story.program
+        inner = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n is not node and call_name(n) not in BUILTINS]
+        made = [n for n in inner if any(isinstance(o, ast.Call) and call_name(o) in names for o in origins(program, n.func))]
+        return made[0] if len(made) == 1 else None
 
     @cached_property
     def given(self) -> tuple[Given, ...]:
@@ -150,11 +161,27 @@ class Refused:
         """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name."""
         if given.text:
             return _code(given.text)
+        if given.label is not None and (call := self.inside(given)) is not None:
+            code = " ".join(self.story.program.segment(call).split())
+            return T(en=f"a result inside `{code}`", zh=f"`{code}` 内部的一个结果")
         if given.label is not None:
             return expression(self.story, given.label, self.step)
         if given.value and given.kind not in TENSORS:
             return _code(given.value)
         return T(en=f"the argument `{given.name}`", zh=f"参数 `{given.name}`") if given.name else T(en="the argument", zh="这个参数")
+
+    def inside(self, given: Given) -> ast.Call | None:
+        """The call of a model in which an earlier layer made this nameless tensor, and a later one was refused; None if there is none."""
+        record = self.story.tensor(given.label, self.step) or {}
+        program = self.story.program
+        node, made = program.at(self.span), program.at(self.story.span(record.get("born")))
+        if not isinstance(made, ast.Call) or node is None or self.story.name(given.label, self.step) is not None:
+            return None
+        if made is self.call or made is node:
+            return made
+        parent = program.parents.get(made)
+        is_argument = isinstance(parent, ast.Call) and made in parent.args and call_name(parent) not in BUILTINS
+        return made if self.failure.step is None and node in program.ancestors(made) and not is_argument else None
 
 
 class Word:
@@ -210,5 +237,6 @@ def first_sentence(message: str) -> str:
     """The first line of torch's words, without what only its makers need."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     text = lines[0] if lines else ""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     text = re.sub(r"\s*\(?(Could this error message be improved|Exception raised from|Triggered internally|TorchDynamo).*", "", text)
     return text if len(text) <= 240 else text[:239] + "…"

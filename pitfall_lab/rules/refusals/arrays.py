@@ -27,7 +27,8 @@ def turned_round(error: Error) -> Remedy | None:
     place, code = program.place(found[0]), program.segment(found[0])
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} turns an array round (`{code}`): NumPy gives a view that runs backwards through the memory, a negative stride, and "
+        en=f"{capital(where.en)} turns an array round (`{code}`): NumPy gives a view that runs backwards through the memory, a "
+        "negative stride, and "
         f"{here.en} makes a tensor of it, which has none.",
         zh=f"{where.zh}把数组反转（`{code}`）：NumPy 给出的是倒着走过内存的视图，即负的步长，而{here.zh}要把它变成张量，张量不支持负步长。",
     )
@@ -41,9 +42,9 @@ def _turning(program: Program, node: ast.AST, depth: int = 0) -> list[ast.expr]:
     """The expressions inside ``node``, and in the functions of the program that it calls, that turn an array round."""
     found: list[ast.expr] = []
     for each in ast.walk(node):
-        if isinstance(each, ast.Call) and called(each) in TURNING and not _is_copied(program, each):
-            found.append(each)
-        elif isinstance(each, ast.Subscript) and _is_reversed(each.slice) and not _is_copied(program, each):
+        turns = isinstance(each, ast.Call) and called(each) in TURNING
+        turns = turns or (isinstance(each, ast.Subscript) and _is_reversed(each.slice))
+        if turns and isinstance(each, ast.expr) and not _is_copied(program, each):
             found.append(each)
         elif isinstance(each, ast.Call) and depth < DEEPEST:
             for function in (n for n in program.nodes if isinstance(n, Function) and n.name == called(each)):

@@ -78,7 +78,8 @@ def counted_from_one(error: Error) -> Remedy | None:
     name, where, here = refused.name(wrong), at_line(refused.story, found[1]), at_line(refused.story, refused.span)
     scores = refused.name(other) if other is not None else T("", "")
     said = T(
-        en=f"{capital(where.en)} makes class numbers {name.en} from 1 to {wrong.high}, but classes are counted from 0: the {sizes[1]} classes of "
+        en=f"{capital(where.en)} makes class numbers {name.en} from 1 to {wrong.high}, but classes are counted from 0: the {sizes[1]} "
+        "classes of "
         f"{scores.en} on {here.en} are 0 to {sizes[1] - 1}.",
         zh=f"{where.zh}创建的类别编号 {name.zh} 从 1 到 {wrong.high}，而类别从 0 数起：{here.zh}的 {scores.zh} 有 {sizes[1]} 个类别，"
         f"编号是 0 到 {sizes[1] - 1}。",

@@ -27,13 +27,18 @@ def magnitudes(error: Error) -> Remedy | None:
     for event in inside:
         for label in (o.label for o in event.operands if o.label is not None and o.label not in made):
             node = written_as(story, event, label)
-            if str((story.tensor(label, event.step) or {}).get("dtype")).startswith("complex") and isinstance(node, ast.expr) and is_name(node):
+            if (
+                str((story.tensor(label, event.step) or {}).get("dtype")).startswith("complex")
+                and isinstance(node, ast.expr)
+                and is_name(node)
+            ):
                 text = f"{operand(program, node)}.abs()"
                 title = T(en=f"Take the magnitude, a real number: `{text}`", zh=f"取模，它是实数：`{text}`")
                 fixes.append(Fix(title, program.replace((node, text)), meaning="later"))
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} computes {name.en} as a complex number ({wrong.dtype}), and the backward on {here.en} has to start from a real "
+        en=f"{capital(where.en)} computes {name.en} as a complex number ({wrong.dtype}), and the backward on {here.en} has to start "
+        "from a real "
         "one: a complex number is neither larger nor smaller than another.",
         zh=f"{where.zh}算出的 {name.zh} 是复数（{wrong.dtype}），而{here.zh}的反向传播必须从实数开始：复数没有大小之分。",
     )

@@ -14,7 +14,7 @@ from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
 
-def method(program: Program, owner: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
+def method(owner: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
     """Return the method of a class; None if it has none of this name."""
     return next((n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == name), None) if owner is not None else None
 
@@ -30,7 +30,7 @@ def saved_numbers(error: Error) -> Remedy | None:
     applied = refused.call.func if refused.call is not None else None
     name = program.segment(applied.value).rpartition(".")[2] if isinstance(applied, ast.Attribute) else ""
     owner = class_called(program, name)
-    forward = method(program, owner, "forward")
+    forward = method(owner, "forward")
     saves = [n for n in ast.walk(forward) if isinstance(n, ast.Call) and called(n) == "save_for_backward"] if forward is not None else []
     at = int(error.match[1])
     if len(saves) != 1 or at >= len(saves[0].args):
@@ -39,7 +39,8 @@ def saved_numbers(error: Error) -> Remedy | None:
     argument, place = program.segment(call.args[at]), program.place(call)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} gives `save_for_backward` the {error.match[2]} `{argument}`; it takes tensors only, and {here.en} calls the function.",
+        en=f"{capital(where.en)} gives `save_for_backward` the {error.match[2]} `{argument}`; it takes tensors only, and {here.en} "
+        "calls the function.",
         zh=f"{where.zh}把 {error.match[2]} 类型的 `{argument}` 交给 `save_for_backward`，而它只接受张量；{here.zh}调用了这个函数。",
     )
     related = (Related("saved", place, None, T(en=f"`{argument}` is saved here", zh=f"`{argument}` 在这里保存")),)
@@ -48,7 +49,7 @@ def saved_numbers(error: Error) -> Remedy | None:
 
 def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, at: int) -> Fix | None:
     """The fix that keeps plain values on ``ctx``: ``ctx.scale = scale``. All arguments that are no tensors have to be names."""
-    backward, statement = method(program, owner, "backward"), program.statement(call)
+    backward, statement = method(owner, "backward"), program.statement(call)
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     unpack = next(
         (s for s in ast.walk(backward) if isinstance(s, ast.Assign) and program.segment(s.value).endswith(".saved_tensors")), None
@@ -69,7 +70,9 @@ def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, a
     again = [f"{into} = {inner}" if left else "", f"{held} = {inner.rpartition('.')[0]}.{argument.id}"]
     joined = ("\n" + program.indent(statement)).join(line for line in lines if line)
     read = ("\n" + program.indent(unpack)).join(line for line in again if line)
-    title = T(en=f"Keep it as an attribute: `{ctx}.{argument.id} = {argument.id}`", zh=f"作为属性保存：`{ctx}.{argument.id} = {argument.id}`")
+    title = T(
+        en=f"Keep it as an attribute: `{ctx}.{argument.id} = {argument.id}`", zh=f"作为属性保存：`{ctx}.{argument.id} = {argument.id}`"
+    )
     return Fix(title, program.replace((statement, joined), (unpack, read)))
 
 
@@ -77,13 +80,13 @@ def gradient_of_another_shape(error: Error) -> Remedy | None:
     """A gradient that ``backward`` returns in the wrong shape: where it is computed, and the product or sum of the right one."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])
-    backward, forward = method(program, owner, "backward"), method(program, owner, "forward")
+    backward, forward = method(owner, "backward"), method(owner, "forward")
     got, wanted = ([int(n) for n in re.findall(r"\d+", error.match[k])] for k in (3, 4))
     at = int(error.match[2])
-    value = _returned(program, backward, at)
+    value = _returned(backward, at)
     if value is None or forward is None or backward is None:
         return None
-    made = _made(program, backward, value)
+    made = _made(backward, value)
     parameter = _parameter(forward, at)
     place = program.place(made)
     where, here = at_line(story, place), at_line(story, refused.span)
@@ -97,7 +100,7 @@ def gradient_of_another_shape(error: Error) -> Remedy | None:
     return Remedy(unique(program.text, _reshaped(program, made, got, wanted)), said, None, place, None, related)
 
 
-def _returned(program: Program, backward: ast.FunctionDef | None, at: int) -> ast.expr | None:
+def _returned(backward: ast.FunctionDef | None, at: int) -> ast.expr | None:
     returns = [n.value for n in ast.walk(backward) if isinstance(n, ast.Return) and n.value is not None] if backward is not None else []
     if len(returns) != 1:
         return None
@@ -105,7 +108,7 @@ def _returned(program: Program, backward: ast.FunctionDef | None, at: int) -> as
     return values[at] if at < len(values) else None
 
 
-def _made(program: Program, backward: ast.FunctionDef, value: ast.expr) -> ast.expr:
+def _made(backward: ast.FunctionDef, value: ast.expr) -> ast.expr:
     """The last expression that is assigned to a returned name, or the returned expression itself."""
     if not isinstance(value, ast.Name):
         return value

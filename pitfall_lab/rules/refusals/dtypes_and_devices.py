@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import arrays, at_birth, saved_states, written_results
+from pitfall_lab.rules.refusals import arrays, at_birth, modules_called, saved_states, written_results
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -202,6 +202,16 @@ FAMILIES = (
         ),
         (
             Case(
+                r"argument '(\w+)'(?: \(position (\d+)\))? must be (Tensor), not (tuple)",
+                "",
+                T(
+                    en="{Line}: the argument `{m[1]}` of {call} has to be one tensor, and it was given a tuple.",
+                    zh="{Line}：{call} 的参数 `{m[1]}` 必须是一个张量，而得到的是元组。",
+                ),
+                T(en="one tensor: an element of the tuple, or its parts unpacked", zh="一个张量：元组的一个元素，或拆开的各部分"),
+                remedy=modules_called.pair,
+            ),
+            Case(
                 (
                     r"argument '(\w+)'(?: \(position (\d+)\))? must be ([\w ]+?)(?:, not|, but got|"
                     r", but found|, found| but found) ([\w. ]+)"
@@ -238,6 +248,7 @@ FAMILIES = (
                 "",
                 T(en="{Line}: `{m[1]}` was called without {m[3]}.", zh="{Line}：调用 `{m[1]}` 时缺少 {m[3]}。"),
                 T(en="a call that also gives {m[3]}", zh="还给出 {m[3]} 的调用"),
+                remedy=modules_called.spread,
             ),
             Case(
                 r"(\w+\(\)) (?:got an unexpected keyword argument|takes (?:from )?\d+)",

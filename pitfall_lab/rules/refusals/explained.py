@@ -38,7 +38,7 @@ def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]
     except (KeyError, IndexError, AttributeError, TypeError, ValueError):
         return None
     remedy = (case.remedy(Error(refused, wrong, other, match)) if case.remedy is not None else None) or Remedy()
-    fixes = unique(refused.story.program.text, [*remedy.fixes, *rewritings(refused, wrong, other, case.fixes, match)])
+    fixes = unique(refused.story.program.text, [*remedy.fixes, *rewritings(refused, wrong, other, case.fixes, match), *remedy.last])
     return _finding(refused, family, (remedy.said or message, remedy.accepts or accepts), wrong, replace(remedy, fixes=fixes))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import custom_functions, kept_results, written_results
+from pitfall_lab.rules.refusals import custom_functions, kept_results, lists_of_tensors, numbers_and_methods, written_results
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -38,6 +38,7 @@ FAMILIES = (
                     zh="去掉历史的同样的数：`{wrong_text}.detach().numpy()`",
                 ),
                 fixes=("{}.detach()",),
+                remedy=lists_of_tensors.collected_with_history,
             ),
             Case(
                 r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy protocol",
@@ -102,6 +103,7 @@ FAMILIES = (
                     en="the tensor itself; `item()` and `float()` take a number out for printing, and end the record",
                     zh="张量本身；`item()` 和 `float()` 只是取出数来打印，记录到此为止",
                 ),
+                remedy=numbers_and_methods.kept_as_tensor,
             ),
             Case(
                 r"grad can be implicitly created only for scalar outputs",
@@ -217,7 +219,8 @@ FAMILIES = (
             Case(
                 (
                     r"(?:expected|returned) (?:Variable|Tensor|an invalid).*(?:gradient|backward)|"
-                    r"A view was created in no_grad mode|Output \d+ of (?!BackwardHook)(\w+)Backward is a view and is being modified inplace"
+                    r"A view was created in no_grad mode|Output \d+ of (?!BackwardHook)(\w+)Backward is a view and is being modified "
+                    "inplace"
                 ),
                 "",
                 T(
@@ -297,6 +300,7 @@ FAMILIES = (
                     en=("a `.grad` after the first backward of something computed from that leaf, or a check `if x.grad is not None`"),
                     zh="由该叶子算得的结果首次反向传播之后的 `.grad`，或先检查 `if x.grad is not None`",
                 ),
+                remedy=numbers_and_methods.guarded,
             ),
             Case(
                 r"assigned grad has data (?:of a different|located on)|attempting to assign a gradient",

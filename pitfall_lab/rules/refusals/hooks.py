@@ -35,7 +35,8 @@ def _said(error: Error, hooks: list[ast.Call], found: list[Fix]) -> Remedy:
         (n for n in program.nodes if isinstance(n, ast.Call) and n.lineno <= line <= (n.end_lineno or 0)
          and any(k.arg == "inplace" for k in n.keywords)), None
     )  # fmt: skip
-    place = program.place(written if written is not None else writer) if written is not None or writer is not None else refused.span
+    spot = written if written is not None else writer
+    place = program.place(spot) if spot is not None else refused.span
     where, hook = at_line(story, place), at_line(story, program.place(hooks[0]))
     here = at_line(story, refused.span)
     said = T(

@@ -35,7 +35,8 @@ def resized(error: Error) -> Remedy | None:
     names = [refused.name(g) for g in (one, other)]
     shapes = ["×".join(map(str, size)) for size in sizes]
     said = T(
-        en=f"{here} joins {names[0].en} of shape {shapes[0]} and {names[1].en} of shape {shapes[1]}, which differ in height or width. {apart.en}",
+        en=f"{here} joins {names[0].en} of shape {shapes[0]} and {names[1].en} of shape {shapes[1]}, which differ in height or width. "
+        f"{apart.en}",
         zh=f"{refused.words('zh')['Line']}拼接 {names[0].zh}（{shapes[0]}）和 {names[1].zh}（{shapes[1]}），两者的高或宽不同。{apart.zh}",
     )
     return Remedy(unique(program.text, fixes[:1]), said)

@@ -24,7 +24,8 @@ def detached(error: Error) -> Remedy | None:
         return None
     name, where, here = program.segment(target), at_line(story, found[1]), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} keeps a result with its history as `{name}`, and {here.en} makes a deep copy of the object that has it: torch "
+        en=f"{capital(where.en)} keeps a result with its history as `{name}`, and {here.en} makes a deep copy of the object that has "
+        "it: torch "
         "copies leaves only.",
         zh=f"{where.zh}把带着历史的结果存为 `{name}`，而{here.zh}要深拷贝拥有它的对象：torch 只能拷贝叶子张量。",
     )

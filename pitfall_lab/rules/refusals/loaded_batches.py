@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.origins import made_by, origins
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called, torch_name
+from pitfall_lab.rules.kit.syntax import called, operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import shape_text
 from pitfall_lab.rules.refusals.edits import before, outermost, with_keyword
@@ -57,7 +57,9 @@ def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, 
         return ()
     fixes = []
     for lines, padded in _functions(story, torch, head):
-        title = T(en=f"Pad {padded} to the longest of the batch, in a `collate_fn`", zh=f"在 `collate_fn` 中把 {padded} 补齐到这一批的最大长度")
+        title = T(
+            en=f"Pad {padded} to the longest of the batch, in a `collate_fn`", zh=f"在 `collate_fn` 中把 {padded} 补齐到这一批的最大长度"
+        )
         fixes.append(Fix(title, program.splice(before(program, top, *lines, "", ""), change)))
     return unique(program.text, fixes)
 
@@ -144,7 +146,8 @@ def _last_batch(error: Error, made: ast.Call, head: ast.expr) -> Remedy:
     said = T(
         en=f"{capital(where.en)} divides {count_en} into batches of `{parts}`, and the last batch has one row: {here.en} normalises it in "
         "training mode, where one value per channel has no deviation.",
-        zh=f"{where.zh}把{count_zh}按 `{parts}` 个一批分开，最后一批只有一行：{here.zh}在训练模式下对它做归一化，而每个通道只有一个值，没有标准差。",
+        zh=f"{where.zh}把{count_zh}按 `{parts}` 个一批分开，最后一批只有一行：{here.zh}在训练模式下对它做归一化，而每个通道只有一个值，"
+        "没有标准差。",
     )
     accepts = T(
         en="batches with at least two rows: `drop_last=True` leaves the incomplete one out",
@@ -191,3 +194,54 @@ def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = 
         return None
     made = made_by(program, head, "DataLoader", running=running)
     return (made[0], head) if len(made) == 1 else None
+
+
+def nothing_in_samples(error: Error) -> Remedy | None:
+    """The part of a sample that is None where ``__getitem__`` returns it; None if the text does not show it."""
+    refused, story, program = error.refused, error.refused.story, error.refused.story.program
+    returned = _returned(story)
+    parts = returned.elts if isinstance(returned, ast.Tuple) else returned.values if isinstance(returned, ast.Dict) else [returned]
+    empty = [part for part in parts if part is not None and any(_is_nothing(o) for o in _all_origins(program, part))]
+    if not empty or returned is None or "NoneType" not in error.match[1]:
+        return None
+    place, here, text = program.place(empty[0]), at_line(story, refused.span), program.segment(empty[0])
+    where = at_line(story, place)
+    said = T(
+        en=f"{capital(where.en)} returns `{text}` as a part of a sample, and it is None; the loader on {here.en} stacks tensors, "
+        "arrays and numbers.",
+        zh=f"{where.zh}把 `{text}` 作为样本的一部分返回，而它是 None；{here.zh}的加载器只能堆叠张量、数组和数。",
+    )
+    return Remedy(
+        (), said, None, place, None, (Related("made", place, None, T(en=f"`{text}` is None here", zh=f"`{text}` 在这里是 None")),)
+    )
+
+
+def _all_origins(program: Program, node: ast.expr) -> list[ast.expr]:
+    return list(origins(program, node))
+
+
+def _is_nothing(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def rest_of_the_split(error: Error) -> Remedy | None:
+    """Lengths of ``random_split`` that do not add up: the last one as what is left of the dataset."""
+    refused, story, program = error.refused, error.refused.story, error.refused.story.program
+    call = refused.call
+    lengths = call.args[1] if call is not None and len(call.args) > 1 else None
+    if call is None or called(call) != "random_split" or not isinstance(lengths, ast.List | ast.Tuple) or len(lengths.elts) < 2:
+        return None
+    others = " - ".join(operand(program, each) for each in lengths.elts[:-1])
+    text, last = f"len({program.segment(call.args[0])}) - {others}", lengths.elts[-1]
+    made = [m for m in origins(program, last) if m is not last]
+    target = made[0] if len(made) == 1 and isinstance(last, ast.Name) else last
+    place = program.place(target)
+    where, here, total = at_line(story, place), at_line(story, refused.span), program.segment(call.args[0])
+    said = T(
+        en=f"{capital(here.en)} splits `{total}` into parts whose lengths do not add up to its length; each of them is rounded by itself.",
+        zh=f"{here.zh}把 `{total}` 分成几部分，而各部分长度之和不等于它的长度；每个长度是各自取整的。",
+    )
+    accepts = T(en=f"lengths that add up: the last one `{text}`", zh=f"总和相等的长度：最后一个用 `{text}`")
+    title = T(en=f"Let the last part be what is left: `{text}`", zh=f"让最后一部分等于剩下的：`{text}`")
+    related = (Related("made", place, None, T(en="this length is rounded by itself", zh="这个长度是单独取整的")),) if where != here else ()
+    return Remedy((Fix(title, program.replace((target, text)), meaning="later"),), said, accepts, related=related)

@@ -85,9 +85,11 @@ def statistics_of_a_batch(error: Error) -> Remedy | None:
     where, here = at_line(story, place), at_line(story, refused.span)
     name = called(norms[0])
     said = T(
-        en=f"{capital(where.en)} makes a `{name}`, which normalises over the examples of a batch and updates its running statistics; under `vmap` "
+        en=f"{capital(where.en)} makes a `{name}`, which normalises over the examples of a batch and updates its running statistics; "
+        "under `vmap` "
         f"{here.en} runs for one example at a time, and the statistics belong to none of them.",
-        zh=f"{where.zh}建立的 `{name}` 要对一批样本做归一化并更新滑动统计量；而在 `vmap` 之下，{here.zh}每次只处理一个样本，统计量不属于其中任何一个。",
+        zh=f"{where.zh}建立的 `{name}` 要对一批样本做归一化并更新滑动统计量；而在 `vmap` 之下，{here.zh}每次只处理一个样本，统计量不属"
+        "于其中任何一个。",
     )
     accepts = T(
         en="a norm that looks at one example (`GroupNorm`, `LayerNorm`, `InstanceNorm`), or `model.eval()`, where the statistics are fixed",

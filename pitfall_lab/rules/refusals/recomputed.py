@@ -36,7 +36,8 @@ def random_block(error: Error) -> Remedy | None:
     place = program.place(draws[0])
     where, here, code = at_line(story, place), at_line(story, refused.span), program.segment(draws[0])
     said = T(
-        en=f"{capital(where.en)} draws `{code}` inside a checkpointed block: when the backward on {here.en} runs the block again, it draws another "
+        en=f"{capital(where.en)} draws `{code}` inside a checkpointed block: when the backward on {here.en} runs the block again, it "
+        "draws another "
         "number, and the block does something else.",
         zh=f"{where.zh}在 checkpoint 的块里抽取 `{code}`：{here.zh}的反向传播重新运行这个块时会抽到另一个数，于是块做的事不同了。",
     )
@@ -44,7 +45,9 @@ def random_block(error: Error) -> Remedy | None:
         en="random numbers of torch's own generator inside the block: a checkpoint restores its state, and not that of Python's or NumPy's",
         zh="块内使用 torch 自己的随机数：checkpoint 会恢复它的状态，而不会恢复 Python 或 NumPy 的",
     )
-    related = tuple(Related("made", program.place(d), None, T(en="drawn here, anew each time", zh="在这里抽取，每次都重新抽")) for d in draws[:3])
+    related = tuple(
+        Related("made", program.place(d), None, T(en="drawn here, anew each time", zh="在这里抽取，每次都重新抽")) for d in draws[:3]
+    )
     return Remedy(unique(program.text, [_by_torch(program, draws)]), said, accepts, place, None, related)
 
 
@@ -67,16 +70,20 @@ def _is_method_of(program: Program, function: Function, classes: set[str]) -> bo
 def _drawn(program: Program, function: Function) -> Iterator[ast.Call]:
     """The calls of ``random`` and ``numpy.random`` in a function."""
     modules = {"random"} | {
-        alias.asname or alias.name for n in program.nodes if isinstance(n, ast.Import) for alias in n.names if alias.name in ("random", "numpy.random")
+        alias.asname or alias.name
+        for n in program.nodes
+        if isinstance(n, ast.Import)
+        for alias in n.names
+        if alias.name in ("random", "numpy.random")
     }
-    arrays = {
-        alias.asname or alias.name for n in program.nodes if isinstance(n, ast.Import) for alias in n.names if alias.name == "numpy"
-    }
+    arrays = {alias.asname or alias.name for n in program.nodes if isinstance(n, ast.Import) for alias in n.names if alias.name == "numpy"}
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in DRAWS:
             held = node.func.value
             plain = isinstance(held, ast.Name) and held.id in modules
-            numpy = isinstance(held, ast.Attribute) and held.attr == "random" and isinstance(held.value, ast.Name) and held.value.id in arrays
+            numpy = (
+                isinstance(held, ast.Attribute) and held.attr == "random" and isinstance(held.value, ast.Name) and held.value.id in arrays
+            )
             if plain or numpy:
                 yield node
 
@@ -102,9 +109,11 @@ def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
                 name, place = program.segment(node.target), program.place(node)
                 where, here = at_line(story, place), at_line(story, refused.span)
                 said = T(
-                    en=f"{capital(where.en)} changes `{name}` inside a checkpointed block: the backward on {here.en} runs the block again, with "
+                    en=f"{capital(where.en)} changes `{name}` inside a checkpointed block: the backward on {here.en} runs the block "
+                    "again, with "
                     "another value than the first time, and it does something else.",
-                    zh=f"{where.zh}在 checkpoint 的块里修改 `{name}`：{here.zh}的反向传播重新运行这个块时，它的值与第一次不同，块做的事也就不同。",
+                    zh=f"{where.zh}在 checkpoint 的块里修改 `{name}`：{here.zh}的反向传播重新运行这个块时，它的值与第一次不同，块做的事"
+                    "也就不同。",
                 )
                 related = (Related("changed", place, None, T(en="changed in each run", zh="每次运行都会改变")),)
                 return Remedy((), said, None, place, None, related)
@@ -118,5 +127,8 @@ def not_reentrant(error: Error) -> Remedy | None:
     changes = [change for call in calls if (change := keyword_set(program, call, "use_reentrant=False")) is not None]
     if not changes:
         return None
-    title = T(en="Let the checkpoint run without its own backward: `use_reentrant=False`", zh="让 checkpoint 不用自己的反向传播：`use_reentrant=False`")
+    title = T(
+        en="Let the checkpoint run without its own backward: `use_reentrant=False`",
+        zh="让 checkpoint 不用自己的反向传播：`use_reentrant=False`",
+    )
     return Remedy((Fix(title, program.splice(*changes), meaning="later"),), place=program.place(calls[0]))

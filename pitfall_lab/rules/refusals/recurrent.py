@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fix, Related
 from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.repairs import unique
@@ -68,9 +67,11 @@ def _makers(program: Program, layer: ast.Call | None, first: ast.expr | None) ->
     for name in names:
         if isinstance(name, ast.Name):
             for made in origins(program, name):
-                if isinstance(made, ast.Call) and made is not first and [program.segment(a) for a in made.args] == [
-                    program.segment(a) for a in first.args
-                ]:
+                if (
+                    isinstance(made, ast.Call)
+                    and made is not first
+                    and [program.segment(a) for a in made.args] == [program.segment(a) for a in first.args]
+                ):
                     yield made
 
 
@@ -188,16 +189,13 @@ def _with_total(error: Error, node: ast.Call, unpacked: Event, packing: Event | 
 
 
 def _long_ones(story: Story, packing: Event | None, function: ast.AST | None, at: int, long: int) -> Iterator[str]:
-    """Expressions for the length before packing, in the scope of a function: of the tensor that was packed, else of what it was made from."""
+    """Yield expressions for the length before packing, in the scope of a function: of the tensor that was packed; else the number."""
     program = story.program
     label = packing.operands[0].label if packing is not None and packing.operands else None
     expression = written_as(story, packing, label) if packing is not None else None
     called_ones = {id(n.func) for n in ast.walk(expression) if isinstance(n, ast.Call)} if expression is not None else set()
-    for name in ast.walk(expression) if expression is not None else ():
-        if isinstance(name, ast.expr) and is_name(name) and id(name) not in called_ones and program.segment(name) != "self":
-            if program.function(name) is function:
-                yield f"{program.segment(name)}.size({at})"
-    for statement in call_chain(story, packing):
-        if program.function(statement) is function:
-            yield str(long)
-            return
+    names = [n for n in ast.walk(expression) if isinstance(n, ast.expr) and is_name(n)] if expression is not None else []
+    texts = [program.segment(n) for n in names if id(n) not in called_ones and program.function(n) is function]
+    yield from (f"{text}.size({at})" for text in texts if text != "self")
+    if not set(texts) - {"self"}:
+        yield str(long)

@@ -16,7 +16,7 @@ class Remedy:
     """What a case's sentences cannot say.
 
     ``said`` and ``accepts`` replace the case's sentences, ``place`` (with ``step``, if an event was there) is the line of the mistake if
-    torch raised on another one, ``related`` are further lines. ``fixes`` are tried before those of the case.
+    torch raised on another one, ``related`` are further lines. ``fixes`` are tried before those of the case, ``last`` after them.
     """
 
     fixes: tuple[Fix, ...] = ()
@@ -25,6 +25,7 @@ class Remedy:
     place: Span | None = None
     step: int | None = None
     related: tuple[Related, ...] = ()
+    last: tuple[Fix, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.finding import Fix, Related
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called, operand
+from pitfall_lab.rules.kit.syntax import called, operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.edits import keyword_set, renamed, with_keyword
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
@@ -27,7 +27,9 @@ def that_does_not_fit(error: Error) -> Remedy | None:
     """Fixes that make a state fit a module, by the names and sizes that torch's message lists."""
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
-    state = (call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "state_dict"), None)) if call is not None else None
+    state = (
+        (call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "state_dict"), None)) if call is not None else None
+    )
     if call is None or state is None or statement is None or not isinstance(call.func, ast.Attribute):
         return None
     lines = refused.message.splitlines()
@@ -40,7 +42,9 @@ def that_does_not_fit(error: Error) -> Remedy | None:
         fixes.append(_without(program, statement, call, state, _prefixes(unexpected), strict=True))
     elif missing and not unexpected and not sizes and len(_parts(missing)) == 1:
         part, change = _parts(missing)[0], keyword_set(program, call, "strict=False")
-        title = T(en=f"Let the new part `{part}` begin as it was made: `strict=False`", zh=f"让新的部分 `{part}` 保持初始值：`strict=False`")
+        title = T(
+            en=f"Let the new part `{part}` begin as it was made: `strict=False`", zh=f"让新的部分 `{part}` 保持初始值：`strict=False`"
+        )
         fixes.append(Fix(title, program.splice(change), meaning="later") if change is not None else None)
     return Remedy(unique(program.text, fixes))
 
@@ -124,9 +128,11 @@ def on_meta(error: Error) -> Remedy | None:
         en, zh = (f" ({at_line(story, made).en})", f"（{at_line(story, made).zh}）") if made is not None else ("", "")
         name = refused.name(error.wrong).en if error.wrong is not None else "the result"
         said = T(
-            en=f"{capital(where.en)} loads a state into a `{loading.module}` that was made on the device `meta`{en}: nothing can be copied into "
+            en=f"{capital(where.en)} loads a state into a `{loading.module}` that was made on the device `meta`{en}: nothing can be "
+            "copied into "
             f"tensors without memory, so {name} on {here.en} has no numbers either.",
-            zh=f"{where.zh}把状态装入在 `meta` 设备上建立的 `{loading.module}`{zh}：没有内存的张量什么也装不下，所以{here.zh}的 {name} 也没有数值。",
+            zh=f"{where.zh}把状态装入在 `meta` 设备上建立的 `{loading.module}`{zh}：没有内存的张量什么也装不下，所以{here.zh}的 {name} "
+            "也没有数值。",
         )
         accepts = T(
             en="a model that takes over the tensors of the state: `load_state_dict(state, assign=True)`",
@@ -151,9 +157,62 @@ def _built(story: Story, parameters: tuple[str, ...]) -> Span | None:
 def _moved(error: Error) -> Remedy | None:
     """``model.to(device)`` of a model on ``meta`` whose state is loaded later: ``to_empty``. None for other calls."""
     program, call = error.refused.story.program, error.refused.call
-    later = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "load_state_dict" and call is not None and n.lineno > call.lineno]
+    later = [
+        n
+        for n in program.nodes
+        if isinstance(n, ast.Call) and called(n) == "load_state_dict" and call is not None and n.lineno > call.lineno
+    ]
     if call is None or called(call) != "to" or len(call.args) != 1 or call.keywords or not later:
         return None
     name, device = renamed(program, call, "to_empty"), program.segment(call.args[0])
     title = T(en="Make memory for it, which the state then fills: `to_empty`", zh="先分配内存，再由状态填充：`to_empty`")
     return Remedy((Fix(title, program.splice(name, (program.place(call.args[0]), f"device={device}")), meaning="later"),))
+
+
+def not_a_state(error: Error) -> Remedy | None:
+    """A path, or a whole module, given for a state: ``torch.load(path)``, ``module.state_dict()``."""
+    refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
+    call = refused.call
+    state = call.args[0] if call is not None and call.args else None
+    if state is None or torch is None:
+        return None
+    kind, text = error.match[1], program.segment(state)
+    if kind in ("str", "pathlib.PosixPath", "pathlib.WindowsPath", "PosixPath"):
+        new = f"{torch}.load({text})"
+        title = T(en=f"Read the file first: `{new}`", zh=f"先读取文件：`{new}`")
+    else:
+        new = f"{operand(program, state)}.state_dict()"
+        title = T(en=f"Give its state: `{new}`", zh=f"给出它的状态：`{new}`")
+    said = T(
+        en=f"{refused.words('en')['Line']} gives `load_state_dict` a {kind}, `{text}`; it takes the state itself, a dictionary of tensors.",
+        zh=f"{refused.words('zh')['Line']}交给 `load_state_dict` 的是 {kind}（`{text}`），而它要的是状态本身，即张量的字典。",
+    )
+    accepts = T(en=f"a dictionary of tensors by name, such as `{new}`", zh=f"按名字存放张量的字典，例如 `{new}`")
+    return Remedy((Fix(title, program.replace((state, new)), meaning="later"),), said, accepts)
+
+
+def whole_objects(error: Error) -> Remedy | None:
+    """A file with a whole module that this program has written itself: ``weights_only=False``. None for files from elsewhere."""
+    refused, program = error.refused, error.refused.story.program
+    call = refused.call
+    saves = [n for n in program.nodes if isinstance(n, ast.Call) and program.segment(n.func).endswith("torch.save")]
+    change = keyword_set(program, call, "weights_only=False") if call is not None and saves and "load" in called(call) else None
+    if call is None or change is None or "Weights only load failed" not in refused.message:
+        return None
+    kind = re.search(r"GLOBAL (\S+) was not an allowed global", refused.message)
+    what = f"an object of `{kind[1]}`" if kind is not None else "an object that is no tensor"
+    what_zh = f"`{kind[1]}` 的对象" if kind is not None else "不是张量的对象"
+    said = T(
+        en=f"{refused.words('en')['Line']} reads a file with {what}; unless it is told otherwise, `torch.load` reads tensors and plain "
+        "containers only, "
+        "because other objects run code.",
+        zh=f"{refused.words('zh')['Line']}读取的文件含有{what_zh}；默认情况下 `torch.load` 只读取张量和普通容器，因为其他对象会运行代码。",
+    )
+    accepts = T(
+        en="a file with `model.state_dict()` only; for a file of one's own also `weights_only=False`, which runs its code",
+        zh="只含 `model.state_dict()` 的文件；自己写的文件也可以用 `weights_only=False`，它会运行其中的代码",
+    )
+    title = T(
+        en="Read the whole object, from a file of your own: `weights_only=False`", zh="读取整个对象（自己写的文件）：`weights_only=False`"
+    )
+    return Remedy((Fix(title, program.splice(change), meaning="later"),), said, accepts)

@@ -37,7 +37,9 @@ def out_of_order(error: Error) -> Remedy | None:
 def kept_in_float32(error: Error) -> Remedy | None:
     """The model left in float32, where ``half()`` converted it; None if the text shows no such call."""
     program = error.refused.story.program
-    halved = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "half" and not n.args and isinstance(n.func, ast.Attribute)]
+    halved = [
+        n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "half" and not n.args and isinstance(n.func, ast.Attribute)
+    ]
     if len(halved) != 1 or not isinstance(halved[0].func, ast.Attribute):
         return None
     statement, inner = program.statement(halved[0]), halved[0].func.value
@@ -57,7 +59,8 @@ def _said(error: Error, own: list[ast.Call], scaler: str) -> T | None:
     here, there = refused.words("en")["Line"], at_line(story, story.program.place(update))
     name = called(refused.call) if refused.call is not None else "unscale_"
     return T(
-        en=f"{here} calls `{scaler}.{name}` a second time before `{scaler}.update` on {there.en}: a scaler unscales the gradients of an optimizer "
+        en=f"{here} calls `{scaler}.{name}` a second time before `{scaler}.update` on {there.en}: a scaler unscales the gradients of "
+        "an optimizer "
         "once between two updates.",
         zh=f"{refused.words('zh')['Line']}在{there.zh}的 `{scaler}.update` 之前第二次调用 `{scaler}.{name}`：两次 update 之间，"
         "缩放器对一个优化器的梯度只还原一次。",

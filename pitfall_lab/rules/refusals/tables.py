@@ -24,7 +24,13 @@ def rows(error: Error) -> Remedy | None:
     record = story.tensor(table.label, refused.step) if table is not None and table.label is not None else None
     span = story.span((record or {}).get("born"))
     made = program.at(span)
-    if wrong is None or table is None or table.shape is None or not isinstance(made, ast.Call) or called(made) not in ("Embedding", "EmbeddingBag"):
+    if (
+        wrong is None
+        or table is None
+        or table.shape is None
+        or not isinstance(made, ast.Call)
+        or called(made) not in ("Embedding", "EmbeddingBag")
+    ):
         return None
     size = next((k.value for k in made.keywords if k.arg == "num_embeddings"), made.args[0] if made.args else None)
     if size is None or not isinstance(wrong.high, int) or not isinstance(wrong.low, int) or wrong.low < 0:
@@ -40,16 +46,22 @@ def rows(error: Error) -> Remedy | None:
         fixes.append(_as_many(program, size, f"{operand(program, size)} + 1"))
     where, here, name = at_line(story, span), at_line(story, refused.span), refused.name(wrong)
     said = T(
-        en=f"{capital(where.en)} makes a table of {count} rows, numbers 0 to {count - 1}, and {here.en} looks up number {wrong.high} in it: the "
+        en=f"{capital(where.en)} makes a table of {count} rows, numbers 0 to {count - 1}, and {here.en} looks up number {wrong.high} "
+        "in it: the "
         f"numbers in {name.en} go from {wrong.low} to {wrong.high}.",
-        zh=f"{where.zh}建立的表有 {count} 行，编号 0 到 {count - 1}，而{here.zh}要查编号 {wrong.high}：{name.zh} 中的编号从 {wrong.low} 到 {wrong.high}。",
+        zh=f"{where.zh}建立的表有 {count} 行，编号 0 到 {count - 1}，而{here.zh}要查编号 {wrong.high}：{name.zh} 中的编号从 "
+        f"{wrong.low} 到 {wrong.high}。",
     )
     related = (Related("made", span, None, T(en=f"a table of {count} rows is made here", zh=f"在这里建立 {count} 行的表")),)
     return Remedy(unique(program.text, fixes), said, None, span, None, related)
 
 
 def _as_many(program: Program, size: ast.expr, text: str) -> Fix:
-    return Fix(T(en=f"Make as many rows as there are numbers: `{text}`", zh=f"行数与编号数一致：`{text}`"), program.replace((size, text)), meaning="later")
+    return Fix(
+        T(en=f"Make as many rows as there are numbers: `{text}`", zh=f"行数与编号数一致：`{text}`"),
+        program.replace((size, text)),
+        meaning="later",
+    )
 
 
 def _counted_early(program: Program, value: ast.expr) -> tuple[ast.stmt, ast.stmt, ast.expr] | None:
@@ -96,7 +108,8 @@ def _early(
     said = T(
         en=f"{capital(where.en)} counts `{name}` before {more.en} adds to it: the table made on {made.en} has {count} rows, numbers 0 to "
         f"{count - 1}, and {here.en} looks up number {wrong.high}.",
-        zh=f"{where.zh}在{more.zh}往 `{name}` 里添加之前就数了它：{made.zh}建立的表只有 {count} 行，编号 0 到 {count - 1}，而{here.zh}要查编号 {wrong.high}。",
+        zh=f"{where.zh}在{more.zh}往 `{name}` 里添加之前就数了它：{made.zh}建立的表只有 {count} 行，编号 0 到 {count - 1}，而"
+        f"{here.zh}要查编号 {wrong.high}。",
     )
     accepts = T(en=f"a table with a row for each number up to {wrong.high}", zh=f"编号到 {wrong.high} 为止每个都有一行的表")
     end = program.place(last).end_line

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import complex_losses, custom_functions, hooks, optimizers, recomputed, scaling
+from pitfall_lab.rules.refusals import (
+    complex_losses,
+    custom_functions,
+    hooks,
+    modules_called,
+    numbers_and_methods,
+    optimizers,
+    recomputed,
+    scaling,
+)
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
@@ -57,7 +66,8 @@ FAMILIES = (
             "words(torch.tensor([1, 2])).sum().backward()\noptimizer.step()\nprint(len(words.weight))\n"
         ),
         (
-            "import torch\n\nwords = torch.nn.Embedding(10, 3, sparse=True)\noptimizer = torch.optim.SparseAdam(words.parameters(), lr=0.1)\n"
+            "import torch\n\nwords = torch.nn.Embedding(10, 3, sparse=True)\noptimizer = torch.optim.SparseAdam(words.parameters(), "
+            "lr=0.1)\n"
             "words(torch.tensor([1, 2])).sum().backward()\noptimizer.step()\nprint(len(words.weight))\n"
         ),
     ),
@@ -70,7 +80,8 @@ FAMILIES = (
         ),
         T(
             en=(
-                "`ctx.save_for_backward` keeps tensors, because torch checks that they are not changed before backward. Numbers, shapes and "
+                "`ctx.save_for_backward` keeps tensors, because torch checks that they are not changed before backward. Numbers, "
+                "shapes and "
                 "flags need no such check: assign them to `ctx` (`ctx.scale = scale`)."
             ),
             zh=(
@@ -83,7 +94,8 @@ FAMILIES = (
                 r"save_for_backward can only save variables, but argument (\d+) is of type (\w+)",
                 "",
                 T(
-                    en="{Line}: `forward` of this function gives `save_for_backward` a {m[2]} (argument {m[1]}, from 0); it takes tensors only.",
+                    en="{Line}: `forward` of this function gives `save_for_backward` a {m[2]} (argument {m[1]}, from 0); it takes "
+                    "tensors only.",
                     zh="{Line}：这个函数的 `forward` 把一个 {m[2]}（第 {m[1]} 个参数，从 0 数）交给 `save_for_backward`，而它只接受张量。",
                 ),
                 T(
@@ -116,7 +128,8 @@ FAMILIES = (
         ),
         T(
             en=(
-                "`OneCycleLR` plans a certain number of steps, `total_steps` or `epochs * steps_per_epoch`. `steps_per_epoch` is the number of "
+                "`OneCycleLR` plans a certain number of steps, `total_steps` or `epochs * steps_per_epoch`. `steps_per_epoch` is the "
+                "number of "
                 "batches, `len(loader)`: if the last batch is incomplete, that is one more than examples divided by batch size."
             ),
             zh=(
@@ -148,6 +161,29 @@ FAMILIES = (
                 T(en="the loss or metric that it watches: `scheduler.step(loss)`", zh="它要观察的损失或指标：`scheduler.step(loss)`"),
                 remedy=optimizers.watched_number,
             ),
+            Case(
+                r"(\w+)\.step\(\) missing 1 required positional argument: 'closure'",
+                "",
+                T(
+                    en="{Line} steps an `{m[1]}` without a closure; it computes the loss several times in one step.",
+                    zh="{Line}调用 `{m[1]}` 的 step 时没有给出闭包；它一步之内要多次计算损失。",
+                ),
+                T(
+                    en="a function that clears the gradients, computes the loss, runs backward and returns the loss",
+                    zh="清空梯度、计算损失、反向传播并返回损失的函数",
+                ),
+                remedy=optimizers.with_closure,
+            ),
+            Case(
+                r"param 'initial_lr' is not specified in param_groups",
+                "",
+                T(
+                    en="{Line} lets a schedule go on from an epoch, for an optimizer that does not have the rate that it began with.",
+                    zh="{Line}让学习率计划从某一轮继续，而优化器没有计划开始时的学习率。",
+                ),
+                T(en="an optimizer whose groups have `initial_lr`", zh="各组带有 `initial_lr` 的优化器"),
+                remedy=optimizers.first_rate,
+            ),
         ),
         (
             "import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n"
@@ -155,7 +191,8 @@ FAMILIES = (
             "for row in rows:\n    (weight * row).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n    scheduler.step()\n"
         ),
         (
-            "import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\nrows = torch.ones(5, 2)\n"
+            "import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\nrows = "
+            "torch.ones(5, 2)\n"
             "scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=len(rows))\n"
             "for row in rows:\n    (weight * row).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n    scheduler.step()\n"
         ),
@@ -169,7 +206,8 @@ FAMILIES = (
         ),
         T(
             en=(
-                "A full backward hook on a module puts a function of its own around the module's inputs and outputs. What comes out is a view, "
+                "A full backward hook on a module puts a function of its own around the module's inputs and outputs. What comes out is "
+                "a view, "
                 "and if it were changed in place, the hook would see another gradient. So no layer after the module may write in place "
                 "(`nn.ReLU(inplace=True)`, `x += …`)."
             ),
@@ -213,11 +251,13 @@ FAMILIES = (
         ),
         T(
             en=(
-                "A checkpoint saves memory: it keeps the inputs of a block and runs the block again in backward. Both runs have to do the same. "
+                "A checkpoint saves memory: it keeps the inputs of a block and runs the block again in backward. Both runs have to do "
+                "the same. "
                 "The state of torch's random numbers is restored for that; Python's `random`, NumPy's, counters and other state are not."
             ),
             zh=(
-                "checkpoint 为了节省内存，只保留一个块的输入，反向传播时再运行一次这个块。两次必须做同样的事。为此会恢复 torch 的随机数状态；"
+                "checkpoint 为了节省内存，只保留一个块的输入，反向传播时再运行一次这个块。两次必须做同样的事。为此会恢复 torch 的随机数"
+                "状态；"
                 "而 Python 的 `random`、NumPy 的随机数、计数器和其他状态不会恢复。"
             ),
         ),
@@ -266,12 +306,15 @@ FAMILIES = (
         ),
         T(
             en=(
-                "A `GradScaler` takes its calls in one order: `scale(loss).backward()`, then `unscale_(optimizer)` if gradients are clipped, then "
-                "`step(optimizer)`, then `update()`. Between two updates each optimizer is unscaled and stepped once. When gradients of several "
+                "A `GradScaler` takes its calls in one order: `scale(loss).backward()`, then `unscale_(optimizer)` if gradients are "
+                "clipped, then "
+                "`step(optimizer)`, then `update()`. Between two updates each optimizer is unscaled and stepped once. When gradients "
+                "of several "
                 "batches are added up, unscale only before the step."
             ),
             zh=(
-                "`GradScaler` 的调用有固定次序：`scale(loss).backward()`，若要裁剪梯度则 `unscale_(optimizer)`，然后 `step(optimizer)`，最后 "
+                "`GradScaler` 的调用有固定次序：`scale(loss).backward()`，若要裁剪梯度则 `unscale_(optimizer)`，然后 "
+                "`step(optimizer)`，最后 "
                 "`update()`。两次 update 之间，每个优化器只还原一次、更新一次。累积几批的梯度时，只在更新之前还原。"
             ),
         ),
@@ -293,7 +336,8 @@ FAMILIES = (
                 r"No inf checks were recorded",
                 "optimizer",
                 T(
-                    en="{Line}: the scaler has seen no gradient of this optimizer since its last `update()`: no backward of a scaled loss reached its "
+                    en="{Line}: the scaler has seen no gradient of this optimizer since its last `update()`: no backward of a scaled "
+                    "loss reached its "
                     "parameters.",
                     zh="{Line}：上一次 `update()` 之后，缩放器没有见到这个优化器的梯度：没有缩放过的损失反向传播到它的参数。",
                 ),
@@ -318,13 +362,13 @@ FAMILIES = (
             ),
         ),
         (
-            'import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n'
+            "import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n"
             'scaler = torch.amp.GradScaler("cpu")\nfor at in range(4):\n    scaler.scale((weight * at).sum()).backward()\n'
             "    scaler.unscale_(optimizer)\n    if at % 2:\n        scaler.step(optimizer)\n        scaler.update()\n"
             "        optimizer.zero_grad()\nprint(weight.shape)\n"
         ),
         (
-            'import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n'
+            "import torch\n\nweight = torch.ones(2, requires_grad=True)\noptimizer = torch.optim.SGD([weight], lr=0.1)\n"
             'scaler = torch.amp.GradScaler("cpu")\nfor at in range(4):\n    scaler.scale((weight * at).sum()).backward()\n'
             "    if at % 2:\n        scaler.unscale_(optimizer)\n        scaler.step(optimizer)\n        scaler.update()\n"
             "        optimizer.zero_grad()\nprint(weight.shape)\n"
@@ -339,7 +383,8 @@ FAMILIES = (
         ),
         T(
             en=(
-                "A loss says which of two results is better, and of two complex numbers neither is larger. What `torch.fft` returns is complex; "
+                "A loss says which of two results is better, and of two complex numbers neither is larger. What `torch.fft` returns is "
+                "complex; "
                 "a loss takes its magnitude (`x.abs()`), or real and imaginary part as two numbers (`torch.view_as_real(x)`)."
             ),
             zh=(
@@ -367,8 +412,126 @@ FAMILIES = (
             "loss.backward()\nprint(signal.grad)\n"
         ),
         (
-            "import torch\n\nsignal = torch.ones(4, requires_grad=True)\nspectrum = torch.fft.rfft(signal)\nloss = (spectrum.abs()**2).mean()\n"
+            "import torch\n\nsignal = torch.ones(4, requires_grad=True)\nspectrum = torch.fft.rfft(signal)\nloss = "
+            "(spectrum.abs()**2).mean()\n"
             "loss.backward()\nprint(signal.grad)\n"
+        ),
+    ),
+    Family(
+        "PLE57",
+        "function-returns-nothing",
+        T(
+            en="cross_entropy_loss(): argument 'input' (position 1) must be Tensor, not NoneType",
+            zh="cross_entropy_loss(): argument 'input' (position 1) must be Tensor, not NoneType",
+        ),
+        T(
+            en=(
+                "A Python function without a `return` returns None. A `forward` that computes its result and does not return it gives "
+                "None to the "
+                "loss, and the error comes from there."
+            ),
+            zh=("没有 `return` 的 Python 函数返回 None。`forward` 算出了结果却没有返回，损失得到的就是 None，错误在那里才出现。"),
+        ),
+        (
+            Case(
+                r"'NoneType' object|must be Tensor, not NoneType|'NoneType'|not NoneType|NoneType",
+                "!nothing",
+                T(
+                    en="{Line} uses {wrong}, which is None: the function that was called returns nothing.",
+                    zh="{Line}使用了 {wrong}，而它是 None：所调用的函数没有返回任何东西。",
+                ),
+                T(en="a function with a `return`", zh="带 `return` 的函数"),
+                remedy=modules_called.without_return,
+            ),
+        ),
+        (
+            "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.fc = torch.nn.Linear(3, 2)\n\n    def forward(self, x):\n        x = self.fc(x)\n\n\nnet = Net()\n"
+            "scores = net(torch.ones(4, 3))\nprint(torch.nn.functional.cross_entropy(scores, torch.tensor([0, 1, 0, 1])))\n"
+        ),
+        (
+            "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.fc = torch.nn.Linear(3, 2)\n\n    def forward(self, x):\n        x = self.fc(x)\n        return x\n\n\nnet = "
+            "Net()\n"
+            "scores = net(torch.ones(4, 3))\nprint(torch.nn.functional.cross_entropy(scores, torch.tensor([0, 1, 0, 1])))\n"
+        ),
+    ),
+    Family(
+        "PLE58",
+        "method-for-attribute",
+        T(
+            en="'builtin_function_or_method' object is not subscriptable",
+            zh="'builtin_function_or_method' object is not subscriptable",
+        ),
+        T(
+            en=(
+                "`x.size()` is a method, which is called, and `x.shape` an attribute, which is indexed: `x.size(0)` and `x.shape[0]` "
+                "are the same "
+                "number."
+            ),
+            zh="`x.size()` 是方法，要调用；`x.shape` 是属性，要用下标：`x.size(0)` 和 `x.shape[0]` 是同一个数。",
+        ),
+        (
+            Case(
+                r"'(?:builtin_function_or_method|method)' object is not subscriptable",
+                "!misused",
+                T(
+                    en="{Line} indexes a method, {wrong}; it is called with parentheses.",
+                    zh="{Line}对方法用了下标 {wrong}；方法要用圆括号调用。",
+                ),
+                T(en="the call, `x.size(0)`, or the attribute, `x.shape[0]`", zh="调用 `x.size(0)`，或属性 `x.shape[0]`"),
+                remedy=numbers_and_methods.exchanged,
+            ),
+            Case(
+                r"'torch\.(?:Size|dtype|device)' object is not callable|'(?:Tensor|int|NoneType)' object is not callable",
+                "!misused",
+                T(
+                    en="{Line} calls an attribute, {wrong}; it is read without parentheses.",
+                    zh="{Line}调用了属性 {wrong}；属性不用圆括号。",
+                ),
+                T(en="the attribute, `x.shape[0]`, or the method, `x.size(0)`", zh="属性 `x.shape[0]`，或方法 `x.size(0)`"),
+                remedy=numbers_and_methods.exchanged,
+            ),
+        ),
+        "import torch\n\nimages = torch.ones(4, 3, 8)\nbatch = images.size[0]\nprint(batch)\n",
+        "import torch\n\nimages = torch.ones(4, 3, 8)\nbatch = images.size(0)\nprint(batch)\n",
+    ),
+    Family(
+        "PLE59",
+        "loss-class-given-the-tensors",
+        T(
+            en="Boolean value of Tensor with more than one value is ambiguous (from nn.CrossEntropyLoss(scores, labels))",
+            zh="Boolean value of Tensor with more than one value is ambiguous（来自 nn.CrossEntropyLoss(scores, labels)）",
+        ),
+        T(
+            en=(
+                "`nn.CrossEntropyLoss` is a class: its arguments are settings, such as class weights. An object of it takes the tensors: "
+                "`nn.CrossEntropyLoss()(scores, labels)`. `nn.functional.cross_entropy(scores, labels)` is the function."
+            ),
+            zh=(
+                "`nn.CrossEntropyLoss` 是类，它的参数是类别权重之类的设置。接受张量的是它的对象：`nn.CrossEntropyLoss()(scores, labels)`。"
+                "`nn.functional.cross_entropy(scores, labels)` 是函数。"
+            ),
+        ),
+        (
+            Case(
+                r"Boolean value of Tensor with more than one value is ambiguous|bool value of Tensor",
+                "!loss",
+                T(
+                    en="{Line} gives the tensors to the loss class {wrong}, whose arguments are settings.",
+                    zh="{Line}把张量交给了损失类 {wrong}，而它的参数是设置。",
+                ),
+                T(en="an object of the class, called with the tensors", zh="用张量调用该类的对象"),
+                remedy=modules_called.loss_object,
+            ),
+        ),
+        (
+            "import torch\n\nscores = torch.ones(4, 3, requires_grad=True)\nlabels = torch.tensor([0, 1, 2, 0])\n"
+            "loss = torch.nn.CrossEntropyLoss(scores, labels)\nloss.backward()\n"
+        ),
+        (
+            "import torch\n\nscores = torch.ones(4, 3, requires_grad=True)\nlabels = torch.tensor([0, 1, 2, 0])\n"
+            "loss = torch.nn.CrossEntropyLoss()(scores, labels)\nloss.backward()\n"
         ),
     ),
 )
