@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 from pitfall_lab.rules.kit.finding import Finding, Related
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.trace import Event, Span, T
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pitfall_lab.rules.kit.finding import Finding
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, positions, programs, shapes, training
+from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, parts_of_training, positions, programs, shapes
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.explained import explained, quoted
 from pitfall_lab.rules.refusals.family import Case, Family
@@ -29,7 +29,7 @@ FAMILIES: tuple[Family, ...] = tuple(
             *dtypes_and_devices.FAMILIES,
             *gradients.FAMILIES,
             *programs.FAMILIES,
-            *training.FAMILIES,
+            *parts_of_training.FAMILIES,
             GENERAL,
             OWN,
         ),
@@ -82,7 +82,7 @@ def refusal(story: Story, failure: Failure, step: int) -> Finding:
 
 
 def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
-    for family in (*training.FAMILIES, *FAMILIES):  # the more precise ones first
+    for family in (*parts_of_training.FAMILIES, *FAMILIES):  # the more precise ones first
         for case in family.cases:
             if (not case.op or refused.failure.op.endswith(case.op)) and (match := case.regex.search(refused.message)):
                 yield family, case, match

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from pitfall_lab.rules.kit.call_stack import call_in
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
 from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 

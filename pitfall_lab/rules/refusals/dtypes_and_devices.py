@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import arrays, at_birth, modules_called, saved_states, written_results
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import arrays, at_birth, modules_called, saved_states, written_results
 from pitfall_lab.trace import T
 
 FAMILIES = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import custom_functions, kept_results, lists_of_tensors, numbers_and_methods, written_results
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import function_gradients, kept_results, lists_of_tensors, numbers_and_methods, written_results
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -214,7 +214,7 @@ FAMILIES = (
                     zh=("{Line}：`{m[1]}` 的 `backward` 为第 {m[2]} 个参数（从 0 数）返回了形状 {m[3]} 的梯度，而该参数的形状是 {m[4]}。"),
                 ),
                 T(en="a gradient of shape {m[4]} (summed over what was broadcast)", zh="形状为 {m[4]} 的梯度（对广播过的维度求和）"),
-                remedy=custom_functions.gradient_of_another_shape,
+                remedy=function_gradients.gradient_of_another_shape,
             ),
             Case(
                 (

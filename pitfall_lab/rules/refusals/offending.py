@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from pitfall_lab.rules.refusals.arguments import TENSORS, Refused
-from pitfall_lab.rules.refusals.modules_called import given_nothing, loss_class
-from pitfall_lab.rules.refusals.numbers_and_methods import misused
+from pitfall_lab.rules.refusals.remedies.modules_called import given_nothing, loss_class
+from pitfall_lab.rules.refusals.remedies.numbers_and_methods import misused
 from pitfall_lab.trace import Given
 
 SCALARS = {

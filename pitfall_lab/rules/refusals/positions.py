@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import class_numbers, dimensions, lists_of_tensors, tables
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import class_numbers, dimensions, lists_of_tensors, tables
 from pitfall_lab.trace import T
 
 FAMILIES = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import (
+from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import (
     attention_masks,
     distributions,
     loaded_batches,
@@ -12,7 +13,6 @@ from pitfall_lab.rules.refusals import (
     optimizers,
     saved_states,
 )
-from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
 FAMILIES = (

@@ -6,10 +6,10 @@ import ast
 import re
 
 from pitfall_lab.rules.kit.finding import Fix
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import called, operand
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.trace import Given, T
 

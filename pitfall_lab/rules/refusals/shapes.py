@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import attention_masks, class_numbers, dimensions, einsum_letters, layer_sizes, loaded_batches, recurrent
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import (
+    attention_masks,
+    class_numbers,
+    dimensions,
+    einsum_letters,
+    layer_sizes,
+    loaded_batches,
+    recurrent,
+)
 from pitfall_lab.trace import T
 
 SHAPE = r"\[[\d, ]*\]"

@@ -9,8 +9,8 @@ import re
 from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.syntax import called, operand
-from pitfall_lab.rules.refusals.edits import keyword_set
-from pitfall_lab.rules.refusals.joined_maps import resized
+from pitfall_lab.rules.refusals.remedies.edits import keyword_set
+from pitfall_lab.rules.refusals.remedies.joined_maps import resized
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from pitfall_lab.rules.kit.finding import Edit, Fix, Related
-from pitfall_lab.rules.kit.origins import origins, owner
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
+from pitfall_lab.rules.kit.text_origins import origins, owner
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, Span, T

@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import called, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.refusals.edits import imported
+from pitfall_lab.rules.refusals.remedies.edits import imported
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

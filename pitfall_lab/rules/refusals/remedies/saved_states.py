@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.refusals.edits import keyword_set, renamed, with_keyword
+from pitfall_lab.rules.refusals.remedies.edits import keyword_set, renamed, with_keyword
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import Span, T

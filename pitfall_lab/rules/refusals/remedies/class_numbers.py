@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 
 from pitfall_lab.rules.kit.finding import Fix
-from pitfall_lab.rules.kit.origins import made_by
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.syntax import called, operand
-from pitfall_lab.rules.refusals.at_birth import counted_from_one
-from pitfall_lab.rules.refusals.edits import keyword_set
+from pitfall_lab.rules.kit.text_origins import made_by
+from pitfall_lab.rules.refusals.remedies.at_birth import counted_from_one
+from pitfall_lab.rules.refusals.remedies.edits import keyword_set
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

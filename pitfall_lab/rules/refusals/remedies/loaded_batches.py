@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fix, Related
-from pitfall_lab.rules.kit.origins import made_by, origins
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand, torch_name
+from pitfall_lab.rules.kit.text_origins import made_by, origins
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import shape_text
-from pitfall_lab.rules.refusals.edits import before, outermost, with_keyword
+from pitfall_lab.rules.refusals.remedies.edits import before, outermost, with_keyword
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

@@ -6,13 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fix, Related
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.syntax import called, operand, torch_name
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import Refused
-from pitfall_lab.rules.refusals.custom_functions import class_called, method
+from pitfall_lab.rules.refusals.remedies.function_gradients import class_called, method
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, T
 

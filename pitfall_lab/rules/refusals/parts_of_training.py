@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pitfall_lab.rules.refusals import (
+from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import (
     complex_losses,
-    custom_functions,
-    hooks,
+    function_gradients,
+    hooked_outputs,
     modules_called,
     numbers_and_methods,
     optimizers,
     recomputed,
     scaling,
 )
-from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -102,7 +102,7 @@ FAMILIES = (
                     en="tensors (or None); everything else is assigned to `ctx` (`ctx.scale = scale`)",
                     zh="张量（或 None）；其他一切赋给 `ctx`（`ctx.scale = scale`）",
                 ),
-                remedy=custom_functions.saved_numbers,
+                remedy=function_gradients.saved_numbers,
             ),
         ),
         (
@@ -228,7 +228,7 @@ FAMILIES = (
                     en="a layer that makes a new tensor: `nn.ReLU()` instead of `nn.ReLU(inplace=True)`, `x = x + y` instead of `x += y`",
                     zh="生成新张量的层：用 `nn.ReLU()` 代替 `nn.ReLU(inplace=True)`，用 `x = x + y` 代替 `x += y`",
                 ),
-                remedy=hooks.hooked_output,
+                remedy=hooked_outputs.hooked_output,
             ),
         ),
         (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from pitfall_lab.rules.kit.finding import Fix, Related
-from pitfall_lab.rules.kit.origins import made_by
 from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.text_origins import made_by
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.refusals.edits import imported, renamed
+from pitfall_lab.rules.refusals.remedies.edits import imported, renamed
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

@@ -24,8 +24,9 @@ POSITIONS = {
 }
 LATER = {"Gamma": {"rate": 1}, "Uniform": {"high": 1}}
 WORDS = {
-    "GreaterThan": T("greater than 0", "大于 0"), "GreaterThanEq": T("at least 0", "不小于 0"), 
-    "Simplex": T("shares of 1", "和为 1 的份额"),    "Interval": T("between 0 and 1", "在 0 和 1 之间"), "Real": T("finite", "有限的数"), "IndependentConstraint": T("finite", "有限的数"),
+    "GreaterThan": T("greater than 0", "大于 0"), "GreaterThanEq": T("at least 0", "不小于 0"),
+    "Simplex": T("shares of 1", "和为 1 的份额"), "Interval": T("between 0 and 1", "在 0 和 1 之间"), "Real": T("finite", "有限的数"),
+    "IndependentConstraint": T("finite", "有限的数"),
     "PositiveDefinite": T("positive definite", "正定的"),
 }  # fmt: skip
 

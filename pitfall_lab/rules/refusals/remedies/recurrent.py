@@ -8,16 +8,16 @@ import re
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fix, Related
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, is_name
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import shape_text
-from pitfall_lab.rules.refusals.at_birth import birth, rewritten
-from pitfall_lab.rules.refusals.edits import with_keyword
-from pitfall_lab.rules.refusals.loaded_batches import loader
+from pitfall_lab.rules.refusals.remedies.at_birth import birth, rewritten
+from pitfall_lab.rules.refusals.remedies.edits import with_keyword
+from pitfall_lab.rules.refusals.remedies.loaded_batches import loader
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 
 from pitfall_lab.rules.kit.finding import Edit, Fix, Related
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.second_backward import indented
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import called, is_true
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import Refused
-from pitfall_lab.rules.refusals.edits import imported, keyword_set, renamed
-from pitfall_lab.rules.refusals.loaded_batches import PASSING
+from pitfall_lab.rules.refusals.remedies.edits import imported, keyword_set, renamed
+from pitfall_lab.rules.refusals.remedies.loaded_batches import PASSING
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.rules.signals.schedules import call_of, loops_around
 from pitfall_lab.trace import OptimizerMade, Span, T

@@ -9,7 +9,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.refusals.at_birth import birth
+from pitfall_lab.rules.refusals.remedies.at_birth import birth
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

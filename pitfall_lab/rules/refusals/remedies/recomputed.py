@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.refusals.edits import keyword_set
+from pitfall_lab.rules.refusals.remedies.edits import keyword_set
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 

@@ -47,9 +47,11 @@ def of_the_input(error: Error) -> Remedy | None:
     title = T(en=f"Build the layer for what it is given: `{text}`", zh=f"按得到的输入来建这个层：`{text}`")
     where, here, name = at_line(story, place), at_line(story, refused.span), refused.name(wrong)
     shape = "×".join(map(str, wrong.shape)) if len(wrong.shape) > 1 else f"({wrong.shape[0]},)"
+    weight = next((refused.name(g) for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), T("", ""))
     said = T(
-        en=f"{capital(where.en)} builds a layer for {wanted}, and {here.en} gives it {name.en} of shape {shape}, which has {got} there.",
-        zh=f"{where.zh}建的层要求 {wanted}，而{here.zh}给它的 {name.zh} 形状是 {shape}，那一维是 {got}。",
+        en=f"{capital(where.en)} builds a layer for {wanted}, and {here.en} gives it {name.en} of shape {shape}: there are {got}, and "
+        f"{weight.en} takes {wanted}.",
+        zh=f"{where.zh}建的层要求 {wanted}，而{here.zh}给它的 {name.zh} 形状是 {shape}：有 {got} 个，而 {weight.zh} 要求 {wanted} 个。",
     )
     related = [Related("made", place, None, T(en=f"a layer for {wanted} is built here", zh=f"这里建了一个要求 {wanted} 的层"))]
     if maker is not None:

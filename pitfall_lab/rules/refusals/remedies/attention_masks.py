@@ -6,8 +6,8 @@ import ast
 import re
 
 from pitfall_lab.rules.kit.finding import Fix
-from pitfall_lab.rules.kit.origins import origins
 from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
