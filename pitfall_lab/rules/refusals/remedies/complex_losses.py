@@ -33,8 +33,9 @@ def magnitudes(error: Error) -> Remedy | None:
                 and is_name(node)
             ):
                 text = f"{operand(program, node)}.abs()"
+                same = [n for n in ast.walk(statement) if isinstance(n, ast.expr) and program.segment(n) == program.segment(node)]
                 title = T(en=f"Take the magnitude, a real number: `{text}`", zh=f"取模，它是实数：`{text}`")
-                fixes.append(Fix(title, program.replace((node, text)), meaning="later"))
+                fixes.append(Fix(title, program.replace(*((n, text) for n in same)), meaning="later"))
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
         en=f"{capital(where.en)} computes {name.en} as a complex number ({wrong.dtype}), and the backward on {here.en} has to start "

@@ -27,7 +27,8 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 def saved_numbers(error: Error) -> Remedy | None:
     """A number given to ``save_for_backward``: kept on ``ctx`` instead, and read from there in ``backward``."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
-    applied = refused.call.func if refused.call is not None else None
+    calls = [n.func for n in ast.walk(refused.call) if isinstance(n, ast.Call) and called(n) == "apply"] if refused.call is not None else []
+    applied = calls[0] if len(calls) == 1 else None
     name = program.segment(applied.value).rpartition(".")[2] if isinstance(applied, ast.Attribute) else ""
     owner = class_called(program, name)
     forward = method(owner, "forward")
@@ -126,21 +127,16 @@ def _parameter(forward: ast.FunctionDef, at: int) -> T:
 
 
 def _reshaped(program: Program, made: ast.expr, got: list[int], wanted: list[int]) -> list[Fix | None]:
-    """Fixes that exchange the factors of a product, transpose, or sum over what was broadcast."""
+    """Fixes that exchange the factors of a product, transpose, or sum over all dimensions but that of the channels."""
     text, texts = operand(program, made), list[str]()
     if len(got) == 2 and got == wanted[::-1]:
         if isinstance(made, ast.BinOp) and isinstance(made.op, ast.MatMult) and (left := _untransposed(program, made.left)) is not None:
             texts.append(f"{_transposed(program, made)} @ {left}")
         else:
             texts.append(f"{text}.t()")
-    if len(got) > len(wanted) and got[len(got) - len(wanted) :] == wanted:
-        dims = list(range(len(got) - len(wanted)))
-        texts.append(f"{text}.sum(dim={dims[0] if len(dims) == 1 else tuple(dims)})")
-    elif len(got) == len(wanted) and all(b in (a, 1) for a, b in zip(got, wanted, strict=True)):
-        dims = [k for k, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b]
-        texts.append(f"{text}.sum(dim={dims[0] if len(dims) == 1 else tuple(dims)}, keepdim=True)")
-    elif not wanted:
-        texts.append(f"{text}.sum()")
+    if len(wanted) == 1 and got.count(wanted[0]) == 1:  # over leading dimensions, and those of length one, torch sums by itself
+        dims = tuple(k for k, size in enumerate(got) if size != wanted[0])
+        texts.append(f"{text}.sum(dim={dims[0] if len(dims) == 1 else dims})")
     return [
         Fix(T(en=f"Compute it in the argument's shape: `{one}`", zh=f"按参数的形状计算：`{one}`"), program.replace((made, one)))
         for one in texts

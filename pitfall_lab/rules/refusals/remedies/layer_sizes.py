@@ -9,6 +9,7 @@ from pitfall_lab.rules.kit.finding import Fix, Related
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
@@ -47,7 +48,7 @@ def of_the_input(error: Error) -> Remedy | None:
     title = T(en=f"Build the layer for what it is given: `{text}`", zh=f"按得到的输入来建这个层：`{text}`")
     where, here, name = at_line(story, place), at_line(story, refused.span), refused.name(wrong)
     shape = "×".join(map(str, wrong.shape)) if len(wrong.shape) > 1 else f"({wrong.shape[0]},)"
-    weight = next((refused.name(g) for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), T("", ""))
+    weight = next((refused.name(g) for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), T("it", "它"))
     said = T(
         en=f"{capital(where.en)} builds a layer for {wanted}, and {here.en} gives it {name.en} of shape {shape}: there are {got}, and "
         f"{weight.en} takes {wanted}.",
@@ -70,7 +71,9 @@ def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
     story, program = refused.story, refused.story.program
     known = next((g for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), None)
     born = (story.tensor(known.label, refused.step) or {}).get("born") if known is not None and known.label is not None else None
-    call = program.at(story.span(born))
+    layer = refused.call.func if refused.call is not None and known is None else None
+    makers = [n for n in origins(program, layer) if isinstance(n, ast.Call) and n is not refused.call] if layer is not None else []
+    call = makers[0] if len(makers) == 1 else program.at(story.span(born))
     if not isinstance(call, ast.Call) or not called(call)[:1].isupper():
         return None
     size = next((k.value for k in call.keywords if k.arg in IN_NAMES), call.args[0] if call.args else None)

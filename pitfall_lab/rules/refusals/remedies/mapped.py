@@ -28,6 +28,9 @@ def branches(error: Error) -> Remedy | None:
 
 
 def _chosen(program: Program, node: ast.AST, torch: str) -> Iterator[Fix | None]:
+    inner = [n for n in ast.walk(node) if isinstance(n, ast.IfExp)]
+    if isinstance(node, ast.Call) and len(inner) == 1:  # of a lambda on one line, only the call of `vmap` is known
+        node = inner[0].test
     for around in [node, *program.ancestors(node)]:
         if isinstance(around, ast.IfExp) and _within(around.test, node):
             new = f"{torch}.where({program.segment(around.test)}, {program.segment(around.body)}, {program.segment(around.orelse)})"

@@ -44,7 +44,7 @@ def state(error: Error) -> Remedy | None:
             fixes.append(rewritten(refused, wrong, "{}.transpose(0, 1).contiguous()"))
     elif sum(a != b for a, b in zip(got, wanted, strict=True)) == 1:
         at = next(k for k, (a, b) in enumerate(zip(got, wanted, strict=True)) if a != b)
-        fixes += [_of_the_input(error, makers, at), _complete_batches(story, refused.step)]
+        fixes += [*_of_the_input(error, makers, at), _complete_batches(story, refused.step)]
     if found is None:
         return Remedy(unique(story.program.text, fixes))
     where, here, name = at_line(story, found[1]), at_line(story, refused.span), refused.name(wrong)
@@ -94,21 +94,20 @@ def _reordered(program: Program, makers: list[ast.Call], order: tuple[int, ...])
     return Fix(T(en=f"Make it with the sizes in this order: `{text}`", zh=f"按这个次序给出大小：`{text}`"), program.replace(*changes))
 
 
-def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Fix | None:
-    """The fix that takes the batch size of a state from the layer's input; None if another size differs, or is not written there."""
+def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix]:
+    """Yield fixes that take the batch size of a state from the layer's input; none if another size differs, or is not written there."""
     program, node = error.refused.story.program, error.refused.call
     given = node.args[0] if node is not None and node.args else None
     if at != 1 or given is None or not is_name(given) or not makers or any(len(_sizes(call)) <= at for call in makers):
-        return None
+        return
     if any(program.function(call) is not program.function(given) for call in makers):
-        return None
+        return
     for dim in (0, 1):
         text = f"{program.segment(given)}.size({dim})"
         shape = next((g.shape for g in error.refused.tensors if g.text == program.segment(given)), None)
         if shape is None or shape[dim : dim + 1] == (int(re.findall(r"\d+", error.match[1])[1]),):
             changes = [(_sizes(call)[at], text) for call in makers]
-            return Fix(T(en=f"Take the batch size from the input: `{text}`", zh=f"批大小取自输入：`{text}`"), program.replace(*changes))
-    return None
+            yield Fix(T(en=f"Take the batch size from the input: `{text}`", zh=f"批大小取自输入：`{text}`"), program.replace(*changes))
 
 
 def _complete_batches(story: Story, step: int) -> Fix | None:
