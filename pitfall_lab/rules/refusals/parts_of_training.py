@@ -233,13 +233,13 @@ FAMILIES = (
         ),
         (
             "import torch\n\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU(inplace=True))\n"
-            "model[0].register_full_backward_hook(lambda module, before, after: None)\nmodel(torch.ones(4, 3)).sum().backward()\n"
-            "print(model[0].weight.grad.shape)\n"
+            "model[0].register_full_backward_hook(lambda module, before, after: None)\n"
+            "model(torch.ones(4, 3, requires_grad=True)).sum().backward()\nprint(model[0].weight.grad.shape)\n"
         ),
         (
             "import torch\n\nmodel = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())\n"
-            "model[0].register_full_backward_hook(lambda module, before, after: None)\nmodel(torch.ones(4, 3)).sum().backward()\n"
-            "print(model[0].weight.grad.shape)\n"
+            "model[0].register_full_backward_hook(lambda module, before, after: None)\n"
+            "model(torch.ones(4, 3, requires_grad=True)).sum().backward()\nprint(model[0].weight.grad.shape)\n"
         ),
     ),
     Family(
