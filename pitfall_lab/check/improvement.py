@@ -85,10 +85,18 @@ def is_better(finding: Found, was: Facts, now: Facts) -> bool:
     if (finding.rule, finding.texts) in left:
         return False
     old_ones, new_ones = (sum(each.rule == finding.rule for each in facts.found) for facts in (was, now))
-    strangers = [each for each in now.found if each.severity != "info" and (each.rule, each.texts) not in known]
+    strangers = [
+        each for each in now.found if each.severity != "info" and (each.rule, each.texts) not in known and _is_more(each, was, now)
+    ]
     if now.ended == "finished" or (finding.severity != "error" and _fails_alike(was.error, now.error)):
         return new_ones < old_ones and not strangers
     return _got_further(was.error, now)
+
+
+def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
+    """Whether there are more findings of this rule than before: one that is left has another text if its line was edited."""
+    before, after = (sum(each.rule == finding.rule and each.severity != "info" for each in facts.found) for facts in (was, now))
+    return after > before
 
 
 def _fails_alike(one: Error | None, other: Error | None) -> bool:

@@ -211,13 +211,16 @@ def _made(story: Story, found: Mismatch) -> Iterator[Related]:
 def _fixes(story: Story, found: Mismatch) -> tuple[Fix, ...]:
     program, method = story.program, METHODS.get(found.needs)
     node = program.at(story.span(found.event.step)) if program.tree else None
-    born = program.at(story.span(_chosen(story, found.wrong, found.event.step))) if program.tree else None
     if node is None or method is None:
         return ()
+    whole = method != "long"  # other columns of a table keep their fractions
+    made = _chosen(story, found.wrong, found.event.step) if whole else (story.tensor(found.wrong, found.event.step) or {}).get("born")
+    born = program.at(story.span(made))
     candidates = []
     name = _said(story, found.event, found.wrong).en.strip("`")
     named = [n for n in ast.walk(node) if isinstance(n, ast.expr) and is_name(n) and program.segment(n) == name]
-    for target in [*named[:1], *([born] if isinstance(born, ast.expr) and born is not node else [])]:
+    own = [born] if isinstance(born, ast.expr) and born is not node and program.statement(born) is not program.statement(node) else []
+    for target in [*named[:1], *own] if whole else [*own, *named[:1]]:
         new = f"{operand(program, target)}.{method}()"
         candidates.append(Fix(T(en=f"Convert it: `{new}`", zh=f"转换它：`{new}`"), program.replace((target, new))))
     return unique(program.text, candidates)

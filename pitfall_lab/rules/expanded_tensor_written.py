@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.saving_repairs import appended
 from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, statement_text
+from pitfall_lab.rules.kit.writing_repairs import new_value
 from pitfall_lab.trace import Failure, T
 
 
@@ -53,7 +54,7 @@ def _finding(story: Story, step: int, label: str | None, counts: tuple[int, int]
             story.related("made", record.get("born"), T(en="it is stretched here, without a copy", zh="它在这里被拉伸，没有复制")),
             story.related("changed", step, T(en="it is written here", zh="在这里被写入")),
         ],
-        fixes=copies(story, record.get("born"), label, later=failure is None),
+        fixes=(*(_renewed(story, step) if failure is not None else ()), *copies(story, record.get("born"), label, later=failure is None)),
         facts=[Fact("tensor", label, story.by(step)), Fact("numbers in memory", memory, story.by(step))],
         predicted=failure is not None and story.predicted(failure, step),
         severity="error" if failure is not None else "warning",
@@ -64,6 +65,13 @@ def _numbers(record: Record) -> int:
     """Return the number of elements in memory, where a repeated axis (stride 0) counts once."""
     pairs = zip(record.get("shape") or (), record.get("stride") or (), strict=True)
     return math.prod(length for length, step in pairs if step)
+
+
+def _renewed(story: Story, step: int) -> tuple[Fix, ...]:
+    """The fix that makes a new tensor on the line that writes: ``grid = grid + shift``; empty if there is none."""
+    node, statement = story.program.at(story.span(step)), story.program.statement_at(story.span(step))
+    fix = new_value(story.program, node, statement) if node is not None and statement is not None else None
+    return (fix,) if fix is not None else ()
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:

@@ -18,6 +18,8 @@ from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression, snippet
+from pitfall_lab.rules.signals.operand_names import written_as
+from pitfall_lab.rules.signals.value_origins import argument, origin, whole
 from pitfall_lab.trace import Event, Failure, T
 
 LEAVES = {"item", "tolist", "numpy", "cpu", "detach", "float", "data"}
@@ -291,8 +293,41 @@ def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
         if cut.kind == "no_grad":
             candidates += _recorded(story, cut)
         else:
-            candidates += _kept_as_tensor(story, cut)
+            candidates += [*_with_slope(story, cut), *_kept_as_tensor(story, cut)]
     return unique(program.text, candidates)
+
+
+def _with_slope(story: Story, cut: Cut) -> Iterator[Fix]:
+    """Fixes that use a number with a gradient where a position or a comparison was used as a number.
+
+    The expected class for ``argmax``, the probability for ``probability > 0.5``.
+    """
+    program, event = story.program, cut.event
+    node, torch = program.at(story.span(event.step)), torch_name(program)
+    source = written_as(story, event, cut.tensor)
+    if not isinstance(node, ast.expr) or source is None or torch is None:
+        return
+    outer, text = _outermost(program, node), operand(program, source)
+    record = story.tensor(cut.tensor, event.step) or {}
+    if event.name == "argmax":
+        dim = whole(argument(event, "dim", 1))
+        if dim is None:
+            return
+        shares = text if _is_share(story, cut.tensor, event.step) else f"{text}.softmax(dim={dim})"
+        new = f"({shares} * {torch}.arange({text}.size({dim}))).sum(dim={dim})"
+        title = T(en=f"Use the expected class, which has a gradient: `{new}`", zh=f"使用有梯度的期望类别：`{new}`")
+    elif event.name.strip("_") in ("gt", "ge") and "float" in str(record.get("dtype")):
+        new = text if _is_share(story, cut.tensor, event.step) else f"{torch}.sigmoid({program.segment(source)})"
+        title = T(en=f"Use the probability, which has a gradient: `{new}`", zh=f"使用有梯度的概率：`{new}`")
+    else:
+        return
+    yield Fix(title, program.replace((outer, new)), meaning="later")
+
+
+def _is_share(story: Story, label: str, step: int) -> bool:
+    """Whether the numbers of a tensor are a share of 1: what softmax or sigmoid gave."""
+    made = origin(story, label, step)
+    return made is not None and made.name in ("softmax", "sigmoid")
 
 
 def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:

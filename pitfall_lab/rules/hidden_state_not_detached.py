@@ -37,7 +37,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
     name = called(story, labels[0], None, step) if labels else T(en="a result of that round", zh="那一轮的一个结果")
     if holder is not None:
         name = T(en=f"`{holder}`", zh=f"`{holder}`")
-    kept = _kept_as(story, name.en.strip("`"))
+    kept, again = _kept_as(story, name.en.strip("`")), _used_again(story, loop, used)
     born = (story.tensor(labels[0]) or {}).get("born") if labels else reuse.born
     related = [
         story.related(
@@ -64,9 +64,9 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
         story.span(step),
         step,
         T(
-            en=f"{capital(name.en)}{kept.en} still has the graph of an earlier round of the loop: the backward on {here.en} goes through "
-            "that graph, too, and what it saved is already freed.",
-            zh=f"{name.zh}{kept.zh}仍带着循环前一轮的计算图：{here.zh}的反向传播也要经过它，而图中保存的张量已被释放。",
+            en=f"{capital(name.en)}{kept.en} still has the graph of an earlier round of the loop{again.en}: the backward on {here.en} goes "
+            "through that graph, too, and what it saved is already freed.",
+            zh=f"{name.zh}{kept.zh}{again.zh}仍带着循环前一轮的计算图：{here.zh}的反向传播也要经过它，而图中保存的张量已被释放。",
         ),
         T(
             en=f"{capital(name.en)} was computed in an earlier round and belongs to that round's graph. Using it again makes that graph a "
@@ -93,6 +93,15 @@ def _kept_as(story: Story, name: str) -> T:
     known = {part for _, owners, _ in _kept_attributes(story.program, [name]) for part in owners.split("`, `")}
     same = next((owner for owner in sorted(known) if owner.rpartition(".")[2] == name != owner), None)
     return T("", "") if same is None else T(en=f", kept as `{same}`,", zh=f"（存为 `{same}`）")
+
+
+def _used_again(story: Story, loop: Loop, used: int | None) -> T:
+    """Words for the line of the loop that uses the carried value again; empty if it is not known."""
+    statement = _in_loop(story, loop, story.line_event(used)) if used is not None else None
+    if statement is None:
+        return T("", "")
+    where = at_line(story, story.program.place(statement))
+    return T(en=f" when {where.en} uses it again", zh=f"在{where.zh}再次使用时")
 
 
 def _holder(reuse: Reuse, loop: Loop, label: str, used: int) -> str | None:
@@ -141,9 +150,10 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
     cuts += [f"{owner} = type({owner})(part.detach() for part in {owner})" for owner in sorted(owners)]
     if holder is not None:
         names = [*names, holder]
-    if holder in given:
+    if holder is not None and holder in given:
         owners = {*owners, holder}
-        cuts.append(f"{holder} = tuple(part.detach() for part in {holder})")
+        whole, parts = f"{holder} = {holder}.detach()", f"{holder} = tuple(part.detach() for part in {holder})"
+        cuts = [whole] if len(labels) == 1 else [*cuts, parts]
     statement = reuse.statement
     kept = list(_kept_attributes(program, names))
     used = list(_cut_where_used(reuse, labels))

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import assigned, operand, reads
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
 from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
 from pitfall_lab.rules.signals.elements import Elements, Index
@@ -169,12 +169,32 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
     if inside:
         edits: tuple[Edit, ...] | None = program.replace((node, text.replace(program.segment(scores), new, 1)))
     else:
-        statement = program.statement(node)
-        again = isinstance(statement, ast.Assign) and statement.value is node and program.segment(statement.targets[0]) == text
-        edits = merge(program.delete(statement) if again and statement is not None else program.replace((node, text)),
-                      program.replace((scores, new)))  # fmt: skip
+        statement, first = program.statement(node), program.statement(soft)
+        again = statement is not None and _only_masks(program, statement, node, text)
+        if again and statement is not None and first is not None and _made_between(program, first, statement, mask):
+            later = program.segment(soft).replace(program.segment(scores), f'{text}.masked_fill({out}, float("-inf"))', 1)
+            edits = merge(program.replace((statement, f"{text} = {later}")), program.replace((soft, program.segment(scores))))
+        else:
+            edits = merge(program.delete(statement) if again and statement is not None else program.replace((node, text)),
+                          program.replace((scores, new)))  # fmt: skip
     title = T(en="Mask the scores with -inf before the softmax", zh="在 softmax 之前把分数遮成 -inf")
     return unique(program.text, [Fix(title, edits, meaning="shape")] if edits else [])
+
+
+def _only_masks(program: Program, statement: ast.stmt, node: ast.AST, name: str) -> bool:
+    """Whether a statement does nothing but mask ``name``: ``a = a * m``, ``a *= m``, ``a.masked_fill_(m, 0)``."""
+    if isinstance(statement, ast.Assign):
+        return statement.value is node and program.segment(statement.targets[0]) == name
+    return statement is node or (isinstance(statement, ast.Expr) and statement.value is node)
+
+
+def _made_between(program: Program, first: ast.stmt, last: ast.stmt, mask: ast.expr) -> bool:
+    """Whether the mask is made after the softmax, in the same block, so that the scores cannot be masked on the softmax's line."""
+    block = program.block(first)
+    if last not in block or not isinstance(first, ast.Assign):
+        return False
+    between = block[block.index(first) + 1 : block.index(last)]
+    return bool(reads(program, mask) & {name for statement in between for name in assigned(program, statement)})
 
 
 RULE = Rule(

@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.axes import dimension
-from pitfall_lab.rules.signals.unfinite import is_handled, of_results, source_of, why
+from pitfall_lab.rules.signals.unfinite import is_handled, is_skipped, of_results, source_of, why
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, whole
 from pitfall_lab.rules.signals.value_origins import argument as given
 from pitfall_lab.trace import Event, T, Unfinite
@@ -54,15 +54,18 @@ class Made:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding: after the first step with NaN every number is NaN."""
-    seen = next(iter(of_results(story)), None)
-    if seen is not None:
-        if not is_handled(story, seen) and story.span(seen.step) is not None:
+    every = of_results(story)
+    seen = next((found for found in every if not is_handled(story, found)), None)
+    if every:
+        if seen is not None and story.span(seen.step) is not None:
             yield _seen_closely(story, seen)
         return
     for backward in story.backwards():
         start = backward.operands[0].label if backward.operands else None
         values = story.held(start, backward.step)
         if values and all(value == "nan" for value in values.values()):
+            if story.trace.outcome.kind == "finished" and is_skipped(story, backward.step):
+                continue
             made = _made(story, start, backward) or _made_before(story, backward)
             if made is not None:
                 yield _finding(story, made)

@@ -13,7 +13,7 @@ from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import MODULES, operand
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, flat, gradient_of, numbers, snippet
-from pitfall_lab.rules.signals.unfinite import is_handled, of_gradients
+from pitfall_lab.rules.signals.unfinite import is_handled, is_skipped, of_gradients
 from pitfall_lab.trace import Event, T, Unfinite
 
 SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh", "Exp", "Std",
@@ -52,12 +52,14 @@ def find(story: Story) -> Iterator[Finding]:
     if "GradScaler" in story.program.text or _cared_for(story):
         return
     if story.trace.beside.unfinite:
-        seen = of_gradients(story)
-        if seen and not is_handled(story, seen[0]) and (shown := _shown(story, seen[0])) is not None:
-            yield _finding(shown, {"output": seen[0].tensor, "gradient": seen[0].numbers})
+        seen = next((found for found in of_gradients(story) if not is_handled(story, found)), None)
+        if seen is not None and (shown := _shown(story, seen)) is not None:
+            yield _finding(shown, {"output": seen.tensor, "gradient": seen.numbers})
         return
     for backward in story.backwards():
         if backward.error is None and (reached := _spoiled(story, backward)) and (origin := _origin(story, backward)):
+            if story.trace.outcome.kind == "finished" and is_skipped(story, backward.step):
+                continue
             yield _finding(origin, reached)
             return  # after an update with it every number is NaN: one finding tells all
 

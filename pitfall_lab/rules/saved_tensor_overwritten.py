@@ -23,7 +23,14 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each backward that torch refused because a saved tensor had been written."""
     for event, failure in _refusals(story.trace):
         if failure.kind == "saved-tensor-modified":
-            yield _finding(story, event, failure)
+            yield _finding(story, event, _within(story, event, failure))
+
+
+def _within(story: Story, event: Event | None, failure: Failure) -> Failure:
+    """The failure, as one of a graph that the program made: a backward with ``create_graph`` makes nodes that no call announces."""
+    born = _born(story, failure.node)
+    made_here = failure.earlier and born is not None and event is not None and born < event.step
+    return replace(failure, earlier=False) if made_here else failure
 
 
 def _refusals(trace: Trace) -> list[tuple[Event | None, Failure]]:

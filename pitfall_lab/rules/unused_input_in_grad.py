@@ -87,13 +87,15 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Fixes that compute the gradient of the whole tensor and take the same part of it."""
+    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that compute the result from the input."""
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
     inputs = _inputs(call) if isinstance(call, ast.Call) else None
-    if not isinstance(inputs, ast.expr) or not isinstance(call, ast.Call) or alias is None:
+    if not isinstance(inputs, ast.expr) or not isinstance(call, ast.Call):
         return ()
     items = inputs.elts if isinstance(inputs, ast.List | ast.Tuple) else [inputs]
+    if alias is None:
+        return unique(program.text, [_same_again(program, call, item) for item in items])
     known = [operand.label for operand in event.operands if operand.label is not None][1:]
     if label not in known or len(known) != len(items):
         return ()
@@ -113,6 +115,33 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
         en=f"Compute the gradient of the whole, `{name}`, and take the piece afterwards", zh=f"先求整个 `{name}` 的梯度，再取其中一部分"
     )
     return unique(program.text, [Fix(title, (edit,))])
+
+
+def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
+    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for ``net(x + noise)``; else None."""
+    function, statement = program.function(call), program.statement(call)
+    made = [
+        n for n in program.nodes
+        if isinstance(n, ast.Assign) and program.function(n) is function and isinstance(item, ast.Name)
+        and any(isinstance(t, ast.Name) and t.id == item.id for t in n.targets)
+    ]  # fmt: skip
+    if len(made) != 1 or statement is None or not isinstance(item, ast.Name):
+        return None
+    inner = made[0].value
+    while (
+        isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in ("requires_grad_", "clone", "detach")
+    ):
+        inner = inner.func.value
+    block = program.block(made[0])
+    if inner is made[0].value or statement not in block:
+        return None
+    text = ast.dump(inner)
+    between = block[block.index(made[0]) + 1 : block.index(statement) + 1]
+    again = [n for s in between for n in ast.walk(s) if isinstance(n, ast.expr) and ast.dump(n) == text]
+    if not again:
+        return None
+    title = T(en=f"Compute the result from `{item.id}` itself", zh=f"由 `{item.id}` 本身来算结果")
+    return Fix(title, program.replace(*((n, item.id) for n in again)), meaning="later")
 
 
 def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, str]:

@@ -40,7 +40,6 @@ NO_FIX = {
     "changed_parameter_unrolled",
     "cut_argmax",
     "cut_numpy_helper",
-    "cut_threshold",
     "exec_of_text",
     "hard_choice_of_a_gate",
     "loss_of_argmax",

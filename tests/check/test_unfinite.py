@@ -143,6 +143,36 @@ for i in range(40):
     if torch.isfinite(nn.utils.clip_grad_norm_(net.parameters(), 1.0)):
         optimizer.step()
 """
+REFUSED = """
+net = nn.Linear(16, 90)
+optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+for i in range(40):
+    x = torch.randn(90, 16)
+    if i % 13 == 5:
+        x[0, 3] = float("inf")
+    loss = net(x).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    try:
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
+    except RuntimeError:
+        continue
+    optimizer.step()
+"""
+COMPARED = """
+net = nn.Linear(16, 90)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for i in range(40):
+    x = torch.randn(90, 16)
+    if i % 13 == 5:
+        x[0, 3] = float("inf")
+    loss = net(x).pow(2).mean()
+    loss.backward()
+    if net.weight.grad.norm() < 1e4:
+        optimizer.step()
+    net.weight.grad.zero_()
+    net.bias.grad = None
+"""
 FILLED = """
 x = torch.randn(90, 90)
 x[x > 1.5] = float("nan")
@@ -170,11 +200,19 @@ print(best.mean(), torch.zeros(3) / torch.zeros(3))
 """
 
 
-@pytest.mark.parametrize("text", [SKIPPED, CLIPPED, FILLED, MASKED])
+@pytest.mark.parametrize("text", [SKIPPED, CLIPPED, REFUSED, COMPARED, FILLED, MASKED])
 def test_what_does_no_harm_is_not_told(shop: Workshop, tmp_path: Path, text: str) -> None:
     result = checked(shop, tmp_path, text)
     assert not result.findings
     assert result.exit_code == 0
+
+
+STEPPED = (REFUSED.replace("        continue", "        pass"), COMPARED.replace("if net.weight.grad.norm() < 1e4", "if i >= 0"))
+
+
+@pytest.mark.parametrize("text", STEPPED)
+def test_a_step_with_such_gradients_is_told(shop: Workshop, tmp_path: Path, text: str) -> None:
+    assert [finding.rule for finding in checked(shop, tmp_path, text).findings] == ["PL808"]
 
 
 def test_a_fix_is_verified_only_if_the_numbers_are_finite_then(shop: Workshop, tmp_path: Path) -> None:

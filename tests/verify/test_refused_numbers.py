@@ -146,3 +146,14 @@ def test_no_sample_disagrees_whatever_its_numbers_are(fill: int) -> None:
         trace = traced("\n".join(lines), names={"__name__": "__main__", "filled": filled})
         assert not any(note.kind == "stopped" for note in trace.notes)
         assert told(trace) == []
+
+
+def test_where_rounding_decides_whether_a_matrix_is_refused_the_shadow_says_nothing() -> None:
+    program = (
+        "x = torch.linspace(0, 1, 60, dtype=torch.float64)\nkernel = torch.exp(-(x[:, None] - x) ** 2)\n"
+        "for jitter in (0.0, 1e-12, 1.0):\n    try:\n        torch.linalg.cholesky(kernel + jitter * torch.eye(60, dtype=torch.float64))\n"
+        "    except RuntimeError:\n        pass\n"
+    )
+    trace = trace_program(HEAD + program)
+    assert not trace.disagreements
+    assert [event.by for event in trace.events if event.op == "torch.linalg.cholesky"] == ["observed", "observed", "agreed"]

@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.finding import Finding, Related
 from pitfall_lab.rules.kit.source import Function, Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.trace import Event, Span, T
 
@@ -52,6 +53,14 @@ def entry(story: Story, event: Event) -> ast.AST | None:
     module = Path(story.trace.sources[event.span.source].name).stem if event.span is not None else ""
     imports = (n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom))
     return next((n for n in imports if module in {getattr(n, "module", None), *(alias.name for alias in n.names)}), None)
+
+
+def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
+    """The call made by the function ``caller`` (a stack of names) in which ``event`` happened; None if it made the event itself."""
+    scope = tuple(_functions(event))
+    if len(scope) <= len(caller) or scope[: len(caller)] != caller:
+        return None
+    return _call_site(story, scope[len(caller)], caller, event)
 
 
 def _own(story: Story, event: Event) -> int:
@@ -121,7 +130,18 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
         around = program.function(call)
         if (around.name if around else None) == inside and (around is None or around is not function):
             sites.append(call)
+    if not sites and owner and qualified.endswith((".forward", ".__call__")):
+        sites = [call for call in _calls_of(story, owner) if (f.name if (f := program.function(call)) else None) == inside]
     return _which(story, sites, caller, event) if sites else None
+
+
+def _calls_of(story: Story, owner: str) -> list[ast.Call]:
+    """Return the calls of what was handed on as an argument and is an object of class ``owner``, in the order of the text."""
+    if owner not in story.calls_of:
+        calls = (n for n in story.program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute))
+        made = [n for n in calls if any(isinstance(o, ast.Call) and called(o) == owner for o in origins(story.program, n.func))]
+        story.calls_of[owner] = sorted((n for n in made if called(n) != owner), key=lambda n: (n.lineno, n.col_offset))
+    return story.calls_of[owner]
 
 
 def _objects(program: Program, owner: str) -> set[str]:

@@ -299,6 +299,11 @@ class Story:
     def _said(self) -> dict[Span | None, str]:
         return {}
 
+    @cached_property
+    def calls_of(self) -> dict[str, list[ast.Call]]:
+        """Return, by class, the calls in the text of what may be an object of it: filled by :mod:`.call_stack`."""
+        return {}
+
     def runs(self, *names: str) -> list[list[Event]]:
         """For each of the program's calls with these names, the events that wrote: for ``runs("step")`` those of each ``opt.step()``."""
         found: list[list[Event]] = []

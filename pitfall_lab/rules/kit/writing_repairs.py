@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Edit, Fix
+from pitfall_lab.rules.kit.index_repairs import in_a_comprehension, index_repairs
 from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import (
@@ -38,12 +39,24 @@ def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | No
     statement = program.statement(node)
     if node is None or statement is None:
         return []
-    found: list[Fix | None] = [new_value(program, node, statement), returned(program, node, statement)]
+    new = new_value(program, node, statement)
+    found: list[Fix | None] = [_in_collection(program, statement, new), new, returned(program, node, statement)]
+    found += index_repairs(program, story, step)
     event = story.event(step)
     found += flags(program, node, event)
     if event is None or event.op != "numpy":  # an array has no clone()
         found += copies_before(program, statement)
     return found
+
+
+def _in_collection(program: Program, statement: ast.stmt, new: Fix | None) -> Fix | None:
+    """The fix that makes a new collection where a loop writes each of its tensors; None for other statements."""
+    written = written_root(statement)
+    if new is None or written is None or len(new.edits) != 1:
+        return None
+    after = new.edits[0].text.strip()
+    name = f"{program.segment(written)} = "
+    return in_a_comprehension(program, statement, after.removeprefix(name), written) if after.startswith(name) else None
 
 
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pitfall_lab.rules.kit.finding import Finding
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, positions, programs, shapes
+from pitfall_lab.rules.refusals import dtypes_and_devices, gradients, parts_of_training, positions, programs, shapes
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.explained import explained, quoted
 from pitfall_lab.rules.refusals.family import Case, Family
@@ -23,7 +23,16 @@ __all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "ref
 
 FAMILIES: tuple[Family, ...] = tuple(
     sorted(
-        (*shapes.FAMILIES, *positions.FAMILIES, *dtypes_and_devices.FAMILIES, *gradients.FAMILIES, *programs.FAMILIES, GENERAL, OWN),
+        (
+            *shapes.FAMILIES,
+            *positions.FAMILIES,
+            *dtypes_and_devices.FAMILIES,
+            *gradients.FAMILIES,
+            *programs.FAMILIES,
+            *parts_of_training.FAMILIES,
+            GENERAL,
+            OWN,
+        ),
         key=lambda f: f.code,
     )
 )
@@ -73,7 +82,7 @@ def refusal(story: Story, failure: Failure, step: int) -> Finding:
 
 
 def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
-    for family in FAMILIES:
+    for family in (*parts_of_training.FAMILIES, *FAMILIES):  # the more precise ones first
         for case in family.cases:
             if (not case.op or refused.failure.op.endswith(case.op)) and (match := case.regex.search(refused.message)):
                 yield family, case, match

@@ -8,11 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from pitfall_lab.rules.kit.call_stack import call_in
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, number, snippet
-from pitfall_lab.trace import Failure, Given, Language, Span, T
+from pitfall_lab.trace import Event, Failure, Given, Language, Span, T
 
 TENSORS = ("Tensor", "Parameter", "ndarray")
+BUILTINS = {"print", "len", "float", "int", "str", "list", "tuple", "sum", "max", "min", "abs", "isinstance"}
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,29 @@ class Refused:
         return self.failure.span or (self.story.span(self.step) if self.failure.step is not None else None)
 
     @cached_property
+    def call(self) -> ast.Call | None:
+        """The call that the program's own line made; None if it is an operator, an index, or not known.
+
+        Where only the statement is known, as for a comprehension, the only call in it with the name of the refused function.
+        """
+        node = self.story.program.at(self.span) if self.story.program.tree is not None else None
+        node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
+        if isinstance(node, ast.Call) and call_name(node) in BUILTINS:
+            return self._within_builtin(node) or node
+        if isinstance(node, ast.Call) or node is None or hasattr(node, "body"):
+            return node if isinstance(node, ast.Call) else None
+        name = self.failure.op.rsplit(".", 1)[-1]
+        same = [n for n in ast.walk(node) if isinstance(n, ast.Call) and call_name(n) == name]
+        return same[0] if len(same) == 1 else None
+
+    def _within_builtin(self, node: ast.Call) -> ast.Call | None:
+        """The call of the refused layer inside ``print(layer(x).shape)``; None if there is none."""
+        names, program = set(self.failure.op.split(".")), self.story.program
+        inner = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n is not node and call_name(n) not in BUILTINS]
+        made = [n for n in inner if any(isinstance(o, ast.Call) and call_name(o) in names for o in origins(program, n.func))]
+        return made[0] if len(made) == 1 else None
+
+    @cached_property
     def given(self) -> tuple[Given, ...]:
         """Return the arguments, without the ``self`` of an object that is no tensor, which the program does not write."""
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
@@ -37,7 +64,11 @@ class Refused:
         """The argument with the expression that the line gives for it, if a library made the tensor from a keyword argument's value."""
         program = self.story.program
         node = program.at(self.span) if program.tree is not None else None
-        if node is None or given.text or given.kind not in TENSORS or not given.name:
+        if node is None or given.text or given.kind not in TENSORS:
+            return given
+        if (call := self._returned_by(node, given)) is not None:
+            return replace(given, text=" ".join(program.segment(call).split()))
+        if not given.name:
             return given
         keywords = [k for call in ast.walk(node) if isinstance(call, ast.Call) for k in call.keywords]
         value = next((k.value for k in keywords if k.arg and f"_{k.arg}".endswith(f"_{given.name}")), None)
@@ -50,6 +81,25 @@ class Refused:
         if record.get("shape") is None:
             return replace(given, text=text, label=None)
         return replace(given, text=text, label=label, shape=tuple(record["shape"]), dtype=str(record.get("dtype")))
+
+    def _returned_by(self, node: ast.AST, given: Given) -> ast.Call | None:
+        """The call in the refused expression that returned the tensor: ``model(x)``, for what a line of ``forward`` made; else None."""
+        event = self.story.event((self.story.tensor(given.label, self.step) or {}).get("born")) if given.label is not None else None
+        here = self.story.event(self.step)
+        if event is None or here is None or self.failure.step is None or not self._is_returned(event, given):
+            return None
+        call = call_in(self.story, here.scope, event)
+        return call if call is not None and call is not node and node in self.story.program.ancestors(call) else None
+
+    def _is_returned(self, event: Event, given: Given) -> bool:
+        """Whether the function that made a tensor returns it: by the expression that made it, or by its name."""
+        program = self.story.program
+        statement, name = program.statement_at(event.span), self.story.name(given.label, self.step)
+        function = program.function(statement) if statement is not None else None
+        if isinstance(statement, ast.Return) and statement.value is not None and event.span is not None:
+            return program.at(event.span) is statement.value
+        returned = [n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None] if function else []
+        return name is not None and any(program.segment(each) == name for each in returned)
 
     @cached_property
     def tensors(self) -> tuple[Given, ...]:
@@ -82,6 +132,13 @@ class Refused:
         return snippet(self.story, self.span, 400)
 
     @property
+    def code(self) -> str:
+        """Return the refused expression as text; of a statement with a body, its condition or what it goes over."""
+        node = self.story.program.at(self.span) if self.story.program.tree is not None else None
+        node = getattr(node, "test", None) or getattr(node, "iter", None) or node
+        return " ".join(self.story.program.segment(node).split()) if isinstance(node, ast.expr) else self.written
+
+    @property
     def called(self) -> str:
         """The function as a program writes it: ``F.linear``, ``torch.gather``, ``view``."""
         op = self.failure.op.removesuffix(".__get__").removesuffix(".__set__")
@@ -104,11 +161,27 @@ class Refused:
         """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name."""
         if given.text:
             return _code(given.text)
+        if given.label is not None and (call := self.inside(given)) is not None:
+            code = " ".join(self.story.program.segment(call).split())
+            return T(en=f"a result inside `{code}`", zh=f"`{code}` 内部的一个结果")
         if given.label is not None:
             return expression(self.story, given.label, self.step)
         if given.value and given.kind not in TENSORS:
             return _code(given.value)
         return T(en=f"the argument `{given.name}`", zh=f"参数 `{given.name}`") if given.name else T(en="the argument", zh="这个参数")
+
+    def inside(self, given: Given) -> ast.Call | None:
+        """The call of a model in which an earlier layer made this nameless tensor, and a later one was refused; None if there is none."""
+        record = self.story.tensor(given.label, self.step) or {}
+        program = self.story.program
+        node, made = program.at(self.span), program.at(self.story.span(record.get("born")))
+        if not isinstance(made, ast.Call) or node is None or self.story.name(given.label, self.step) is not None:
+            return None
+        if made is self.call or made is node:
+            return made
+        parent = program.parents.get(made)
+        is_argument = isinstance(parent, ast.Call) and made in parent.args and call_name(parent) not in BUILTINS
+        return made if self.failure.step is None and node in program.ancestors(made) and not is_argument else None
 
 
 class Word:
@@ -164,5 +237,6 @@ def first_sentence(message: str) -> str:
     """The first line of torch's words, without what only its makers need."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     text = lines[0] if lines else ""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     text = re.sub(r"\s*\(?(Could this error message be improved|Exception raised from|Triggered internally|TorchDynamo).*", "", text)
     return text if len(text) <= 240 else text[:239] + "…"

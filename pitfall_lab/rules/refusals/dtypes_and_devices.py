@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import arrays, at_birth, modules_called, saved_states, written_results
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -49,6 +50,20 @@ FAMILIES = (
                 ),
                 T(en="the type {m[1]}", zh="{m[1]} 类型"),
                 fixes=("{}.float()", "{}.long()"),
+                remedy=at_birth.converted,
+            ),
+            Case(
+                r"Got unsupported ScalarType (\w+)",
+                "input|self|#1",
+                T(
+                    en="{Line} converts {wrong} to NumPy, but its numbers are {wrong.type}, a type that NumPy does not have.",
+                    zh="{Line}把 {wrong} 转换成 NumPy 数组，但它的数是 {wrong.type}，而 NumPy 没有这种类型。",
+                ),
+                T(
+                    en="a type that NumPy has: `{wrong_text}.float()` (under `autocast` a layer's result is bfloat16 or float16)",
+                    zh="NumPy 有的类型：`{wrong_text}.float()`（在 `autocast` 之下，层的结果是 bfloat16 或 float16）",
+                ),
+                fixes=("{}.float()",),
             ),
             Case(
                 r"expected target dtype to be (?:Long|Long or Byte), but got (\w+)",
@@ -88,6 +103,7 @@ FAMILIES = (
                     zh="新张量（`x = x + y` 而不是 `x += y`），或用 {m[1]} 类型的张量来写入",
                 ),
                 other="#2",
+                remedy=written_results.as_new_tensor,
             ),
             Case(
                 r"could not infer output dtype\. (?:Input|Optional) dtype must be either a floating point or complex dtype",
@@ -186,6 +202,16 @@ FAMILIES = (
         ),
         (
             Case(
+                r"argument '(\w+)'(?: \(position (\d+)\))? must be (Tensor), not (tuple)",
+                "",
+                T(
+                    en="{Line}: the argument `{m[1]}` of {call} has to be one tensor, and it was given a tuple.",
+                    zh="{Line}：{call} 的参数 `{m[1]}` 必须是一个张量，而得到的是元组。",
+                ),
+                T(en="one tensor: an element of the tuple, or its parts unpacked", zh="一个张量：元组的一个元素，或拆开的各部分"),
+                remedy=modules_called.pair,
+            ),
+            Case(
                 (
                     r"argument '(\w+)'(?: \(position (\d+)\))? must be ([\w ]+?)(?:, not|, but got|"
                     r", but found|, found| but found) ([\w. ]+)"
@@ -222,6 +248,7 @@ FAMILIES = (
                 "",
                 T(en="{Line}: `{m[1]}` was called without {m[3]}.", zh="{Line}：调用 `{m[1]}` 时缺少 {m[3]}。"),
                 T(en="a call that also gives {m[3]}", zh="还给出 {m[3]} 的调用"),
+                remedy=modules_called.spread,
             ),
             Case(
                 r"(\w+\(\)) (?:got an unexpected keyword argument|takes (?:from )?\d+)",
@@ -266,8 +293,19 @@ FAMILIES = (
                 ),
             ),
             Case(
+                r"At least one stride in the given numpy array is negative",
+                "ndarray|data|@1",
+                T(
+                    en="{Line} makes a tensor of {wrong}, an array that runs backwards through its memory (a negative stride).",
+                    zh="{Line}要把 {wrong} 变成张量，而这个数组倒着走过自己的内存（负的步长）。",
+                ),
+                T(en="a copy, which is stored in order: `{wrong_text}.copy()`", zh="按顺序存放的副本：`{wrong_text}.copy()`"),
+                fixes=("{}.copy()",),
+                remedy=arrays.turned_round,
+            ),
+            Case(
                 (
-                    r"can't convert np\.ndarray of type numpy\.(\w+)|At least one stride in the given numpy array is negative|"
+                    r"can't convert np\.ndarray of type numpy\.(\w+)|"
                     r"given numpy array has byte order different|too many dimensions '(\w+)'|"
                     r"Could not infer dtype of|expected np\.ndarray"
                 ),
@@ -277,10 +315,10 @@ FAMILIES = (
                     zh="{Line}要把 {wrong} 变成张量，而 torch 无法直接接受：“{said}”。",
                 ),
                 T(
-                    en="a plain array of numbers (`.copy()` for negative strides, `.astype('float32')` for objects)",
-                    zh="普通的数值数组（负步长用 `.copy()`，对象数组用 `.astype('float32')`）",
+                    en="a plain array of numbers (`.astype('float32')` for objects)",
+                    zh="普通的数值数组（对象数组用 `.astype('float32')`）",
                 ),
-                fixes=("{}.copy()", '{}.astype("float32")'),
+                fixes=('{}.astype("float32")',),
             ),
             Case(
                 r"'?(\w+)'? object (?:is not callable|is not subscriptable|has no attribute '(\w+)')|has no attribute '(\w+)'",
@@ -351,6 +389,7 @@ FAMILIES = (
                     en="a tensor with memory (`module.to_empty(device=…)`, then its values)",
                     zh="有内存的张量（`module.to_empty(device=…)`，再给出数值）",
                 ),
+                remedy=saved_states.on_meta,
             ),
             Case(
                 (

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Severity
+from pitfall_lab.rules.kit.finding import Fact, Finding, Related, Severity
+from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.syntax import operand_text
 from pitfall_lab.rules.kit.wording import at_line
 from pitfall_lab.rules.refusals.arguments import TENSORS, Refused, first_sentence, shape_text
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.offending import offending
+from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.rules.refusals.rewriting import rewritings
 from pitfall_lab.rules.refusals.size_origin import origin
 from pitfall_lab.trace import LANGUAGES, Given, Language, T
@@ -34,7 +37,9 @@ def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]
         )
     except (KeyError, IndexError, AttributeError, TypeError, ValueError):
         return None
-    return _finding(refused, family, (message, accepts), wrong, rewritings(refused, wrong, other, case.fixes, match))
+    remedy = (case.remedy(Error(refused, wrong, other, match)) if case.remedy is not None else None) or Remedy()
+    fixes = unique(refused.story.program.text, [*remedy.fixes, *rewritings(refused, wrong, other, case.fixes, match), *remedy.last])
+    return _finding(refused, family, (remedy.said or message, remedy.accepts or accepts), wrong, replace(remedy, fixes=fixes))
 
 
 def quoted(refused: Refused, family: Family) -> Finding:
@@ -44,7 +49,7 @@ def quoted(refused: Refused, family: Family) -> Finding:
     en = "{Line}: {call} refuses its arguments: “{said}”." if wrong is None else "{Line}: {call} refuses {wrong}{param_note}: “{said}”."
     zh = "{Line}：{call} 拒绝了它的参数：“{said}”。" if wrong is None else "{Line}：{call} 拒绝了 {wrong}{param_note}：“{said}”。"
     message = T(en.format_map(words["en"]), zh.format_map(words["zh"]))
-    return _finding(refused, family, (message, None), wrong, ())
+    return _finding(refused, family, (message, None), wrong, Remedy())
 
 
 def _beside(refused: Refused, wrong: Given | None) -> Given | None:
@@ -61,6 +66,7 @@ def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re
     words["devices"] = _list(refused, language, lambda g: g.device)
     words["forms"] = "; ".join(f"`({form})`" for form in re.findall(r"\* \((.*)\)", refused.message)[:MOST_FORMS])
     words["lines"] = "; ".join(_brief(line) for line in refused.message.strip().splitlines()[1 : 1 + MOST_LINES])
+    words["code"] = refused.code
     words["of_wrong"] = words["param_note"] = ""
     tensor = other if other is not None and other.kind in TENSORS else next(iter(refused.tensors), None)
     if wrong is not None:
@@ -87,15 +93,15 @@ def _list(refused: Refused, language: Language, say: Any) -> str:
     return {"en": ", ", "zh": "，"}[language].join(parts)
 
 
-def _finding(refused: Refused, family: Family, said: tuple[T, T | None], wrong: Given | None, fixes: tuple[Fix, ...]) -> Finding:
-    story, step = refused.story, refused.step
+def _finding(refused: Refused, family: Family, said: tuple[T, T | None], wrong: Given | None, remedy: Remedy) -> Finding:
+    story, step = refused.story, refused.step if refused.failure.step is not None else None
     message, accepts = said
     explanation = _explanation(refused, accepts, wrong, message)
     severity: Severity = family.severity
     facts = [Fact("op", refused.failure.op), Fact("argument", wrong.name if wrong is not None else None)]
     return Finding(
-        family.code, family.name, severity, refused.span, step if refused.failure.step is not None else None,
-        story.predicted(refused.failure, step), message, explanation, _related(refused, wrong), fixes, tuple(facts),
+        family.code, family.name, severity, remedy.place or refused.span, remedy.step if remedy.step is not None else step,
+        story.predicted(refused.failure, refused.step), message, explanation, _related(refused, wrong, remedy), remedy.fixes, tuple(facts),
         _advice(refused, accepts),
     )  # fmt: skip
 
@@ -153,10 +159,10 @@ def _described(refused: Refused, given: Given, language: Language, *, device: bo
     return f"{name}{named}{COLONS[language]}{', '.join(facts)}"
 
 
-def _related(refused: Refused, wrong: Given | None) -> tuple[Related, ...]:
-    """The lines that made the tensors of the call, the offending one first, and the line where torch raises."""
+def _related(refused: Refused, wrong: Given | None, remedy: Remedy) -> tuple[Related, ...]:
+    """The lines of the remedy, those that made the tensors of the call, the offending one first, and the line where torch raises."""
     story, step = refused.story, refused.step
-    found, places = [], {refused.span}
+    found, places = list(remedy.related), {refused.span, *(related.span for related in remedy.related)}
     for given in sorted(refused.tensors, key=lambda g: g is not wrong)[:MOST_SHOWN]:
         born = (story.tensor(given.label, step) or {}).get("born") if given.label is not None else None
         span = story.span(born)

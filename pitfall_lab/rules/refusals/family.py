@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pitfall_lab.rules.kit.finding import Severity
+from pitfall_lab.rules.refusals.remedy import Finder
 from pitfall_lab.trace import T
 
 
@@ -18,7 +19,8 @@ class Case:
     ``other`` what it does not go with: names of parameters, the first one that was given counts, ``#2`` is the second tensor, ``@2`` the
     second argument; ``""`` says that it is to be found out (:mod:`.offending`). ``refused`` and ``accepts`` are sentences with places for
     facts: ``{wrong}``, ``{other.shape}``, ``{Line}``, ``{call}``, ``{m[1]}`` for a group of the pattern. ``fixes`` are rewritings of
-    the wrong argument that are worth trying, ``{}`` marks its place. ``op`` restricts the case to functions of this name.
+    the wrong argument that are worth trying, ``{}`` marks its place. ``op`` restricts the case to functions of this name. ``remedy`` finds
+    where the mistake was made, if that is on another line, and how to undo it there.
     """
 
     pattern: str
@@ -28,6 +30,7 @@ class Case:
     other: str = ""
     fixes: tuple[str, ...] = ()
     op: str = ""
+    remedy: Finder | None = None
 
     @cached_property
     def regex(self) -> re.Pattern[str]:

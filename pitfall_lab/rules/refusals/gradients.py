@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import function_gradients, kept_results, lists_of_tensors, numbers_and_methods, written_results
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -37,6 +38,7 @@ FAMILIES = (
                     zh="去掉历史的同样的数：`{wrong_text}.detach().numpy()`",
                 ),
                 fixes=("{}.detach()",),
+                remedy=lists_of_tensors.collected_with_history,
             ),
             Case(
                 r"Only Tensors created explicitly by the user \(graph leaves\) support the deepcopy protocol",
@@ -50,6 +52,7 @@ FAMILIES = (
                     zh="叶子张量，或 `{wrong_text}.detach().clone()`；模块在各轮之间保存的张量最好 detach",
                 ),
                 fixes=("{}.detach()",),
+                remedy=kept_results.detached,
             ),
         ),
         "import torch\n\nscale = torch.tensor([1.0, 2.0], requires_grad=True)\nshown = (scale * 3).numpy()\nprint(shown)\n",
@@ -100,9 +103,10 @@ FAMILIES = (
                     en="the tensor itself; `item()` and `float()` take a number out for printing, and end the record",
                     zh="张量本身；`item()` 和 `float()` 只是取出数来打印，记录到此为止",
                 ),
+                remedy=numbers_and_methods.kept_as_tensor,
             ),
             Case(
-                r"grad can be implicitly created only for (?:scalar outputs|real scalar outputs)",
+                r"grad can be implicitly created only for scalar outputs",
                 "input|tensors|outputs|#1",
                 T(
                     en=("{Line} starts backward from {wrong} of shape {wrong.shape}; only for one number torch knows where to start."),
@@ -210,11 +214,13 @@ FAMILIES = (
                     zh=("{Line}：`{m[1]}` 的 `backward` 为第 {m[2]} 个参数（从 0 数）返回了形状 {m[3]} 的梯度，而该参数的形状是 {m[4]}。"),
                 ),
                 T(en="a gradient of shape {m[4]} (summed over what was broadcast)", zh="形状为 {m[4]} 的梯度（对广播过的维度求和）"),
+                remedy=function_gradients.gradient_of_another_shape,
             ),
             Case(
                 (
                     r"(?:expected|returned) (?:Variable|Tensor|an invalid).*(?:gradient|backward)|"
-                    r"A view was created in no_grad mode|Output \d+ of (\w+)Backward is a view and is being modified inplace"
+                    r"A view was created in no_grad mode|Output \d+ of (?!BackwardHook)(\w+)Backward is a view and is being modified "
+                    "inplace"
                 ),
                 "",
                 T(
@@ -294,6 +300,7 @@ FAMILIES = (
                     en=("a `.grad` after the first backward of something computed from that leaf, or a check `if x.grad is not None`"),
                     zh="由该叶子算得的结果首次反向传播之后的 `.grad`，或先检查 `if x.grad is not None`",
                 ),
+                remedy=numbers_and_methods.guarded,
             ),
             Case(
                 r"assigned grad has data (?:of a different|located on)|attempting to assign a gradient",
@@ -360,13 +367,14 @@ FAMILIES = (
                 r"functions with out=\.\.\. arguments don't support automatic differentiation, but one of the arguments requires grad",
                 "~grad|out",
                 T(
-                    en="{Line} writes its result into `out`, and {wrong} requires grad: a result written so has no history.",
-                    zh="{Line}把结果写入 `out`，而 {wrong} 需要梯度：这样写的结果没有历史。",
+                    en="{Line} writes its result into {out} (`out=`), and {wrong} requires grad: a result written so has no history.",
+                    zh="{Line}用 `out=` 把结果写入 {out}，而 {wrong} 需要梯度：这样写的结果没有历史。",
                 ),
                 T(
                     en="the result as a new tensor, without `out=`; or `torch.no_grad()` where no gradient is meant",
                     zh="不用 `out=`，得到新张量；不需要梯度时用 `torch.no_grad()`",
                 ),
+                remedy=written_results.without_out,
             ),
             Case(
                 (
@@ -414,21 +422,6 @@ FAMILIES = (
                 T(
                     en="the activation without `_` or `inplace=True`, or a positive slope",
                     zh="不带 `_` 或 `inplace=True` 的激活，或正的斜率",
-                ),
-            ),
-            Case(
-                (
-                    r"torch\.utils\.checkpoint: (?:A different number of tensors|Recomputed values)|"
-                    r"Checkpointing is not compatible with \.grad\(\)"
-                ),
-                "",
-                T(
-                    en="{Line}: a checkpointed block was run again for backward and did not do the same as the first time.",
-                    zh="{Line}：反向传播时重新运行了 checkpoint 的块，而它与第一次所做的不同。",
-                ),
-                T(
-                    en="a block that depends on its inputs alone: no random numbers from elsewhere, no state that it changes",
-                    zh="只依赖输入的块：不用别处的随机数，不改变状态",
                 ),
             ),
             Case(

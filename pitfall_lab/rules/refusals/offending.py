@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from pitfall_lab.rules.refusals.arguments import TENSORS, Refused
+from pitfall_lab.rules.refusals.remedies.modules_called import given_nothing, loss_class
+from pitfall_lab.rules.refusals.remedies.numbers_and_methods import misused
 from pitfall_lab.trace import Given
 
 SCALARS = {
@@ -48,10 +50,6 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
         return next((g for g in refused.given if g.kind not in TENSORS and text[1:] in NUMBER.findall(g.value)), None) if text[1:] else None
     if text.startswith("~type"):
         return next((g for g in reversed(refused.tensors) if g.dtype == SCALARS.get(text[5:], text[5:].lower())), None)
-    if text == "!grad":
-        return _missing_grad(refused)
-    if text == "!object":
-        return _object(refused)
     if text in KINDS:
         return KINDS[text](refused)
     return refused.argument((text,)) if text else None
@@ -217,6 +215,11 @@ def _only(refused: Refused) -> Given | None:
 
 
 KINDS: dict[str, Callable[[Refused], Given | None]] = {
+    "!grad": _missing_grad,
+    "!object": _object,
+    "!nothing": given_nothing,
+    "!loss": loss_class,
+    "!misused": misused,
     "~dtype": _of_other_type,
     "~device": _on_other_device,
     "~overload": _overload,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import class_numbers, dimensions, lists_of_tensors, tables
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -70,6 +71,7 @@ FAMILIES = (
                 ),
                 T(en="each of the {m[1]} dimensions once", zh="{m[1]} 个维度各一次"),
                 other="#1",
+                remedy=dimensions.order_with_batch,
             ),
             Case(
                 (
@@ -130,6 +132,7 @@ FAMILIES = (
                     zh="0 到行数减一的编号；要用到 {wrong.high}，嵌入层的行数必须比它多一",
                 ),
                 other="weight",
+                remedy=tables.rows,
             ),
             Case(
                 r"index (-?\d+) is out of bounds for dimension (-?\d+) with size (\d+)",
@@ -179,6 +182,7 @@ FAMILIES = (
                 ),
                 other="#1",
                 fixes=("{} - 1",),
+                remedy=class_numbers.outside,
             ),
             Case(
                 r"Class values must be (?:smaller than num_classes|non-negative)",
@@ -191,6 +195,7 @@ FAMILIES = (
                 ),
                 T(en="numbers from 0 to num_classes less one", zh="0 到 num_classes 减一的编号"),
                 other="num_classes",
+                remedy=class_numbers.one_hot,
             ),
             Case(
                 r"(?:Size does not match at dimension|Index tensor must have the same number of dimensions as)",
@@ -230,6 +235,7 @@ FAMILIES = (
                 ),
                 T(en="a mask of the same shape, or of its first dimensions", zh="形状相同的掩码，或与其前几维相同的掩码"),
                 other="#1",
+                remedy=dimensions.mask_of_another_dimension,
             ),
             Case(
                 r"selected (?:index|number) k out of range",
@@ -381,6 +387,7 @@ FAMILIES = (
                     zh="只有一个元素的张量（`.mean()`、`.sum()`、`x[0]`），或用 `.tolist()` 取全部",
                 ),
                 fixes=("{}.mean()",),
+                remedy=lists_of_tensors.stacked,
             ),
             Case(
                 r"(\w+) must be an 0-dim integral Tensor",

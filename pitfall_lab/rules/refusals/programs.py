@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import (
+    attention_masks,
+    distributions,
+    loaded_batches,
+    losses,
+    mapped,
+    modules_called,
+    optimizers,
+    saved_states,
+)
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -33,6 +43,7 @@ FAMILIES = (
                     zh="{Line}把状态装入 `{m[1]}`，但两者不符：{lines}。",
                 ),
                 T(en="a state dict with the module's own names and shapes", zh="与模块名字、形状相同的 state_dict"),
+                remedy=saved_states.that_does_not_fit,
             ),
             Case(
                 r"loaded state dict (?:contains a parameter group that doesn't match|has a different number of parameter groups)",
@@ -45,6 +56,17 @@ FAMILIES = (
                     en="an optimizer made with the same groups of parameters, in the same order",
                     zh="用相同的参数组、按相同顺序建的优化器",
                 ),
+                remedy=optimizers.of_other_parameters,
+            ),
+            Case(
+                r"Expected state_dict to be dict-like, got <class '([\w.]+)'>",
+                "state_dict|@1",
+                T(
+                    en="{Line} gives `load_state_dict` {wrong}, a {m[1]}; it takes a dictionary of tensors.",
+                    zh="{Line}交给 `load_state_dict` 的 {wrong} 是 {m[1]}，而它要的是张量的字典。",
+                ),
+                T(en="a state dict: `torch.load(path)`, `model.state_dict()`", zh="state_dict：`torch.load(path)`、`model.state_dict()`"),
+                remedy=saved_states.not_a_state,
             ),
             Case(
                 (
@@ -61,6 +83,7 @@ FAMILIES = (
                     ),
                     zh="由 `torch.save` 写出的完整文件；只含张量和普通容器，除非用 `weights_only=False`（会运行文件中的代码）",
                 ),
+                remedy=saved_states.whole_objects,
             ),
         ),
         (
@@ -105,6 +128,7 @@ FAMILIES = (
                     zh="{Line}在 `super().__init__()` 运行之前就赋值了层或参数。",
                 ),
                 T(en="`super().__init__()` as the first line of `__init__`", zh="`__init__` 的第一行是 `super().__init__()`"),
+                remedy=modules_called.first_line,
             ),
             Case(
                 r"Module \[(\w+)\] is missing the required \"forward\" function|forward\(\) (?:missing|takes)|missing the required",
@@ -121,6 +145,37 @@ FAMILIES = (
                 T(en="{Line}: `{m[1]}` has no attribute `{m[2]}`.", zh="{Line}：`{m[1]}` 没有属性 `{m[2]}`。"),
                 T(en="a name that was assigned to it in `__init__`", zh="在 `__init__` 中赋给它的名字"),
                 op="Module.__getattr__",
+            ),
+            Case(
+                r"cannot assign '(\S+)' as parameter '(\w+)' \(torch\.nn\.Parameter or None expected\)",
+                "value|#1",
+                T(
+                    en="{Line} assigns a plain tensor to the parameter `{m[2]}`.",
+                    zh="{Line}把普通张量赋给参数 `{m[2]}`。",
+                ),
+                T(
+                    en="an `nn.Parameter`, or new numbers for the one that is there: `parameter.copy_(…)` under `torch.no_grad()`",
+                    zh="`nn.Parameter`，或在 `torch.no_grad()` 下给已有参数新的数值：`parameter.copy_(…)`",
+                ),
+                remedy=modules_called.as_parameter,
+            ),
+            Case(
+                r"some parameters appear in more than one parameter group",
+                "",
+                T(en="{Line} puts some parameters into two groups of one optimizer.", zh="{Line}把一些参数放进了同一优化器的两组。"),
+                T(en="each parameter in one group", zh="每个参数只在一组中"),
+                remedy=optimizers.in_one_group,
+            ),
+            Case(
+                r"'method' object is not iterable",
+                "",
+                T(
+                    en="{Line} gives the optimizer a method itself, not what it returns.",
+                    zh="{Line}把方法本身交给了优化器，而不是它的返回值。",
+                ),
+                T(en="the call: `model.parameters()`", zh="调用：`model.parameters()`"),
+                op="Optimizer",
+                remedy=optimizers.parameters_called,
             ),
             Case(
                 r"'(\w+)' object is not iterable",
@@ -146,11 +201,35 @@ FAMILIES = (
                 ),
             ),
             Case(
+                r"embed_dim must be divisible by num_heads",
+                "num_heads",
+                T(
+                    en="{Line} divides {embed_dim.value} features (`embed_dim`) among {num_heads.value} heads (`num_heads`), which "
+                    "leaves a rest.",
+                    zh="{Line}要把 {embed_dim.value} 个特征（`embed_dim`）分给 {num_heads.value} 个头（`num_heads`），除不尽。",
+                ),
+                T(
+                    en="a number of heads that divides {embed_dim.value}, or a multiple of {num_heads.value} features",
+                    zh="能整除 {embed_dim.value} 的头数，或 {num_heads.value} 的倍数个特征",
+                ),
+                other="embed_dim",
+                remedy=attention_masks.heads_that_divide,
+            ),
+            Case(
+                r"Expected (?:parameter|value argument) .* to satisfy the constraint",
+                "",
+                T(
+                    en="{Line} makes a distribution with a parameter outside of its range: {said_short}.",
+                    zh="{Line}建立分布时，有参数超出范围：{said_short}。",
+                ),
+                T(en="numbers in the range that torch's words name", zh="torch 原话所说范围内的数"),
+                remedy=distributions.in_range,
+            ),
+            Case(
                 (
                     r"Invalid (\w+)(?: parameter)?(?: value)?(?: at index \d+)?:? ?(-?[\d.e+-]+)?|"
                     r"dropout probability has to be between 0 and 1|(\w+) must be divisible by (\w+)|"
-                    r"out_channels must be divisible|in_channels must be divisible|Expected (?:parameter|"
-                    r"value argument)"
+                    r"out_channels must be divisible|in_channels must be divisible"
                 ),
                 "{1}|={2}|p|~said",
                 T(
@@ -198,6 +277,7 @@ FAMILIES = (
                     en="samples of tensors, arrays and numbers, or a `collate_fn` of one's own",
                     zh="由张量、数组和数组成的样本，或自己的 `collate_fn`",
                 ),
+                remedy=loaded_batches.nothing_in_samples,
             ),
             Case(
                 r"each element in list of batch should be of equal size",
@@ -207,6 +287,19 @@ FAMILIES = (
                     zh="{Line}：这一批样本是长度不同的列表或元组。",
                 ),
                 T(en="samples of one length, or a `collate_fn` that pads them", zh="长度相同的样本，或补齐它们的 `collate_fn`"),
+            ),
+            Case(
+                r"Sum of input lengths does not equal the length of the input dataset",
+                "lengths|@2",
+                T(
+                    en="{Line} splits a dataset into parts whose lengths do not add up to its own.",
+                    zh="{Line}把数据集分成几部分，而各部分长度之和不等于它的长度。",
+                ),
+                T(
+                    en="lengths that add up to `len(dataset)`, or fractions that add up to 1",
+                    zh="总和为 `len(dataset)` 的长度，或总和为 1 的比例",
+                ),
+                remedy=loaded_batches.rest_of_the_split,
             ),
             Case(
                 (
@@ -262,18 +355,27 @@ FAMILIES = (
                 ),
             ),
             Case(
-                r"vmap: It looks like you're attempting to use a Tensor in some data-dependent control flow",
-                "input|self|#1",
+                r"vmap: It looks like you're (?:attempting to use a Tensor in some data-dependent control flow|either \(1\))",
+                "",
                 T(
-                    en="{Line} decides by the value of {wrong} which way to go, but under `vmap` it holds one value for each row, and all "
-                    "rows go the same way.",
-                    zh="{Line}按 {wrong} 的值决定走哪条路，但在 `vmap` 之下，它对每一行各有一个值，而所有行只能走同一条路。",
+                    en="{Line} needs one value for `{code}`, but under `vmap` there is one for each row, and all rows go the same way.",
+                    zh="{Line}需要 `{code}` 只有一个值，但在 `vmap` 之下，它对每一行各有一个值，而所有行只能走同一条路。",
                 ),
                 T(
-                    en="`torch.where(condition, one, other)` instead of `if`; instead of `while`, a fixed number of rounds with "
-                    "`torch.where` in each",
-                    zh="用 `torch.where(condition, one, other)` 代替 `if`；用固定轮数、每轮 `torch.where` 代替 `while`",
+                    en="`torch.where(condition, one, other)` instead of `if`; the tensor itself instead of `item()` or `float()`",
+                    zh="用 `torch.where(condition, one, other)` 代替 `if`；用张量本身代替 `item()` 或 `float()`",
                 ),
+                remedy=mapped.branches,
+            ),
+            Case(
+                r"Batch norm got a batched tensor as input while the running_mean or running_var",
+                "",
+                T(
+                    en="{Line} updates the running statistics of a batch norm under `vmap`, which belong to no single example.",
+                    zh="{Line}在 `vmap` 之下更新批归一化的滑动统计量，而它们不属于任何单个样本。",
+                ),
+                T(en="a norm that looks at one example, such as `GroupNorm`", zh="只看单个样本的归一化，例如 `GroupNorm`"),
+                remedy=mapped.statistics_of_a_batch,
             ),
             Case(
                 r"vmap: We do not support batching operators that can support dynamic shape",
@@ -378,6 +480,7 @@ FAMILIES = (
                     zh="0 到 1 的数（`torch.sigmoid(…)`），分数则用 `binary_cross_entropy_with_logits`",
                 ),
                 fixes=("torch.sigmoid({})",),
+                remedy=losses.of_scores,
             ),
             Case(
                 (

@@ -8,7 +8,8 @@ import re
 from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
-from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.syntax import called, operand
+from pitfall_lab.rules.kit.text_origins import origins
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.trace import Given, T
 
@@ -44,8 +45,11 @@ def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms
 
 
 def _maker(refused: Refused) -> ast.AST | None:
-    """The call that made the layer: the one that made its first parameter; None if there is none."""
+    """The call that made the layer: the one that made its first parameter, or what was called; None if there is none."""
     parameter = next((g for g in refused.tensors if g.kind == "Parameter"), None)
+    if parameter is None and refused.call is not None:
+        made = [o for o in origins(refused.story.program, refused.call.func) if isinstance(o, ast.Call) and called(o)[:1].isupper()]
+        return made[0] if len(made) == 1 else None
     born = (refused.story.tensor(parameter.label, refused.step) or {}).get("born") if parameter is not None else None
     return refused.story.program.at(refused.story.span(born))
 

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
+from pitfall_lab.rules.refusals.remedies import (
+    attention_masks,
+    class_numbers,
+    dimensions,
+    einsum_letters,
+    layer_sizes,
+    loaded_batches,
+    recurrent,
+)
 from pitfall_lab.trace import T
 
 SHAPE = r"\[[\d, ]*\]"
@@ -44,6 +53,7 @@ FAMILIES = (
                 other="weight",
                 fixes=("{}.flatten(1)", "{}.mT"),
                 op="linear",
+                remedy=layer_sizes.of_the_input,
             ),
             Case(
                 r"mat1 and mat2 shapes cannot be multiplied \((\d+)x(\d+) and (\d+)x(\d+)\)",
@@ -134,6 +144,7 @@ FAMILIES = (
                 ),
                 T(en="one size for each letter", zh="每个字母对应一个长度"),
                 other="#1",
+                remedy=einsum_letters.letters,
             ),
             Case(
                 r"inner\(\) the last dimension must match on both input tensors",
@@ -215,6 +226,24 @@ FAMILIES = (
                     zh="对所有样本用（查询数，键数）的掩码，或（批 × 头，查询数，键数）：每个样本的每个头一个",
                 ),
                 fixes=("!batch_first",),
+                remedy=attention_masks.for_each_head,
+            ),
+            Case(
+                r"the batch number of src and tgt must be equal",
+                "tgt",
+                T(
+                    en="{Line}: {src} of shape {src.shape} and {tgt} of shape {tgt.shape} have different batch sizes; a transformer "
+                    "made without "
+                    "`batch_first=True` takes dimension 1 for the batch.",
+                    zh="{Line}：{src}（形状 {src.shape}）与 {tgt}（形状 {tgt.shape}）的批大小不同；没有用 `batch_first=True` 建的 "
+                    "transformer 把第 1 维当作批。",
+                ),
+                T(
+                    en="the same batch size in both: dimension 1, or dimension 0 of a layer made with `batch_first=True`",
+                    zh="两者批大小相同：第 1 维；用 `batch_first=True` 建的层则是第 0 维",
+                ),
+                other="src",
+                fixes=("!batch_first",),
             ),
             Case(
                 r"The size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\) at non-singleton dimension (\d+)",
@@ -235,6 +264,7 @@ FAMILIES = (
                 ),
                 other="~clashes",
                 fixes=("{}.unsqueeze(-1)",),
+                remedy=recurrent.padded_again,
             ),
             Case(
                 r"output with shape (\[[\d, ]*\]) doesn't match the broadcast shape (\[[\d, ]*\])",
@@ -343,6 +373,7 @@ FAMILIES = (
                     en="sizes whose product is {m[2]}; -1 in one place lets torch compute it",
                     zh="乘积为 {m[2]} 的各维长度；其中一维写 -1 则由 torch 计算",
                 ),
+                remedy=dimensions.batch_size_of,
             ),
             Case(
                 r"only one dimension can be inferred",
@@ -436,6 +467,7 @@ FAMILIES = (
                     zh="只在第 {m[1]} 维不同的张量（或换一个 `dim`）",
                 ),
                 other="#1",
+                remedy=dimensions.joined_along,
             ),
             Case(
                 r"stack expects each tensor to be equal size, but got (\[[\d, ]*\]) at entry 0 and (\[[\d, ]*\]) at entry (\d+)",
@@ -449,6 +481,7 @@ FAMILIES = (
                     zh="形状相同的张量（序列则先补齐）；`cat` 沿已有的一维拼接",
                 ),
                 other="#1",
+                remedy=loaded_batches.collated,
             ),
             Case(
                 r"Tensors must have same number of dimensions: got (\d+) and (\d+)",
@@ -526,6 +559,7 @@ FAMILIES = (
                 ),
                 other="weight",
                 fixes=("{}.permute(0, 3, 1, 2)",),
+                remedy=layer_sizes.of_the_input,
             ),
             Case(
                 (
@@ -560,6 +594,7 @@ FAMILIES = (
                     zh="最后几维是 [{m[1]}] 的输入，或按输入大小建的层",
                 ),
                 other="normalized_shape",
+                remedy=layer_sizes.of_the_input,
             ),
             Case(
                 r"Expected (weight|bias) to be of same shape as normalized_shape",
@@ -586,6 +621,7 @@ FAMILIES = (
                     zh="第 1 维有 {m[3]} 个通道，或为 {m[2]} 个通道建的层",
                 ),
                 other="running_mean",
+                remedy=layer_sizes.of_the_input,
             ),
             Case(
                 r"Expected number of channels in input to be divisible by num_groups",
@@ -611,6 +647,7 @@ FAMILIES = (
                     zh="{Line}把形状为 {wrong.shape} 的 {wrong} 交给 input_size 为 {m[1]} 的循环层，而它的最后一维是 {m[2]}。",
                 ),
                 T(en="a last dimension of {m[1]}", zh="最后一维为 {m[1]}"),
+                remedy=layer_sizes.of_the_input,
             ),
             Case(
                 r"Expected hidden(?:\[\d\])? size \(([\d, ]*)\), got \[([\d, ]*)\]",
@@ -629,6 +666,7 @@ FAMILIES = (
                     zh="形状为 ({m[1]}) 的状态：层数 × 批大小 × hidden_size；即使 `batch_first=True`，批仍是它的第 1 维",
                 ),
                 other="#1",
+                remedy=recurrent.state,
             ),
             Case(
                 r"was expecting embedding dimension of (\d+), but got (\d+)",
@@ -754,6 +792,7 @@ FAMILIES = (
                 ),
                 T(en="{m[1]} dimensions", zh="{m[1]} 维"),
                 fixes=("{}.unsqueeze(1)", "{}.unsqueeze(0)"),
+                remedy=dimensions.with_a_batch,
             ),
             Case(
                 (
@@ -836,6 +875,7 @@ FAMILIES = (
                     zh="{Line}：{call} 得到的张量维数不同：{shapes}。",
                 ),
                 T(en="the same number of dimensions in all", zh="维数都相同"),
+                remedy=dimensions.index_with_a_column,
             ),
             Case(
                 (
@@ -949,6 +989,7 @@ FAMILIES = (
                     ),
                     zh="每个通道至少两个值（`DataLoader` 用 `drop_last=True`），不训练时用 `model.eval()`",
                 ),
+                remedy=loaded_batches.single_row,
             ),
             Case(
                 r"Expected more than 1 spatial element when (?:training|calculating)",
@@ -1028,7 +1069,7 @@ FAMILIES = (
                 ),
                 T(en="a target of one dimension", zh="一维的目标"),
                 other="#1",
-                fixes=("{}.squeeze(-1)", "{}.argmax(-1)"),
+                remedy=class_numbers.one_dimension,
             ),
             Case(
                 r"multi_margin_loss: target tensor should be 1-D",

@@ -32,8 +32,37 @@ WHY = {
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
-    """Whether the program itself tests for NaN or infinity, and ran to its end."""
-    return story.trace.outcome.kind == "finished" and (found.noticed or TESTS.search(story.program.text) is not None)
+    """Whether the program ran to its end, and itself tests for NaN or infinity, or does no step with the gradients of that backward."""
+    tested = found.noticed or TESTS.search(story.program.text) is not None
+    return story.trace.outcome.kind == "finished" and (tested or is_skipped(story, found.backward))
+
+
+def is_skipped(story: Story, backward: int | None) -> bool:
+    """Whether no step used the gradients of a backward: they were cleared before any tensor that they belong to was written again.
+
+    However the program decides that (an error caught, a norm compared), nothing is lost. False if it never does a step at all.
+    """
+    event = story.event(backward)
+    start = event.operands[0].label if event is not None and event.operands else None
+    nodes = (story.record("nodes", node) or {} for node in story.behind((story.tensor(start, backward) or {}).get("grad_fn")))
+    leaves = {str(node["output"]) for node in nodes if node.get("name") == "AccumulateGrad" and node.get("output")}
+    trained = False
+    for leaf in leaves if backward is not None else ():
+        storage = str((story.tensor(leaf) or {}).get("storage"))
+        trained = trained or bool(story.writes(storage, (story.tensor(leaf) or {}).get("born") or 0, len(story.events)))
+        after = story.writes(storage, backward or 0, len(story.events))
+        if after and not _cleared(story, leaf, backward or 0, after[0]):
+            return False
+    return trained
+
+
+def _cleared(story: Story, leaf: str, after: int, until: int) -> bool:
+    """Whether the gradient of a leaf was set to None, or to zero, between two steps."""
+    history = story.history("tensors", leaf, "grad")
+    if any(value is None for step, value in history if after < step < until):
+        return True
+    gradient = next((value for step, value in reversed(history) if step <= until and value is not None), None)
+    return any(use.name == "zero_" and after < use.step < until for use in story.uses(gradient))
 
 
 def of_gradients(story: Story) -> list[Unfinite]:

@@ -163,8 +163,8 @@ def _square(x: Any) -> None:
         raise Unmodelled("a tensor that is not one square matrix of float32 or float64")
 
 
-IMPRECISE = 1e5
-"""From this condition number on, two digits of single precision are left."""
+IMPRECISE = {"float32": 1e5, "float64": 1e7}
+"""From this condition number on, more digits are lost than a comparison allows, and rounding may decide whether torch refuses a matrix."""
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -174,8 +174,9 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
         given = [x for one in arrays for x in (vars(one).values() if isinstance(one, SimpleNamespace) else (one,))]
         if not all(np.isfinite(x).all() for x in given if isinstance(x, np.ndarray)):
             raise Unmodelled("inf or NaN in a matrix: which elements of the result they reach depends on the kernel")
-        if any(isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype == np.float32 and np.linalg.cond(x) > IMPRECISE for x in arrays):
-            raise Unmodelled("a nearly singular float32 matrix: the result is mostly rounding error")
+        matrices = [x for x in arrays if isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[0] == x.shape[1]]
+        if any(not np.linalg.cond(x) < IMPRECISE.get(x.dtype.name, np.inf) for x in matrices):
+            raise Unmodelled("a nearly singular matrix: rounding decides what the result is, and whether there is one")
         try:
             return function(*arrays)
         except np.linalg.LinAlgError as problem:

@@ -1,0 +1,42 @@
+"""What is known about a refusal beyond its own line: where the mistake was made, and how to undo it there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fix, Related
+from pitfall_lab.rules.refusals.arguments import Refused
+from pitfall_lab.trace import Given, Span, T
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What a case's sentences cannot say.
+
+    ``said`` and ``accepts`` replace the case's sentences, ``place`` (with ``step``, if an event was there) is the line of the mistake if
+    torch raised on another one, ``related`` are further lines. ``fixes`` are tried before those of the case, ``last`` after them.
+    """
+
+    fixes: tuple[Fix, ...] = ()
+    said: T | None = None
+    accepts: T | None = None
+    place: Span | None = None
+    step: int | None = None
+    related: tuple[Related, ...] = ()
+    last: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """A refusal as a remedy sees it: the offending argument, what it does not go with, and the match of the case's pattern."""
+
+    refused: Refused
+    wrong: Given | None
+    other: Given | None
+    match: re.Match[str]
+
+
+Finder = Callable[[Error], Remedy | None]
+"""Returns a remedy, or None if nothing more is known than the case says."""

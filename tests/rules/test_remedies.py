@@ -1,0 +1,313 @@
+"""Errors made on another line than the one that raises: the finding is on that line, and its first repair makes the program run."""
+
+# ruff: noqa: E501, ISC004 - programs of several lines, in rows
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import FAMILIES, Family, Finding, find
+from pitfall_lab.rules.kit.source import apply
+from pitfall_lab.verify import trace_program
+
+HEAD = (
+    "import torch\nimport torch.nn.functional as F\nfrom torch import nn\nfrom torch.utils.data import DataLoader, Dataset, TensorDataset\n"
+    "torch.manual_seed(0)\n"
+)
+SAMPLES = "class Texts(Dataset):\n    def __len__(self):\n        return 4\n    def __getitem__(self, i):\n        return %s\n"
+
+# What the program writes (line 1 is the first line below the head), the code, the line of the mistake, and words of the first repair.
+MADE = {
+    "a layer for another number of features, flattened": (
+        "conv = nn.Conv2d(1, 4, 3)\nfc = nn.Linear(4 * 5 * 5, 2)\nx = F.max_pool2d(conv(torch.ones(2, 1, 8, 8)), 2).flatten(1)\nfc(x)",
+        "PLE01", 2, "`4 * 3 * 3`",
+    ),
+    "a layer in a class, sized by its parameters": (
+        "class Block(nn.Module):\n    def __init__(self, a, b):\n        super().__init__()\n        self.fc = nn.Linear(a, b)\n"
+        "        self.norm = nn.LayerNorm(a)\n    def forward(self, x):\n        return self.norm(self.fc(x))\nBlock(3, 4)(torch.ones(2, 3))",
+        "PLE05", 5, "`b`",
+    ),
+    "channels between two layers of a Sequential": (
+        "net = nn.Sequential(\n    nn.Conv1d(2, 8, 3),\n    nn.ReLU(),\n    nn.Conv1d(4, 6, 3),\n)\nnet(torch.ones(1, 2, 9))", "PLE05", 4, "`8`",
+    ),
+    "the input size of a recurrent layer": ("rnn = nn.GRU(5, 4)\nrnn(torch.ones(3, 2, 6))", "PLE05", 1, "`6`"),
+    "a loss for probabilities, made on another line": (
+        "loss = nn.BCELoss()\nx = torch.tensor([2.0, -1.0])\nloss(x, torch.ones(2))", "PLE44", 1, "`BCEWithLogitsLoss`",
+    ),
+    "a loss for probabilities kept by an object": (
+        "from torch.nn import BCELoss\nclass Fit:\n    def __init__(self):\n        self.criterion = BCELoss()\n    def run(self, x):\n"
+        "        return self.criterion(x, torch.ones(2))\nFit().run(torch.tensor([2.0, -1.0]))",
+        "PLE44", 4, "`BCEWithLogitsLoss`",
+    ),
+    "samples of different lengths in a tuple": (
+        SAMPLES % "torch.ones(i + 1), i" + "loader = DataLoader(Texts(), 2)\nfor words, label in loader:\n    pass", "PLE04", 6, "`words`",
+    ),
+    "samples of different lengths in a dictionary": (
+        SAMPLES % '{"ids": torch.ones(i + 1), "label": i}' + "def load():\n    return DataLoader(Texts(), batch_size=2)\n"
+        "for n, batch in enumerate(load()):\n    batch['ids']",
+        "PLE04", 7, "ids",
+    ),
+    "samples that are one tensor": (
+        SAMPLES % "torch.ones(i + 1, 2)" + "def run(data):\n    for batch in data:\n        batch.sum()\nrun(DataLoader(Texts(), batch_size=2))",
+        "PLE04", 9, "the samples",
+    ),
+    "a last batch of one row": (
+        "data = TensorDataset(torch.randn(5, 3))\nloader = DataLoader(data, batch_size=2)\nnorm = nn.BatchNorm1d(3)\nfor (x,) in loader:\n"
+        "    norm(x)",
+        "PLE07", 2, "`drop_last=True`",
+    ),
+    "sizes of a state in another order, and of its twin": (
+        "lstm = nn.LSTM(3, 5, num_layers=2, batch_first=True)\nx = torch.ones(4, 6, 3)\nh = torch.zeros(4, 2, 5)\nc = torch.zeros(4, 2, 5)\n"
+        "lstm(x, (h, c))",
+        "PLE05", 3, "`2, 4, 5`",
+    ),
+    "a state for a batch of another size": (
+        "gru = nn.GRU(3, 5)\ndef run(x):\n    h = torch.zeros(1, 8, 5)\n    return gru(x, h)\nrun(torch.ones(7, 4, 3))", "PLE05", 3, "`x.size(1)`",
+    ),
+    "a number saved for backward": (
+        "class Power(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, n):\n        ctx.save_for_backward(x, n)\n"
+        "        return x**n\n    @staticmethod\n    def backward(ctx, g):\n        x, n = ctx.saved_tensors\n"
+        "        return g * n * x ** (n - 1), None\nw = torch.ones(2, requires_grad=True)\nPower.apply(w, 3).sum().backward()",
+        "PLE51", 4, "`ctx.n = n`",
+    ),
+    "a gradient that was not summed over the images": (
+        "class Bias(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, b):\n        return x + b[:, None, None]\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        grad_b = g * 1\n        return g, grad_b\nb = torch.ones(3, requires_grad=True)\n"
+        "Bias.apply(torch.ones(2, 3, 4, 5), b).sum().backward()",
+        "PLE33", 7, ".sum(dim=(0, 2, 3))",
+    ),
+    "a schedule for the steps of one epoch": (
+        "opt = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)\nloader, epochs = [1, 2, 3], 2\n"
+        "plan = torch.optim.lr_scheduler.OneCycleLR(opt, 0.1, total_steps=len(loader))\nfor epoch in range(epochs):\n"
+        "    for batch in loader:\n        opt.step()\n        plan.step()",
+        "PLE52", 3, "`total_steps=epochs * len(loader)`",
+    ),
+    "sparse gradients for AdamW": (
+        "table = nn.Embedding(5, 2, sparse=True)\nopt = torch.optim.AdamW(table.parameters())\ntable(torch.tensor([1])).sum().backward()\n"
+        "opt.step()",
+        "PLE50", 2, "`SparseAdam`",
+    ),
+    "a hook before an in-place activation": (
+        "net = nn.Sequential(nn.Linear(2, 2), nn.ELU(inplace=True))\nnet[0].register_full_backward_hook(lambda m, i, o: None)\n"
+        "net(torch.ones(1, 2)).sum().backward()",
+        "PLE53", 1, "drop `inplace=True`",
+    ),
+    "a checkpointed block that draws from NumPy": (
+        "import numpy as np\nfrom torch.utils.checkpoint import checkpoint\nnp.random.seed(1)\nx = torch.ones(2, requires_grad=True)\n"
+        "def block(x):\n    return x.exp().sin() if np.random.rand() < 0.5 else x.sin()\nfor _ in range(8):\n"
+        "    checkpoint(block, x, use_reentrant=False).sum().backward()",
+        "PLE54", 6, "`torch.rand(()).item()`",
+    ),
+    "a complex loss": (
+        "x = torch.ones(4, requires_grad=True)\ndifference = torch.fft.fft(x) - 1\nloss = (difference * difference).sum()\nloss.backward()",
+        "PLE56", 3, "`difference.abs()`",
+    ),
+    "rows counted before all words are there": (
+        "words = {'a': 0, 'b': 1}\nsize = len(words)\nwords['<pad>'] = len(words)\ntable = nn.Embedding(size, 3)\n"
+        "table(torch.tensor([words['<pad>']]))",
+        "PLE12", 2, "`words`",
+    ),
+    "one row too few": ("table = nn.Embedding(10, 3)\nids = torch.tensor([1, 10])\ntable(ids)", "PLE12", 1, "`11`"),
+    "class numbers from one": ("scores = torch.ones(3, 3)\nlabels = torch.tensor([1, 2, 3])\nF.cross_entropy(scores, labels)", "PLE12", 2, "- 1"),
+    "class weights in doubles": (
+        "import numpy as np\nw = torch.from_numpy(np.ones(2))\nloss = nn.CrossEntropyLoss(weight=w)\nloss(torch.ones(3, 2), torch.tensor([0, 1, 0]))",
+        "PLE21", 2, ".float()",
+    ),
+    "an array turned round": (
+        "import numpy as np\ndef turned(a):\n    return a[:, ::-1]\ntorch.from_numpy(turned(np.ones((2, 3))))", "PLE22", 3, ".copy()",
+    ),
+    "a model on meta whose state was copied": (
+        "state = nn.Linear(2, 2).state_dict()\nwith torch.device('meta'):\n    net = nn.Linear(2, 2)\nnet.load_state_dict(state)\n"
+        "net.bias.sum().item()",
+        "PLE23", 4, "`assign=True`",
+    ),
+    "a result that a module keeps": (
+        "import copy\nclass Pool(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n        self.share = self.fc(x).softmax(1)\n        return self.share * x\npool = Pool()\n"
+        "pool(torch.ones(1, 2))\ncopy.deepcopy(pool)",
+        "PLE31", 7, "`self.share`",
+    ),
+    "losses collected with their history": (
+        "import numpy as np\nw = torch.ones(2, requires_grad=True)\nlosses = []\nfor k in range(2):\n    losses.append((w * k).sum())\n"
+        "np.array(losses)",
+        "PLE31", 5, ".item()",
+    ),
+    "a forward without return": (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 3)\n    def forward(self, x):\n"
+        "        h = self.fc(x)\nnet = Net()\nout = net(torch.ones(2, 2))\nF.cross_entropy(out, torch.tensor([0, 1]))",
+        "PLE57", 6, "`return h`",
+    ),
+    "a function without return": (
+        "def scaled(x):\n    y = x * 2\ntorch.relu(scaled(torch.ones(2)))", "PLE57", 2, "`return y`",
+    ),
+    "both results of a recurrent layer": (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.rnn = nn.GRU(2, 3)\n"
+        "        self.fc = nn.Linear(3, 1)\n    def forward(self, x):\n        h = self.rnn(x)\n        return self.fc(h)\nNet()(torch.ones(4, 1, 2))",
+        "PLE22", 7, "`h, _ = …`",
+    ),
+    "a number that was summed": (
+        "w = torch.ones(2, requires_grad=True)\ntotal = 0.0\nfor k in range(3):\n    loss = (w * k).sum()\n    total += loss.item()\n"
+        "total.backward()",
+        "PLE32", 5, "`loss`",
+    ),
+    "a length rounded by itself": (
+        "from torch.utils.data import random_split\ndata = TensorDataset(torch.ones(7, 1))\na = int(0.5 * len(data))\nb = int(0.5 * len(data))\n"
+        "random_split(data, [a, b])",
+        "PLE43", 5, "`len(data) - a`",
+    ),
+    "a batch that pad_packed_sequence made shorter": (
+        "from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence\nx = torch.ones(2, 6, 3)\nmask = x[..., 0] > 0\n"
+        "packed = pack_padded_sequence(x, torch.tensor([4, 2]), batch_first=True)\nagain, _ = pad_packed_sequence(packed, batch_first=True)\n"
+        "again[..., 0].masked_fill(~mask, 0)",
+        "PLE02", 5, "`total_length=x.size(1)`",
+    ),
+}  # fmt: skip
+
+# The same for errors that are made on the line that raises.
+HERE = {
+    "PLE01 the letters of einsum": (
+        'a, b = torch.ones(2, 3, 4), torch.ones(2, 4, 5)\ntorch.einsum("bik,bjk->bij", a, b)', '"bik,bkj->bij"'),
+    "PLE02 a mask for each head": (
+        "att = nn.MultiheadAttention(8, 2, batch_first=True)\nx = torch.ones(3, 5, 8)\nm = torch.zeros(3, 5, 5).bool()\natt(x, x, x, attn_mask=m)",
+        "repeat_interleave(att.num_heads, dim=0)"),
+    "PLE02 a transformer without batch_first": (
+        "t = nn.Transformer(8, 2, 1, 1, 8)\nprint(t(torch.ones(2, 4, 8), torch.ones(2, 3, 8)).shape)", "`batch_first=True`"),
+    "PLE03 a batch size written down": ("x = torch.ones(3, 2, 2)\nx.view(4, 4)", "`x.size(0)`"),
+    "PLE04 the dimension to join along": ("torch.cat([torch.ones(2, 3), torch.ones(2, 5)])", "`dim=1`"),
+    "PLE04 a map of another size": (
+        "skip = torch.ones(1, 2, 5, 5)\ny = F.max_pool2d(skip, 2)\ny = F.interpolate(y, scale_factor=2.0)\ntorch.cat([skip, y], dim=1)",
+        "the size of `skip`"),
+    "PLE06 one image for a batch": ("net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2))\nx = torch.ones(1, 5, 5)\nnet(x)", "`x.unsqueeze(0)`"),
+    "PLE06 positions as a column": ("q = torch.ones(4, 3)\na = torch.tensor([0, 1, 2, 0])\nq.gather(1, a)", "`a.unsqueeze(1)`"),
+    "PLE08 a column of class numbers": ("y = torch.tensor([[0], [1]])\nF.cross_entropy(torch.ones(2, 3), y)", ".squeeze(-1)`"),
+    "PLE11 an order without the batch": ("x = torch.ones(2, 4, 5, 3)\nx.permute(2, 0, 1)", "`0, 3, 1, 2`"),
+    "PLE12 a mark for what is left out": ("y = torch.tensor([0, -1])\nF.cross_entropy(torch.ones(2, 3), y)", "`ignore_index=-1`"),
+    "PLE12 a mask of another dimension": ("x = torch.ones(2, 3)\nx[torch.tensor([True, False, True])]", "x[:, torch.tensor"),
+    "PLE12 one_hot counted from one": ("F.one_hot(torch.tensor([1, 3]), 3)", "- 1`"),
+    "PLE14 a list of tensors": ("parts = [torch.ones(2), torch.ones(2)]\ntorch.tensor(parts)", "`torch.stack(parts)`"),
+    "PLE21 bfloat16 for NumPy": ("x = torch.ones(2).bfloat16()\nx.numpy()", "`x.float()`"),
+    "PLE21 a quotient of bytes": ("x = torch.ones(2).byte()\nx /= 255", "instead of overwriting `x`"),
+    "PLE22 arguments in a tuple": (
+        "class Sum(nn.Module):\n    def forward(self, a, b):\n        return a + b\npair = (torch.ones(1), torch.ones(1))\nSum()(pair)", "`*pair`"),
+    "PLE34 a gradient before the first backward": ("w = torch.ones(1, requires_grad=True)\nw.grad.zero_()\nprint(w)", "is not None"),
+    "PLE35 a result written with out": (
+        "w = torch.ones(2, requires_grad=True)\nroom = torch.empty(2)\ntorch.add(w, 1, out=room)\nprint(room.sum())", "the name `room`"),
+    "PLE41 a prefix": ("s = {f'module.{k}': v for k, v in nn.Linear(1, 1).state_dict().items()}\nnn.Linear(1, 1).load_state_dict(s)", "`module.`"),
+    "PLE41 a part": ("s = nn.Linear(1, 1).state_dict()\nnet = nn.Sequential(nn.Linear(1, 1))\nnet.load_state_dict(s)", "`net[0]`"),
+    "PLE41 a head of another size": (
+        "s = nn.ModuleDict({'a': nn.Linear(1, 2), 'fc': nn.Linear(2, 9)}).state_dict()\n"
+        "net = nn.ModuleDict({'a': nn.Linear(1, 2), 'fc': nn.Linear(2, 4)})\nnet.load_state_dict(s, strict=False)", "`fc`"),
+    "PLE41 a checkpoint": ("c = {'model': nn.Linear(1, 1).state_dict(), 'epoch': 3}\nnn.Linear(1, 1).load_state_dict(c)", '`c["model"]`'),
+    "PLE41 a module": ("nn.Linear(1, 1).load_state_dict(nn.Linear(1, 1))", ".state_dict()`"),
+    "PLE42 no super": ("class Net(nn.Module):\n    def __init__(self):\n        self.fc = nn.Linear(1, 1)\nNet()", "super().__init__()"),
+    "PLE42 a method": ("torch.optim.SGD(nn.Linear(1, 1).parameters, lr=0.1)", "parameters()`"),
+    "PLE42 two groups": (
+        "net = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))\n"
+        "torch.optim.SGD([{'params': net[1].parameters()}, {'params': net.parameters()}], lr=0.1)", "`net[1].parameters()`"),
+    "PLE42 a tensor for a parameter": ("fc = nn.Linear(1, 1)\nfc.bias = torch.ones(1)", "`nn.Parameter(torch.ones(1))`"),
+    "PLE42 a negative deviation": ("from torch.distributions import Normal\nNormal(0.0, torch.tensor([-1.0]))", "softplus"),
+    "PLE45 a branch for each row": ("def f(x):\n    if x > 0:\n        y = x\n    else:\n        y = -x\n    return y\ntorch.vmap(f)(torch.ones(2))", "for each row"),
+    "PLE45 a choice for each row": ("torch.vmap(lambda x: x if x > 0 else -x)(torch.ones(2))", "torch.where(x > 0, x, -x)"),
+    "PLE52 a plateau without its number": (
+        "opt = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)\nplan = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)\nloss = 1.0\n"
+        "opt.step()\nplan.step()", "`loss`"),
+    "PLE52 LBFGS without closure": (
+        "w = torch.ones(1, requires_grad=True)\nopt = torch.optim.LBFGS([w])\nfor _ in range(2):\n    opt.zero_grad()\n    loss = (w * w).sum()\n"
+        "    loss.backward()\n    opt.step()", "closure"),
+    "PLE55 unscaled in each round": (
+        "w = torch.ones(2, requires_grad=True)\nopt = torch.optim.SGD([w], lr=0.1)\ns = torch.amp.GradScaler('cpu')\nfor k in range(4):\n"
+        "    s.scale(w.sum()).backward()\n    s.unscale_(opt)\n    if k % 2:\n        s.step(opt)\n        s.update()\n        opt.zero_grad()",
+        "before the step"),
+    "PLE58 a shape called": ("x = torch.ones(2, 3)\nx.shape(0)", "`x.shape[0]`"),
+    "PLE59 a loss class called": ("nn.MSELoss(torch.ones(2), torch.ones(2))", "`nn.MSELoss()(…)`"),
+}  # fmt: skip
+
+
+def errors_of(program: str) -> list[Finding]:
+    return [finding for finding in find(trace_program(HEAD + program)) if finding.severity == "error"]
+
+
+def runs(text: str) -> bool:
+    return trace_program(text).outcome.kind == "finished"
+
+
+def repairs_that_run(program: str, finding: Finding) -> list[str]:
+    """The titles of the repairs after which the program runs: `check` offers no others."""
+    return [fix.title.en for fix in finding.fixes if runs(apply(HEAD + program, fix.edits))]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of some of the mistakes
+@pytest.mark.parametrize("name", MADE)
+def test_the_line_of_the_mistake_is_named_and_its_first_repair_runs(name: str) -> None:
+    program, code, line, words = MADE[name]
+    (finding,) = errors_of(program)
+    assert (finding.rule, finding.span and finding.span.line - HEAD.count("\n")) == (code, line), finding.message.en
+    assert any(related.role == "used" for related in finding.related)
+    (first, *_) = repairs_that_run(program, finding)
+    assert words in first
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", HERE)
+def test_the_first_repair_of_a_refused_line_runs(name: str) -> None:
+    program, words = HERE[name]
+    (finding,) = errors_of(program)
+    assert finding.rule == name.split(maxsplit=1)[0], finding.message.en
+    (first, *_) = repairs_that_run(program, finding)
+    assert words in first
+
+
+# Errors of the same kinds in which the other line is right, or not known: no repair there.
+NEAR = {
+    "the program stacks by itself": ("torch.stack([torch.ones(2), torch.ones(3)])", 1, "collate"),
+    "the input only has to be flattened": ("fc = nn.Linear(12, 3)\nx = torch.ones(2, 3, 4)\nfc(x)", 3, "Build the layer"),
+    "images with the channels last": ("conv = nn.Conv2d(3, 2, 2)\nx = torch.ones(2, 5, 5, 3)\nconv(x)", 3, "Build the layer"),
+    "class numbers far outside": ("y = torch.tensor([1, 9])\nF.cross_entropy(torch.ones(2, 3), y)", 2, "- 1"),
+    "negative numbers of several kinds": ("y = torch.tensor([-1, -2, 5])\nF.cross_entropy(torch.ones(3, 3), y)", 2, "ignore_index"),
+    "a number that is negative in a table": ("t = nn.Embedding(3, 2)\nt(torch.tensor([-1]))", 2, "rows"),
+    "a state with other sizes": ("g = nn.GRU(3, 5)\nh = torch.zeros(1, 4, 7)\ng(torch.ones(2, 4, 3), h)", 2, "order"),
+    "rows of a list with other lengths": ("torch.tensor([[1, 2], [3]])", 1, "stack"),
+    "several parts of a state with other sizes": (
+        "s = nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 3)).state_dict()\nnn.Sequential(nn.Linear(2, 2), nn.Linear(2, 4)).load_state_dict(s)",
+        2, "Leave out",
+    ),
+    "a computed tensor for a parameter": (
+        "fc = nn.Linear(1, 1)\nw = torch.ones(1, requires_grad=True)\nfc.bias = w * 2", 3, "Parameter",
+    ),
+    "a column of ones and zeros": ("y = torch.tensor([[0], [1]])\nF.cross_entropy(torch.ones(2, 3), y)", 2, "argmax"),
+    "both dimensions differ": ("torch.cat([torch.ones(2, 3), torch.ones(4, 5)])", 1, "dim="),
+    "a matrix that a vector cannot multiply": ("w = nn.Parameter(torch.ones(2, 3))\nF.linear(torch.ones(4), w)", 2, "Build the layer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_where_the_other_line_is_right_nothing_is_repaired_there(name: str) -> None:
+    program, line, words = NEAR[name]
+    (finding,) = errors_of(program)
+    assert finding.span is not None
+    assert finding.span.line - HEAD.count("\n") == line, finding.message.en
+    assert not any(words in title for title in repairs_that_run(program, finding))
+
+
+def test_none_from_elsewhere_is_no_missing_return() -> None:
+    found = find(trace_program("import torch\nx = None\nprint(x.shape)\n"))
+    assert {finding.rule for finding in found} == {"PLE00"}
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family.bad], ids=lambda family: family.code)
+def test_a_refusal_that_the_program_catches_is_a_note_in_every_family(family: Family) -> None:
+    body = textwrap.indent(family.bad.replace("raise ValueError", "raise RuntimeError"), "    ")
+    found = find(trace_program(f"try:\n{body}except Exception as error:\n    print(type(error))\nprint('on')\n"))
+    assert {finding.severity for finding in found} <= {"info"}, [(finding.rule, finding.message.en) for finding in found]
+
+
+def test_names_in_a_message_are_those_of_the_line_that_calls_the_model(shop: Workshop) -> None:
+    program = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 1)\n    def forward(self, x):\n"
+        "        return self.fc(torch.relu(x)).squeeze(1)\nnet = Net()\nx = torch.ones(3, 2)\nF.binary_cross_entropy(net(x * 9), torch.ones(3))\n"
+    )
+    (finding,) = find(shop.trace(Subject(HEAD + program, "program.py")))
+    assert "`net(x * 9)`" in finding.message.en
