@@ -147,7 +147,9 @@ def _permuted(story: Story, loss: Event) -> tuple[Fix, ...]:
     if not loops:
         return ()
     taken = {n.id for n in program.nodes if isinstance(n, ast.Name)}
-    name = next(each for each in ("order", "shuffled", "permutation") if each not in taken)
+    name = next((each for each in ("order", "shuffled", "permutation") if each not in taken), None)
+    if name is None:
+        return ()
     index = program.segment(node.slice)
     tables = [n.value.id for n in ast.walk(loops[0]) if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name)
               and program.segment(n.slice) == index]  # fmt: skip
