@@ -29,7 +29,7 @@ MOST = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One round: ``event`` returned the new average; ``old`` was the average before step ``began``, ``new`` is taken into it by ``share``."""
+    """One round: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of ``new``."""
 
     event: Event
     old: str
@@ -77,7 +77,7 @@ def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
     if alpha is not None and parts[0] is not None:
         parts[1] = (given[1], alpha, event.step)
     one, other = parts
-    if one is None or other is None or abs(one[1] + other[1] - 1) > 1e-3:  # noqa: PLR2004 - shares are written with few digits
+    if one is None or other is None or abs(one[1] + other[1] - 1) > 1e-3:
         return None
     old, new = (one, other) if one[1] >= other[1] else (other, one)
     return Step(event, old[0], old[2], new[0], new[1]) if new[1] > 0 else None
@@ -128,16 +128,20 @@ def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Find
     return RULE.finding(
         story.span(first.event.step), first.event.step,
         T(
-            en=f"{capital(there.en)} averages into {name.en}, of type {kind}, and most of its numbers never move: {old} stays {old} while "
+            en=f"{capital(there.en)} averages into {name.en}, of type {kind}, and most of its numbers never move: {old} stays "
+            f"{old} while "
             f"{new} is taken into it with a share of {number(first.share)}.",
-            zh=f"{there.zh}把新值平均进 {kind} 类型的 {name.zh}，其中多数的数却从不移动：以 {number(first.share)} 的份额取入 {new}，{old} "
+            zh=f"{there.zh}把新值平均进 {kind} 类型的 {name.zh}，其中多数的数却从不移动：以 {number(first.share)} 的份额取入 "
+            f"{new}，{old} "
             f"仍是 {old}。",
         ),
         T(
-            en=f"{kind} keeps {digits} binary digits, so a change of less than about 1/{2 ** (digits + 1)} of a number is rounded back to "
+            en=f"{kind} keeps {digits} binary digits, so a change of less than about 1/{2 ** (digits + 1)} of a number is rounded "
+            "back to "
             f"it. The average, made on {here.en}, stops long before it gets near to what it averages. Keep averages in float32, and "
             "convert where they are used.",
-            zh=f"{kind} 保留 {digits} 个二进制位，所以小于一个数的约 1/{2 ** (digits + 1)} 的变化会被舍入回去。{here.zh}创建的平均值在接近"
+            zh=f"{kind} 保留 {digits} 个二进制位，所以小于一个数的约 1/{2 ** (digits + 1)} 的变化会被舍入回去。{here.zh}创建的平均"
+            "值在接近"
             "被平均的值之前早就停住了。请用 float32 保存平均值，使用时再转换。",
         ),
         related=[story.related("made", born, T(en=f"the type {kind} is chosen here", zh=f"类型 {kind} 在这里定下"))],
@@ -176,7 +180,8 @@ RULE = Rule(
         "less than half a step as long as `w` is less than 4 away, and rounded back to `a` then, every time. Adding up does not help, as "
         "nothing is kept of what was rounded. Gradients and activations may be in 16 bits; what is *carried along* over many steps "
         "must not be.",
-        zh="在 1 附近，bfloat16 的步长是 1/128。`0.999 * a + 0.001 * w` 使 `a` 改变它到 `w` 距离的千分之一：只要 `w` 相差不到 4，就不足半步，"
+        zh="在 1 附近，bfloat16 的步长是 1/128。`0.999 * a + 0.001 * w` 使 `a` 改变它到 `w` 距离的千分之一：只要 `w` 相差不到 4，就"
+        "不足半步，"
         "每次都被舍入回 `a`。累积也没有用，因为被舍去的部分什么也不留下。梯度和激活可以用 16 位；跨越许多步*延续*的量则不行。",
     ),
     bad="""import torch

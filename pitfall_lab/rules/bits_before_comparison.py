@@ -100,13 +100,16 @@ def _finding(story: Story, found: Bits) -> Finding:
         T(
             en=f"{capital(here.en)} compares with `{numbers.en.strip('`')} {sign} {truth.en.strip('`')}`: the bits of {numbers.en} are "
             f"combined with {truth.en} before anything is compared.",
-            zh=f"{here.zh}比较的对象是 `{numbers.zh.strip('`')} {sign} {truth.zh.strip('`')}`：在比较之前，{numbers.zh} 的各个二进制位已经"
+            zh=f"{here.zh}比较的对象是 `{numbers.zh.strip('`')} {sign} {truth.zh.strip('`')}`：在比较之前，{numbers.zh} 的各个二进"
+            "制位已经"
             f"与 {truth.zh} 结合。",
         ),
         T(
-            en=f"In Python `{sign}` binds tighter than a comparison, unlike `and` and `or`. True is 1 and False is 0 there, so of a whole "
+            en=f"In Python `{sign}` binds tighter than a comparison, unlike `and` and `or`. True is 1 and False is 0 there, so of "
+            "a whole "
             "number no more than its last bit is compared. Put the comparison in parentheses.",
-            zh=f"在 Python 里，`{sign}` 比比较运算结合得更紧，这与 `and`、`or` 不同。True 是 1，False 是 0，所以整数只剩最后一个二进制位参与"
+            zh=f"在 Python 里，`{sign}` 比比较运算结合得更紧，这与 `and`、`or` 不同。True 是 1，False 是 0，所以整数只剩最后一个二"
+            "进制位参与"
             "比较。请给比较加上括号。",
         ),
         related=[story.related("operand", event.step, T(en="whole numbers and truth values, bit by bit", zh="整数与布尔值按位结合"))],
@@ -163,7 +166,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="A comparison gets bits, because `&` comes first", zh="因为 `&` 先计算，比较得到的是二进制位"),
     what=T(
-        en="A program counts where two tensors agree and a third one is true, and writes `a == b & c`. That is computed as `a == (b & c)`, "
+        en="A program counts where two tensors agree and a third one is true, and writes `a == b & c`. That is computed as "
+        "`a == (b & c)`, "
         "which compares with the last bit of each number. Put parentheses around the comparison: `(a == b) & c`.",
         zh="程序想数出两个张量相等、且第三个为真的位置，写成了 `a == b & c`。它按 `a == (b & c)` 计算，比较的是每个数的最后一个二进制位。"
         "请给比较加上括号：`(a == b) & c`。",
@@ -178,7 +182,7 @@ RULE = Rule(
     bad="""import torch
 
 labels = torch.tensor([3, 1, 4, 2])
-pred = torch.tensor([3, 1, 2, 2])
+pred = torch.tensor([3, 1, 2, 0])
 valid = torch.tensor([True, True, True, False])
 correct = pred == labels & valid  # PL832
 print(correct.sum() / valid.sum())
@@ -186,7 +190,7 @@ print(correct.sum() / valid.sum())
     good="""import torch
 
 labels = torch.tensor([3, 1, 4, 2])
-pred = torch.tensor([3, 1, 2, 2])
+pred = torch.tensor([3, 1, 2, 0])
 valid = torch.tensor([True, True, True, False])
 correct = (pred == labels) & valid
 print(correct.sum() / valid.sum())
@@ -196,7 +200,10 @@ print(correct.sum() / valid.sum())
         Trap(
             "labels & valid",
             "labels * valid",
-            T(en="A product comes first as well, and makes a label 0 of each that is left out.", zh="乘法同样先计算，并把被排除的标签变成 0。"),
+            T(
+                en="A product comes first as well, and makes a label 0 of each that is left out.",
+                zh="乘法同样先计算，并把被排除的标签变成 0。",
+            ),
         ),
     ),
     docs=(

@@ -140,15 +140,20 @@ def _finding(story: Story, again: Again) -> Finding:
         example = T(en=f" Row {row} is now that of example {got}.", zh=f"第 {row} 行现在是第 {got} 个样本的。")
     way = T(en=f"takes the rows of {rows.en} by {order.en} once more", zh=f"再次按 {order.zh} 取 {rows.zh} 的各行")
     if again.puts:
-        way = T(en=f"writes the rows of {rows.en} to the places of the inverse of {order.en}", zh=f"把 {rows.zh} 的各行写到 {order.zh} 的逆所指的位置")
+        way = T(
+            en=f"writes the rows of {rows.en} to the places of the inverse of {order.en}",
+            zh=f"把 {rows.zh} 的各行写到 {order.zh} 的逆所指的位置",
+        )
     return RULE.finding(
         story.span(event.step), event.step,
         T(
-            en=f"{capital(here.en)} {way.en}, although {there.en} had put them into that order: this does not bring them back.{example.en}",
+            en=f"{capital(here.en)} {way.en}, although {there.en} had put them into that order: this does not bring them "
+            f"back.{example.en}",
             zh=f"{here.zh}{way.zh}，而{there.zh}已经按这个次序排过：这样并不能恢复原来的次序。{example.zh}",
         ),
         T(
-            en="`x[order]` puts row `order[i]` into place `i`. To bring it back, row `i` must go to place `order[i]`: that is the inverse "
+            en="`x[order]` puts row `order[i]` into place `i`. To bring it back, row `i` must go to place `order[i]`: that is the "
+            "inverse "
             "permutation, `order.argsort()`. The same indices once more give a third order.",
             zh="`x[order]` 把第 `order[i]` 行放到位置 `i`。要恢复，第 `i` 行必须回到位置 `order[i]`：那是逆排列 `order.argsort()`。"
             "用同样的索引再取一次，得到的是第三种次序。",
@@ -197,14 +202,16 @@ RULE = Rule(
         en="A program sorts its rows, computes something for each, and wants the results in the old order. It takes them by the same "
         "indices again, which gives neither the old order nor the sorted one: most results belong to other rows then. Take them by "
         "`order.argsort()`.",
-        zh="程序给各行排序，为每一行算出结果，再想恢复原来的次序。它又用同样的索引取了一次，得到的既不是原来的次序，也不是排好的次序：多数结果"
+        zh="程序给各行排序，为每一行算出结果，再想恢复原来的次序。它又用同样的索引取了一次，得到的既不是原来的次序，也不是排好的次"
+        "序：多数结果"
         "于是归到了别的行。请用 `order.argsort()` 来取。",
     ),
     why=T(
         en="An index says for each place of the result from where it is taken. The order `[2, 0, 1]` moves row 2 to the front; applied "
         "again, it brings row 1 there, and only the third time everything is back. The inverse says for each row where it went, and "
         "sorting the indices gives just that. Only for orders that exchange pairs, such as a reversal, are the two the same.",
-        zh="索引说明结果的每个位置从哪里取。次序 `[2, 0, 1]` 把第 2 行移到最前；再用一次，移到最前的是第 1 行，用三次才全部恢复。逆次序说明每"
+        zh="索引说明结果的每个位置从哪里取。次序 `[2, 0, 1]` 把第 2 行移到最前；再用一次，移到最前的是第 1 行，用三次才全部恢复。逆"
+        "次序说明每"
         "一行去了哪里，对索引排序得到的正是它。只有成对交换的次序（例如倒序）两者才相同。",
     ),
     bad="""import torch

@@ -12,9 +12,9 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Tra
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called, torch_name
+from pitfall_lab.rules.kit.syntax import torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, numbers, snippet
-from pitfall_lab.rules.signals.seeds import INITS, RANDOM, drawn, seeding
+from pitfall_lab.rules.signals.seeds import INITS, RANDOM, drawn, made_once, seeding
 from pitfall_lab.trace import Event, T
 
 ROUNDS = 3
@@ -103,11 +103,13 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
     return RULE.finding(
         place, first.step,
         T(
-            en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers {len(events)} times: {shown}.",
+            en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers {len(events)} times: "
+            f"{shown}.",
             zh=f"{here.zh}一次又一次地设置随机种子，所以{there.zh} {len(events)} 次抽到同样的数：{shown}。",
         ),
         T(
-            en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, span)}` draws after it is then the "
+            en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, span)}` draws after it is "
+            "then the "
             "same each time, and the training sees one noise, one batch or one mask only. Seed once, at the beginning.",
             zh=f"`{snippet(story, place)}` 把随机数发生器放回同一个状态。之后 `{snippet(story, span)}` 抽到的每次都一样，训练只见到同"
             f"一份噪声、同"
@@ -127,12 +129,22 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
     program = story.program
     statement, torch = program.statement(seeding), torch_name(program)
     if not isinstance(statement, ast.Expr):
-        return _made_once(story, seeding, statement)
-    fixes = [Fix(T(en=f"Leave `{program.segment(seeding)}` out here", zh=f"在这里去掉 `{program.segment(seeding)}`"), program.delete(statement), meaning="later")]
+        return made_once(story, seeding)
+    fixes = [
+        Fix(
+            T(en=f"Leave `{program.segment(seeding)}` out here", zh=f"在这里去掉 `{program.segment(seeding)}`"),
+            program.delete(statement),
+            meaning="later",
+        )
+    ]
     function = program.function(statement)
     at = program.at(story.span(draw.step))
     if torch is not None and function is not None and at is not None and program.function(at) is not function:
-        own = [event for event in story.calls(*RANDOM) if (node := program.at(story.span(event.step))) is not None and program.function(node) is function]
+        own = [
+            event
+            for event in story.calls(*RANDOM)
+            if (node := program.at(story.span(event.step))) is not None and program.function(node) is function
+        ]
         last = max((s for e in own if (s := program.statement_at(story.span(e.step))) is not None), key=lambda s: s.lineno, default=None)
         if last is not None and program.block(last) is program.block(statement) and not isinstance(last, ast.Return):
             kept = program.insert_before(statement, f"state = {torch}.get_rng_state()")
@@ -143,33 +155,17 @@ def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
     return unique(program.text, fixes)
 
 
-def _made_once(story: Story, seeding: ast.Call, statement: ast.stmt | None) -> tuple[Fix, ...]:
-    """Fixes that make a generator of its own before the loop, or before the function, in which it is made and seeded each time."""
-    program, maker = story.program, seeding.func.value if isinstance(seeding.func, ast.Attribute) else None
-    if statement is None or not isinstance(maker, ast.Call) or called(maker) != "Generator":
-        return ()
-    loops = [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While) and program.function(a) is program.function(statement)]
-    outside = loops[-1] if loops else program.function(statement)
-    title = T(en="Make the generator once, before that", zh="只在此之前创建一次发生器")
-    edits = None
-    if outside is not None and isinstance(statement, ast.Assign) and statement.value is seeding and len(program.block(statement)) > 1:
-        edits = merge(program.delete(statement), program.insert_before(outside, program.segment(statement)))
-    elif outside is not None:
-        name = next(n for n in ("generator", "own_generator") if n not in {x.id for x in program.nodes if isinstance(x, ast.Name)})
-        made = program.insert_before(outside, f"{name} = {program.segment(seeding)}")
-        edits = merge(program.replace((seeding, name)), made)
-    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
-
-
 RULE = Rule(
     code="PL905",
     name="same-random-numbers",
     severity="warning",
     title=T(en="The same random numbers were drawn in every round", zh="每一轮抽到的都是同样的随机数"),
     what=T(
-        en="A program sets the seed of the random numbers inside its training loop, or in a function that the loop calls. Every round then "
+        en="A program sets the seed of the random numbers inside its training loop, or in a function that the loop calls. Every "
+        "round then "
         "draws the same noise, the same batch or the same mask. Set the seed once, at the beginning.",
-        zh="程序在训练循环里，或者在循环调用的函数里设置随机种子。于是每一轮抽到的都是同样的噪声、同一批数据或同一个掩码。请只在开头设置一次种子。",
+        zh="程序在训练循环里，或者在循环调用的函数里设置随机种子。于是每一轮抽到的都是同样的噪声、同一批数据或同一个掩码。请只在开"
+        "头设置一次种子。",
     ),
     why=T(
         en="`torch.manual_seed` sets the state of the one generator that all functions draw from. From one state follows one sequence of "

@@ -118,7 +118,8 @@ def _finding(story: Story, found: Apart) -> Finding:
         T(
             en=f"A sort along axis {found.axis} looks at nothing but that axis: each of the {kind.en} gets an order of its own. To move "
             f"whole entries, sort the numbers that decide, and take all {kind.en} by the indices of that sort.",
-            zh=f"沿第 {found.axis} 轴的排序只看这个轴：每一{kind.zh}各有各的次序。要整体移动，请只对起决定作用的数排序，再按那次排序的索引来取"
+            zh=f"沿第 {found.axis} 轴的排序只看这个轴：每一{kind.zh}各有各的次序。要整体移动，请只对起决定作用的数排序，再按那次排"
+            "序的索引来取"
             f"所有的{kind.zh}。",
         ),
         related=[story.related("used", used.step, T(en="they are used together here", zh="它们在这里一起使用"))],
@@ -145,7 +146,9 @@ def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
     title = T(en=f"Move them as a whole: `{new}`", zh=f"整体移动：`{new}`")
     outer, statement = program.parents.get(call), program.statement(call)
     if (isinstance(outer, ast.Attribute) and outer.attr == "values") or call_name(call) == "msort":
-        return unique(program.text, [Fix(title, program.replace((outer if isinstance(outer, ast.Attribute) else call, new)), meaning="later")])
+        return unique(
+            program.text, [Fix(title, program.replace((outer if isinstance(outer, ast.Attribute) else call, new)), meaning="later")]
+        )
     if isinstance(outer, ast.Subscript) and isinstance(outer.slice, ast.Constant) and outer.slice.value == 0:
         return unique(program.text, [Fix(title, program.replace((outer, new)), meaning="later")])
     if isinstance(statement, ast.Assign) and statement.value is call and len(statement.targets) == 1:
@@ -165,7 +168,8 @@ RULE = Rule(
         en="A program wants the rows of a table in order, by time for instance, and sorts the whole table along its first axis. That "
         "sorts every column by itself, so the numbers of one row are spread over others. Sort one column and take the rows by its order: "
         "`table[table[:, 0].argsort()]`.",
-        zh="程序想让表的各行按次序（例如时间）排列，却把整张表沿第一个轴排序。这会让每一列各自排序，于是同一行的数散到了别的行里。请只对一列"
+        zh="程序想让表的各行按次序（例如时间）排列，却把整张表沿第一个轴排序。这会让每一列各自排序，于是同一行的数散到了别的行里。"
+        "请只对一列"
         "排序，再按它的次序取各行：`table[table[:, 0].argsort()]`。",
     ),
     why=T(
@@ -173,7 +177,8 @@ RULE = Rule(
         "different orders, which the second result, the indices, shows. For a statistic of each column (its median, its distance to "
         "another sorted column) this is right. Where a row is one observation it is not, and all columns rise together afterwards, "
         "whatever they did before.",
-        zh="`sort(dim=0)` 只沿第 0 轴比较，别的轴一概不看：两列的表得到两列排好的数，次序却是两种，第二个结果（索引）可以看出来。对每列各自的"
+        zh="`sort(dim=0)` 只沿第 0 轴比较，别的轴一概不看：两列的表得到两列排好的数，次序却是两种，第二个结果（索引）可以看出来。对"
+        "每列各自的"
         "统计量（中位数、与另一列排序后的距离）这是对的。如果一行是一次观测就不对了：排序之后各列都一起上升，不管原来如何。",
     ),
     bad="""import torch

@@ -104,9 +104,11 @@ def _finding(story: Story, found: Counted) -> Finding:
             zh=f"{here.zh}把布尔值相加：它们的和 {what.zh} 仍只有真或假，不会是 2 或更多，而{there.zh}把它当作个数。",
         ),
         T(
-            en=f"`+` of two tensors of type bool is a bool again: True + True is True. `{snippet(story, story.span(used.step))}` then sees "
+            en=f"`+` of two tensors of type bool is a bool again: True + True is True. `{snippet(story, story.span(used.step))}` "
+            "then sees "
             "whether any of them was true, and not how many were. Make whole numbers of one of them first, and the sum counts.",
-            zh=f"两个 bool 张量相加仍是 bool：True + True 是 True。`{snippet(story, story.span(used.step))}` 看到的是其中有没有真的，而不是有几"
+            zh=f"两个 bool 张量相加仍是 bool：True + True 是 True。`{snippet(story, story.span(used.step))}` 看到的是其中有没有真"
+            "的，而不是有几"
             "个。先把其中一个转换成整数，加起来就是个数。",
         ),
         related=[story.related("used", used.step, T(en="taken for a number of votes here", zh="在这里当作个数使用"))],
@@ -139,7 +141,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="Truth values are added, and are expected to count", zh="把布尔值相加，却期望得到个数"),
     what=T(
-        en="A program adds answers of yes and no, to count how many of them are yes. Two answers added are again an answer, yes if any of "
+        en="A program adds answers of yes and no, to count how many of them are yes. Two answers added are again an answer, yes if "
+        "any of "
         "them was, so the count never reaches 2. Convert one to whole numbers first: `(a > 0).int() + (b > 0)`.",
         zh="程序把“是”与“否”的答案相加，想数出有几个“是”。两个答案相加仍是一个答案，只要有一个“是”就是“是”，所以个数永远到不了 2。请先"
         "把其中一个转换成整数：`(a > 0).int() + (b > 0)`。",
@@ -148,7 +151,8 @@ RULE = Rule(
         en="A comparison gives a tensor of type bool, and torch computes in the type of its operands: for bool, `+` is *or* and `*` is "
         "*and*. Python's own `True + True` is 2, and so is a NumPy sum over many; `torch.sum` over an axis counts as well, since it adds "
         "in int64. Only `+` between two bool tensors, and `+=` into one, stay bool.",
-        zh="比较得到 bool 类型的张量，而 torch 按操作数的类型计算：对 bool 来说，`+` 是*或*，`*` 是*与*。Python 自己的 `True + True` 等于 2；"
+        zh="比较得到 bool 类型的张量，而 torch 按操作数的类型计算：对 bool 来说，`+` 是*或*，`*` 是*与*。Python 自己的 "
+        "`True + True` 等于 2；"
         "沿某个轴的 `torch.sum` 也会计数，因为它用 int64 累加。只有两个 bool 张量之间的 `+`，以及对 bool 张量的 `+=`，结果仍是 bool。",
     ),
     bad="""import torch

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 
 from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import flat
-from pitfall_lab.trace import Event
+from pitfall_lab.trace import Event, T
 
 RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint", "randint_like",
           "normal_", "uniform_", "poisson")  # fmt: skip
@@ -41,3 +44,24 @@ def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
             return (beside or outside)[0]
     ran = {name.rsplit(".", 1)[-1] for event in story.events[draw.step : again.step] for name in event.scope} if calls else set()
     return next((c for c in calls if (function := program.function(c)) is not None and function.name in ran), None)
+
+
+def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
+    """Fixes that make a generator of its own before the loop, or before the function, in which it is made and seeded each time."""
+    program, maker = story.program, seeding.func.value if isinstance(seeding.func, ast.Attribute) else None
+    statement = program.statement(seeding)
+    if statement is None or not isinstance(maker, ast.Call) or called(maker) != "Generator":
+        return ()
+    loops = [
+        a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While) and program.function(a) is program.function(statement)
+    ]
+    outside = loops[-1] if loops else program.function(statement)
+    title = T(en="Make the generator once, before that", zh="只在此之前创建一次发生器")
+    edits = None
+    if outside is not None and isinstance(statement, ast.Assign) and statement.value is seeding and len(program.block(statement)) > 1:
+        edits = merge(program.delete(statement), program.insert_before(outside, program.segment(statement)))
+    elif outside is not None:
+        name = next(n for n in ("generator", "own_generator") if n not in {x.id for x in program.nodes if isinstance(x, ast.Name)})
+        made = program.insert_before(outside, f"{name} = {program.segment(seeding)}")
+        edits = merge(program.replace((seeding, name)), made)
+    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
