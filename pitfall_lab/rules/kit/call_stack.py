@@ -116,12 +116,18 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
     elif name == "__init__":
         name = owner
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and (called(n) == name or program.segment(n.func) in names)]
+    if not calls:  # handed to a call that calls it: `net.apply(begin)`
+        calls = [n for n in program.nodes if isinstance(n, ast.Call) and any(_last_name(each) == name for each in n.args)]
     sites = []
     for call in sorted(calls, key=lambda n: (n.lineno, n.col_offset)):
         around = program.function(call)
         if (around.name if around else None) == inside and (around is None or around is not function):
             sites.append(call)
     return _which(story, sites, caller, event) if sites else None
+
+
+def _last_name(node: ast.expr) -> str | None:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
 
 
 def _objects(program: Program, owner: str) -> set[str]:
