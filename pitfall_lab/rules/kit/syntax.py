@@ -273,7 +273,7 @@ def with_parentheses(program: Program, node: ast.expr) -> Span:
     place = program.place(node)
     before, after = program.lines[place.line - 1][: place.column].rstrip(), program.lines[place.end_line - 1][place.end_column :]
     inside = before.endswith("(") and after.lstrip().startswith(")")
-    if not inside or not isinstance(program.parents.get(node), ast.BinOp | ast.Compare | ast.Attribute):
+    if not inside or not isinstance(program.parents.get(node), ast.BinOp | ast.Compare | ast.Attribute | ast.UnaryOp):
         return place
     return Span(place.line, len(before) - 1, place.end_line, place.end_column + len(after) - len(after.lstrip()) + 1)
 
