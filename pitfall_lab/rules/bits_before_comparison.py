@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.trace import Event, Span, T
 
@@ -54,7 +55,8 @@ def _bits(story: Story, event: Event) -> Bits | None:
         return None
     last = event
     while uses := [use for use in story.uses(last.results[0]) if use.step > last.step and use.results]:
-        if all(use.name.strip("_") in COMPARED and _is_other(use, last, plain=other.label is None) for use in uses):
+        least = 0.0 if other.label is None else 2.0 if _is_bool(story, truth, event.step) else math.inf
+        if all(use.name.strip("_") in COMPARED and _is_other(use, last, least) for use in uses):
             return Bits(event, other.label or other.text, truth, uses[0], plain=other.label is None)
         if len(uses) > 1 or uses[0].name not in BITS or not _is_whole(story, uses[0].results[0], uses[0].step):
             return None
@@ -64,8 +66,13 @@ def _bits(story: Story, event: Event) -> Bits | None:
 
 def _is_truth(story: Story, label: str, step: int) -> bool:
     """Whether a tensor has truth values: bools, or whole numbers that are known to be 0 and 1."""
-    kind = (story.tensor(label, step) or {}).get("dtype")
-    return kind == "bool" or (_is_whole(story, label, step) and {value for _, value in Elements(story, label, step).known()} == {0, 1})
+    return _is_bool(story, label, step) or (
+        _is_whole(story, label, step) and {value for _, value in Elements(story, label, step).known()} == {0, 1}
+    )
+
+
+def _is_bool(story: Story, label: str, step: int) -> bool:
+    return (story.tensor(label, step) or {}).get("dtype") == "bool"
 
 
 def _is_whole(story: Story, label: str, step: int) -> bool:
@@ -77,30 +84,33 @@ def _is_more(story: Story, label: str, truth: str, step: int) -> bool:
     if not _is_whole(story, label, step):
         return False
     known = {value for _, value in Elements(story, label, step).known()}
-    if (story.tensor(truth, step) or {}).get("dtype") == "bool":
+    if _is_bool(story, truth, step):
         return not known or not known <= {0, 1}
     return bool(known) and not known <= {0, 1}
 
 
-def _is_other(use: Event, event: Event, *, plain: bool) -> bool:
-    """Whether the result is compared with another tensor than those that it was made of; a plain number that was combined, with any."""
+def _is_other(use: Event, event: Event, least: float) -> bool:
+    """Whether the result is compared with another tensor than those that it was made of, or with a plain number from ``least`` on.
+
+    The bits of a whole number and a bool give 0 or 1, so a comparison with 2 was meant for the number.
+    """
     others = [o for o in use.operands if o.label != event.results[0]]
     own = {o.label for o in event.operands}
-    return bool(others) and all((o.label is not None and o.label not in own) or plain for o in others)
+    return bool(others) and all(o.label not in own if o.label is not None else o.text.isdigit() and int(o.text) >= least for o in others)
 
 
 def _finding(story: Story, found: Bits) -> Finding:
     event, compared = found.event, found.compared
     sign = next(sign for name, sign in SIGNS.items() if name in event.name)
-    span = story.span(compared.step)
+    span, said = story.span(compared.step), snippet(story, story.span(event.step))
     here, truth = at_line(story, span), expression(story, found.truth, event.step)
     numbers = T(en=f"`{found.numbers}`", zh=f"`{found.numbers}`") if found.plain else expression(story, found.numbers, event.step)
     return RULE.finding(
         span, compared.step,
         T(
-            en=f"{capital(here.en)} compares with `{numbers.en.strip('`')} {sign} {truth.en.strip('`')}`: the bits of {numbers.en} are "
+            en=f"{capital(here.en)} compares with `{said}`: the bits of {numbers.en} are "
             f"combined with {truth.en} before anything is compared.",
-            zh=f"{here.zh}比较的对象是 `{numbers.zh.strip('`')} {sign} {truth.zh.strip('`')}`：在比较之前，{numbers.zh} 的各个二进"
+            zh=f"{here.zh}比较的对象是 `{said}`：在比较之前，{numbers.zh} 的各个二进"
             "制位已经"
             f"与 {truth.zh} 结合。",
         ),

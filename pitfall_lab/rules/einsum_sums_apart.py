@@ -70,10 +70,10 @@ def _finding(story: Story, found: Apart) -> Finding:
             "的两个轴上，没有元素与对应的元素相遇。",
         ),
         T(
-            en="Elements are multiplied where two operands share a letter, and summed over letters that the result lacks. A letter that one "
-            "operand has alone is summed before anything meets it. For a product of pairs both operands need the same letter.",
-            zh="两个操作数有共同的字母时，对应元素相乘；结果里没有的字母则求和。只有一个操作数才有的字母，在遇到任何东西之前就已求和。要逐对相乘，"
-            "两个操作数必须用同一个字母。",
+            en="Elements are multiplied where two operands share a letter, and summed over letters that the result lacks. A letter that "
+            "one operand has alone is summed before anything meets it. For a product of pairs both operands need the same letter.",
+            zh="两个操作数有共同的字母时，对应元素相乘；结果里没有的字母则求和。只有一个操作数才有的字母，在遇到任何东西之前就已求和。要逐"
+            "对相乘，两个操作数必须用同一个字母。",
         ),
         fixes=_fixes(story, found),
         facts=[Fact("letters", letter + second, story.by(event.step))],
@@ -104,15 +104,16 @@ RULE = Rule(
     what=T(
         en="A program wants the product of two vectors for each row, and gives the two axes different letters: `bi,bj->b`. That sums each "
         "vector by itself and multiplies the sums, which is another number of the same shape. Give both axes one letter: `bi,bi->b`.",
-        zh="程序想为每一行算出两个向量的内积，却给两个轴写了不同的字母：`bi,bj->b`。这样会先把每个向量各自求和，再把两个和相乘，得到形状相同的"
-        "另一个数。请给两个轴写同一个字母：`bi,bi->b`。",
+        zh="程序想为每一行算出两个向量的内积，却给两个轴写了不同的字母：`bi,bj->b`。这样会先把每个向量各自求和，再把两个和相乘，得到形状相"
+        "同的另一个数。请给两个轴写同一个字母：`bi,bi->b`。",
     ),
     why=T(
         en="`einsum` runs over all values of all letters, multiplies what stands there, and adds up what the result does not name. In "
         "`bi,bj->b` the letters `i` and `j` run independently, so every element of the first meets every element of the second: "
         "`(a.sum(1) * b.sum(1))`. In `bi,bi->b` they run together. Torch cannot tell which of the two was meant: both are products.",
-        zh="`einsum` 让所有字母取遍所有值，把对应位置上的数相乘，再把结果里没有的字母加起来。在 `bi,bj->b` 中，`i` 和 `j` 各走各的，于是前者的"
-        "每个元素与后者的每个元素相遇：`(a.sum(1) * b.sum(1))`。在 `bi,bi->b` 中，它们一起走。torch 无法知道要的是哪一种：两者都是乘积。",
+        zh="`einsum` 让所有字母取遍所有值，把对应位置上的数相乘，再把结果里没有的字母加起来。在 `bi,bj->b` 中，`i` 和 `j` 各走各的，于是前"
+        "者的每个元素与后者的每个元素相遇：`(a.sum(1) * b.sum(1))`。在 `bi,bi->b` 中，它们一起走。torch 无法知道要的是哪一种：两者都是乘"
+        "积。",
     ),
     bad="""import torch
 

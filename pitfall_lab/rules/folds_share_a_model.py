@@ -221,7 +221,7 @@ def _fixes(story: Story, weight: str, a: Fold, b: Fold) -> tuple[Fix, ...]:
     moved = program.insert_before(loop.body[0], program.segment(makes), program.segment(step))
     edits = merge(program.delete(makes), program.delete(step), moved)
     title = T(en="Make the network and its optimizer anew in each fold", zh="每一折都重新创建网络和优化器")
-    return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
+    return unique(program.text, [Fix(title, edits, meaning="shape")]) if edits is not None else ()
 
 
 RULE = Rule(

@@ -70,10 +70,11 @@ def _finding(story: Story, found: FirstOnly) -> Finding:
             f"（{shapes[1]}）在那里的长度是 1。",
         ),
         T(
-            en=f"The index is not stretched: the result has its shape, and along every axis but {found.dim} place `i` is read from place `i`. "
-            f"Along axis {found.axis} there is only place 0. Go along that axis, if it holds what the indices number, or expand the "
+            en=f"The index is not stretched: the result has its shape, and along every axis but {found.dim} place `i` is read from place "
+            f"`i`. Along axis {found.axis} there is only place 0. Go along that axis, if it holds what the indices number, or expand the "
             "index to its length.",
-            zh=f"索引不会被拉伸：结果的形状就是它的形状，除第 {found.dim} 轴之外，每个轴上的位置 `i` 都从位置 `i` 读取。第 {found.axis} 轴上只有"
+            zh=f"索引不会被拉伸：结果的形状就是它的形状，除第 {found.dim} 轴之外，每个轴上的位置 `i` 都从位置 `i` 读取。第 {found.axis} 轴"
+            "上只有"
             "位置 0。如果索引编号的是那个轴上的内容，请沿那个轴进行；否则请把索引扩展到那个长度。",
         ),
         fixes=_fixes(story, found),
@@ -110,10 +111,10 @@ RULE = Rule(
     severity="warning",
     title=T(en="An index reads only the first entry of an axis", zh="索引只读取了某个轴的第一项"),
     what=T(
-        en="A program picks whole vectors by their numbers with `gather`, and gives it an index with a last axis of length 1. The result has "
-        "that length too: of each vector only the first number is taken. Expand the index to the length of the vectors.",
-        zh="程序用 `gather` 按编号取出整个向量，给出的索引最后一个轴长度是 1。结果在那里的长度也是 1：每个向量只取了第一个数。请把索引扩展到向量"
-        "的长度。",
+        en="A program picks whole vectors by their numbers with `gather`, and gives it an index with a last axis of length 1. The result "
+        "has that length too: of each vector only the first number is taken. Expand the index to the length of the vectors.",
+        zh="程序用 `gather` 按编号取出整个向量，给出的索引最后一个轴长度是 1。结果在那里的长度也是 1：每个向量只取了第一个数。请把索引扩展"
+        "到向量的长度。",
     ),
     why=T(
         en="`gather` returns a tensor of the shape of its *index*, and axes of length 1 are not stretched as in arithmetic. "

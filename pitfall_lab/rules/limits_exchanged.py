@@ -59,9 +59,8 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
     if not isinstance(call, ast.Call):
         return ()
     named = {k.arg: k.value for k in call.keywords}
-    given = [named[key] if key in named else None for key in ("min", "max")]
-    free = [a for a in call.args if _number(program.segment(a)) is not None or not isinstance(call.func, ast.Attribute)]
-    plain = call.args[-(2 - sum(each is not None for each in given)) :] if None in given and len(free) <= len(call.args) else []
+    given = [named.get("min"), named.get("max")]
+    plain = call.args[-given.count(None) :] if None in given else []
     low, high = (each if each is not None else plain.pop(0) if plain else None for each in given)
     if low is None or high is None:
         return ()
@@ -81,10 +80,10 @@ RULE = Rule(
         zh="程序把数限制在两个界限之间，却先给出了较大的那个。没有数在它们之间，于是全部变成第二个界限。请先给出下限：`x.clamp(0, 1)`。",
     ),
     why=T(
-        en="`torch.clamp` computes `min(max(x, low), high)` for each number, and does not compare the limits with each other, as they may be "
-        "tensors. For `low > high` the result is `high` everywhere, and its gradient is 0.",
-        zh="`torch.clamp` 对每个数计算 `min(max(x, low), high)`，不会把两个界限互相比较，因为它们可以是张量。当 `low > high` 时，结果处处是 "
-        "`high`，梯度为 0。",
+        en="`torch.clamp` computes `min(max(x, low), high)` for each number, and does not compare the limits with each other, as they may "
+        "be tensors. For `low > high` the result is `high` everywhere, and its gradient is 0.",
+        zh="`torch.clamp` 对每个数计算 `min(max(x, low), high)`，不会把两个界限互相比较，因为它们可以是张量。当 `low > high` 时，结果处处"
+        "是 `high`，梯度为 0。",
     ),
     bad="""import torch
 

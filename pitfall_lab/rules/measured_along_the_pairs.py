@@ -21,7 +21,7 @@ BOTH, VECTORS = 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """``event`` works along ``axis`` of the pairs of ``one`` and ``other``, on which one of them has a single entry; the vectors are last."""
+    """``event`` works along ``axis`` of the pairs of ``one`` and ``other``, where one of them has a single entry; the vectors are last."""
 
     event: Event
     one: str
@@ -73,14 +73,16 @@ def _finding(story: Story, found: Along) -> Finding:
     return RULE.finding(
         story.span(event.step), event.step,
         T(
-            en=f"{capital(here.en)} computes {what.en} along axis {found.axis} of {size}, on which the pairs of {one.en} and {other.en} are "
+            en=f"{capital(here.en)} computes {what.en} along axis {found.axis} of {size}, on which the pairs of {one.en} and {other.en} "
+            "are "
             "numbered; the vectors are on the last axis.",
             zh=f"{here.zh}沿 {size} 的第 {found.axis} 轴计算{what.zh}，而这个轴是 {one.zh} 与 {other.zh} 各对的编号；向量在最后一个轴上。",
         ),
         T(
             en=f"Axis {found.axis} has one entry in one of the two, which is repeated along it: what is measured there is one number of a "
             "vector beside the same number of all others. The result has a number for each feature and none for most pairs.",
-            zh=f"两者之一在第 {found.axis} 轴上只有一项，沿这个轴被重复：这里衡量的是一个向量的某个数与所有其他向量的同一个数。结果里每个特征有一个"
+            zh=f"两者之一在第 {found.axis} 轴上只有一项，沿这个轴被重复：这里衡量的是一个向量的某个数与所有其他向量的同一个数。结果里每个特"
+            "征有一个"
             "数，而多数的对没有。",
         ),
         fixes=_fixes(story, found),
@@ -116,15 +118,15 @@ RULE = Rule(
     what=T(
         en="A program compares each vector of one set with each of another, by the cosine or the distance, and computes it along the axis "
         "that numbers the vectors. The vectors themselves are on the last axis. Give that one: `dim=-1`.",
-        zh="程序把一组中的每个向量与另一组中的每个向量相比（余弦或距离），却沿着给向量编号的轴来计算。向量本身在最后一个轴上。请指定那个轴："
-        "`dim=-1`。",
+        zh="程序把一组中的每个向量与另一组中的每个向量相比（余弦或距离），却沿着给向量编号的轴来计算。向量本身在最后一个轴上。请指定那个"
+        "轴：`dim=-1`。",
     ),
     why=T(
         en="`a[:, None]` and `b[None]` make a table of pairs of the shape `(n, m, d)`. `cosine_similarity` works along axis 1 unless it is "
         "given another one, which is right for `(n, d)` and wrong here: it returns `(n, d)`, where `(n, m)` was meant. With as many "
         "vectors as features the shapes are even the same.",
-        zh="`a[:, None]` 与 `b[None]` 构成形状为 `(n, m, d)` 的配对表。`cosine_similarity` 不指定时沿第 1 轴计算，对 `(n, d)` 是对的，在这里却"
-        "是错的：它返回 `(n, d)`，而想要的是 `(n, m)`。如果向量数与特征数相同，连形状都一样。",
+        zh="`a[:, None]` 与 `b[None]` 构成形状为 `(n, m, d)` 的配对表。`cosine_similarity` 不指定时沿第 1 轴计算，对 `(n, d)` 是对的，在这"
+        "里却是错的：它返回 `(n, d)`，而想要的是 `(n, m)`。如果向量数与特征数相同，连形状都一样。",
     ),
     bad="""import torch
 

@@ -11,16 +11,18 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned, operand
+from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.axes import ELEMENTWISE
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
-FINDS = {"argmax": (0, 1), "argmin": (0, 1), "max": (1, 1), "min": (1, 1), "topk": (1, 2), "sort": (1, 1), "argsort": (0, 1), "nonzero": (0, None),
-         "kthvalue": (1, 2), "median": (1, 1)}  # fmt: skip
+FINDS = {"argmax": (0, 1), "argmin": (0, 1), "max": (1, 1), "min": (1, 1), "topk": (1, 2), "sort": (1, 1), "argsort": (0, 1),
+         "nonzero": (0, None), "kthvalue": (1, 2), "median": (1, 1)}  # fmt: skip
 """Calls that return positions: the place of that result, and of the argument that says along which axis."""
-ROW_BY_ROW = ELEMENTWISE | {"mul", "div", "pow", "square", "abs", "exp", "sqrt", "linear", "squeeze", "unsqueeze", "view", "reshape", "__getitem__",
-                            "softmax", "gt", "lt", "ge", "le", "eq", "ne", "sum", "mean", "norm", "cross_entropy", "add", "log_softmax"}  # fmt: skip
+ROW_BY_ROW = ELEMENTWISE | {"mul", "div", "pow", "square", "abs", "exp", "sqrt", "linear", "squeeze", "unsqueeze", "view",
+                            "reshape", "__getitem__", "softmax", "gt", "lt", "ge", "le", "eq", "ne", "sum", "mean", "norm",
+                            "cross_entropy", "add", "log_softmax"}  # fmt: skip
 SAME_PLACES = {"squeeze", "unsqueeze", "view", "reshape", "to", "long", "int", "clone", "detach", "cpu", "__getitem__", "flip", "unbind"}
 UPWARD, FURTHER = 60, 200
 
@@ -88,9 +90,9 @@ def _taken(story: Story, label: str, step: int, rows: int) -> Event | None:
 
 def _is_of_neighbours(story: Story, event: Event) -> bool:
     """Whether a call combines rows with the rows before them, as differences do: its places are as much those of the first ones."""
-    for operand in event.operands[1:]:
-        made = story.event((story.tensor(operand.label) or {}).get("born")) if operand.label is not None else None
-        if made is not None and made.name == "__getitem__" and operand.label in made.results and _is_beginning(story, made, operand.label):
+    for label in (o.label for o in event.operands[1:] if o.label is not None):
+        made = story.event((story.tensor(label) or {}).get("born"))
+        if made is not None and made.name == "__getitem__" and label in made.results and _is_beginning(story, made, label):
             return True
     return False
 
@@ -99,7 +101,9 @@ def _is_beginning(story: Story, taken: Event, label: str) -> bool:
     """Whether a slice begins at the first row of its table, where positions in both are the same."""
     one, other = story.tensor(taken.operands[0].label, taken.step) or {}, story.tensor(label, taken.step) or {}
     shares = one.get("storage") == other.get("storage")
-    return shares and ((one.get("offset") or 0) == (other.get("offset") or 0) or len(one.get("shape") or ()) != len(other.get("shape") or ()))
+    return shares and (
+        (one.get("offset") or 0) == (other.get("offset") or 0) or len(one.get("shape") or ()) != len(other.get("shape") or ())
+    )
 
 
 def _together(story: Story, table: str, taken: Event, rows: int) -> set[str]:
@@ -148,7 +152,11 @@ def _by_number(story: Story, conversion: Event) -> Iterator[tuple[Event, str]]:
     names = assigned(program, statement) if statement is not None else set()
     for use in story.events[conversion.step + 1 : conversion.step + FURTHER] if names else ():
         node = program.at(use.span) if use.name == "__getitem__" and use.operands and use.operands[0].label is not None else None
-        if isinstance(node, ast.Subscript) and program.segment(node.slice) in names and program.function(node) is program.function(statement or node):
+        if (
+            isinstance(node, ast.Subscript)
+            and program.segment(node.slice) in names
+            and program.function(node) is program.function(statement or node)
+        ):
             yield use, str(use.operands[0].label)
 
 
@@ -165,10 +173,10 @@ def _finding(story: Story, found: Misplaced) -> Finding:
             zh=f"{here.zh}在 {part.zh} 的 {rows} 项中找到位置，{there.zh}却用它们来取 {target.zh} 的全部 {count} 项中的项：那是别的项。",
         ),
         T(
-            en="A part is a tensor of its own, whose entries are numbered from 0 again. A position in it says which entry of the part it is; "
-            "which one of the whole that was, the index or the mask knows by which the part was taken.",
-            zh="取出的部分是一个独立的张量，其中的项重新从 0 编号。部分里的位置说的是部分中的第几项；它原来是整体中的第几项，只有取出它时用的索引或"
-            "掩码才知道。",
+            en="A part is a tensor of its own, whose entries are numbered from 0 again. A position in it says which entry of the part it "
+            "is; which one of the whole that was, the index or the mask knows by which the part was taken.",
+            zh="取出的部分是一个独立的张量，其中的项重新从 0 编号。部分里的位置说的是部分中的第几项；它原来是整体中的第几项，只有取出它时用"
+            "的索引或掩码才知道。",
         ),
         related=[
             story.related("copied", found.taken.step, T(en="the part is taken here", zh="在这里取出一部分")),
@@ -187,14 +195,16 @@ def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
     outer = program.parents.get(node) if node is not None else None
     if isinstance(outer, ast.Attribute) and outer.attr == "indices":
         node = outer
-    if not isinstance(node, ast.Call | ast.Attribute) or not isinstance(taken, ast.Subscript):
+    index = _index(taken)
+    if not isinstance(node, ast.Call | ast.Attribute) or index is None:
         return ()
     if FINDS[found.found.name][0] == 1 and node is not outer:
         return ()
-    index, text = taken.slice, program.segment(node)
+    text = program.segment(node)
     kind = next(((story.tensor(o.label) or {}).get("dtype") for o in found.taken.operands[1:] if o.label is not None), None)
     if isinstance(index, ast.Slice) and index.lower is not None and index.step is None:
         new = f"{text} + {operand(program, index.lower)}"
+        new = f"({new})" if isinstance(program.parents.get(node), ast.Attribute | ast.Subscript | ast.BinOp) else new
     elif kind == "bool":
         new = f"{operand(program, index)}.nonzero().squeeze(1)[{text}]"
     elif kind is not None:
@@ -205,14 +215,21 @@ def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
     return unique(program.text, [Fix(title, program.replace((node, new)), meaning="later")])
 
 
+def _index(taken: ast.AST | None) -> ast.expr | None:
+    """The expression of the index by which a part was taken, ``x[index]`` or ``x.index_select(0, index)``; None for other calls."""
+    if isinstance(taken, ast.Subscript):
+        return taken.slice
+    return taken.args[-1] if isinstance(taken, ast.Call) and call_name(taken) == "index_select" and taken.args else None
+
+
 RULE = Rule(
     code="PL460",
     name="place-in-a-part",
     severity="warning",
     title=T(en="A position in a part is used for the whole", zh="把部分中的位置用于整体"),
     what=T(
-        en="A program looks for the best entry among those that a mask allows, and takes the entry with that number out of all of them. The "
-        "number counts the allowed ones alone, so it is some other entry. Look it up: `mask.nonzero().squeeze(1)[best]`.",
+        en="A program looks for the best entry among those that a mask allows, and takes the entry with that number out of all of them. "
+        "The number counts the allowed ones alone, so it is some other entry. Look it up: `mask.nonzero().squeeze(1)[best]`.",
         zh="程序在掩码允许的项中寻找最好的一项，再按这个编号从全部项中取出。这个编号只数了允许的项，所以取到的是别的项。请先换算："
         "`mask.nonzero().squeeze(1)[best]`。",
     ),
@@ -220,8 +237,8 @@ RULE = Rule(
         en="`scores[mask]` copies the chosen entries into a new tensor, and `scores[10:]` is a view that begins at the tenth: both are "
         "numbered from 0, and nothing in them knows where they came from. `argmax`, `topk` and `sort` return positions in what they were "
         "given. These are valid positions of the whole as well, so nothing is raised.",
-        zh="`scores[mask]` 把选中的项复制到新的张量里，`scores[10:]` 是从第 10 项开始的视图：两者都从 0 编号，其中没有任何东西知道它们来自哪里。"
-        "`argmax`、`topk` 和 `sort` 返回的是所给张量中的位置。它们对整体来说也是合法的位置，所以不会报错。",
+        zh="`scores[mask]` 把选中的项复制到新的张量里，`scores[10:]` 是从第 10 项开始的视图：两者都从 0 编号，其中没有任何东西知道它们来自"
+        "哪里。`argmax`、`topk` 和 `sort` 返回的是所给张量中的位置。它们对整体来说也是合法的位置，所以不会报错。",
     ),
     bad="""import torch
 

@@ -99,7 +99,7 @@ def _column(story: Story, label: str, event: Event, table: dict[str, object], ax
     if len(long) != 1 or any(n > 1 for place, n in enumerate(shape) if place != long[0]):
         return None
     start = int(record.get("offset") or 0) - int(str(table.get("offset") or 0))
-    return start % along // across if along > across else start // across
+    return int(start % along // across if along > across else start // across)
 
 
 def _finding(story: Story, found: Apart) -> Finding:

@@ -17,9 +17,9 @@ from pitfall_lab.rules.signals.axes import ELEMENTWISE, PRODUCTS
 from pitfall_lab.rules.signals.value_origins import argument, whole
 from pitfall_lab.trace import Event, T
 
-ALONG = {"mean": 1, "sum": 1, "std": 1, "var": 1, "amax": 1, "amin": 1, "max": 1, "min": 1, "median": 1, "argmax": 1, "argmin": 1, "softmax": 1,
-         "log_softmax": 1, "cumsum": 1, "flip": 1, "sort": 1, "prod": 1, "logsumexp": 1, "quantile": 2, "topk": 2, "norm": 2, "select": 1,
-         "unbind": 1}  # fmt: skip
+ALONG = {"mean": 1, "sum": 1, "std": 1, "var": 1, "amax": 1, "amin": 1, "max": 1, "min": 1, "median": 1, "argmax": 1, "argmin": 1,
+         "softmax": 1, "log_softmax": 1, "cumsum": 1, "flip": 1, "sort": 1, "prod": 1, "logsumexp": 1, "quantile": 2, "topk": 2, "norm": 2,
+         "select": 1, "unbind": 1}  # fmt: skip
 """Calls that work along an axis, each with the place of that argument."""
 KEEPING = ELEMENTWISE | PRODUCTS | {"div", "square", "pow", "exp", "abs", "sqrt"}
 UPWARD = 40
@@ -88,20 +88,24 @@ def _finding(story: Story, found: Squeezed) -> Finding:
     event, used = found.event, found.used
     here, there = at_line(story, story.span(event.step)), at_line(story, story.span(used.step))
     what = expression(story, event.operands[0].label, event.step)
-    shown = ["×".join(map(str, _shape(story, label, each))) for each in (event, found.usual) for label in (each.operands[0].label, each.results[0])]
+    shown = [
+        "×".join(map(str, _shape(story, label, each)))
+        for each in (event, found.usual)
+        for label in (each.operands[0].label, each.results[0])
+    ]
     return RULE.finding(
         story.span(event.step), event.step,
         T(
-            en=f"{capital(here.en)} removes the axis of the examples as well when there is one: {what.en} goes from {shown[0]} to {shown[1]} "
-            f"(but {shown[2]} becomes {shown[3]}), and {there.en} then works along the numbers of that example.",
+            en=f"{capital(here.en)} removes the axis of the examples as well when there is one: {what.en} goes from {shown[0]} to "
+            f"{shown[1]} (but {shown[2]} becomes {shown[3]}), and {there.en} then works along the numbers of that example.",
             zh=f"只有一个样本时，{here.zh}连样本的轴也去掉了：{what.zh} 从 {shown[0]} 变成 {shown[1]}（而 {shown[2]} 变成 {shown[3]}），"
             f"{there.zh}于是沿这个样本的各个数进行。",
         ),
         T(
-            en="Without an axis `squeeze` removes every axis of length 1, and which ones these are depends on the data. The last batch, or a "
-            "class with a single example, then has one axis less than all others. Name the axes that are to go.",
-            zh="不指定轴时，`squeeze` 会去掉所有长度为 1 的轴，而哪些轴长度为 1 取决于数据。最后一个批次，或只有一个样本的类别，就比其他的少一个轴。"
-            "请写明要去掉哪些轴。",
+            en="Without an axis `squeeze` removes every axis of length 1, and which ones these are depends on the data. The last batch, or "
+            "a class with a single example, then has one axis less than all others. Name the axes that are to go.",
+            zh="不指定轴时，`squeeze` 会去掉所有长度为 1 的轴，而哪些轴长度为 1 取决于数据。最后一个批次，或只有一个样本的类别，就比其他的"
+            "少一个轴。请写明要去掉哪些轴。",
         ),
         related=[story.related("used", used.step, T(en="works along axis 0", zh="沿第 0 轴进行"))],
         fixes=_fixes(story, found),
@@ -130,11 +134,11 @@ RULE = Rule(
     severity="warning",
     title=T(en="squeeze removed the axis of a single example", zh="squeeze 去掉了唯一样本的轴"),
     what=T(
-        en="A program removes axes of length 1 with `squeeze()`, and one of its batches has a single example. There the axis of the examples "
-        "is removed as well, and the mean over the examples becomes a mean over the numbers of that one. Name the axis: `squeeze(1)`, or "
-        "`flatten(1)`.",
-        zh="程序用 `squeeze()` 去掉长度为 1 的轴，而其中一个批次只有一个样本。这时样本的轴也被去掉了，对样本求的均值变成了对这个样本的各个数求"
-        "均值。请写明轴：`squeeze(1)` 或 `flatten(1)`。",
+        en="A program removes axes of length 1 with `squeeze()`, and one of its batches has a single example. There the axis of the "
+        "examples is removed as well, and the mean over the examples becomes a mean over the numbers of that one. Name the axis: "
+        "`squeeze(1)`, or `flatten(1)`.",
+        zh="程序用 `squeeze()` 去掉长度为 1 的轴，而其中一个批次只有一个样本。这时样本的轴也被去掉了，对样本求的均值变成了对这个样本的各个"
+        "数求均值。请写明轴：`squeeze(1)` 或 `flatten(1)`。",
     ),
     why=T(
         en="The number of axes of `x.squeeze()` depends on the lengths, which come from the data. `(4, 8, 1, 1)` becomes `(4, 8)`, and "

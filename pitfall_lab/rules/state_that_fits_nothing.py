@@ -75,8 +75,8 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
         T(
             en="A state is a dictionary from names to tensors, and a name must be the same, letter by letter. What a wrapper saved has a "
             "prefix (`module.`, `_orig_mod.`). The parameters keep the random numbers that they were made with.",
-            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、`_orig_mod.`）。这里的参数仍是创建时的"
-            "随机数。",
+            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、`_orig_mod.`）。这里的参数仍是创建时"
+            "的随机数。",
         ),
         related=[],
         fixes=_fixes(story, call),

@@ -36,7 +36,7 @@ class Counted:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each sum of truth values that is compared with 2, say, divided by their number, or searched for its largest."""
-    reported, parts = set(), set()
+    reported, parts = set(), set[int]()
     for event in story.calls(*SUMS):
         place = story.span(event.step)
         if place in reported or event.step in parts or not _is_truth(story, event):

@@ -136,8 +136,8 @@ def _finding(story: Story, found: Equal) -> Finding:
             en="Units with the same weights give the same output, and where the layer behind them treats them alike they get the same "
             "gradient. Each update keeps them equal, so the layer works as a single unit, however wide it is. Random numbers break "
             "the tie.",
-            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以这一层无论多宽，都只相当于一个"
-            "单元。随机数可以打破这种平局。",
+            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以这一层无论多宽，都只"
+            "相当于一个单元。随机数可以打破这种平局。",
         ),
         related=[story.related("used", found.result.step, T(en="all units give the same number here", zh="所有单元在这里给出同一个数"))],
         fixes=_fixes(story, filled),
@@ -171,8 +171,8 @@ RULE = Rule(
     what=T(
         en="A program starts all weights of its layers at the same number. All units of a layer then compute the same, get the same "
         "gradient, and always stay equal, as if the layer had one unit. Start the weights at random numbers.",
-        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让权重从"
-        "随机数开始。",
+        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让"
+        "权重从随机数开始。",
     ),
     why=T(
         en="Nothing in `x @ W.T` tells one row of `W` from another. If the rows are equal, and the next layer weighs them equally, "

@@ -6,7 +6,7 @@ import ast
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fix
-from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.repairs import moved_out, outside, unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
@@ -39,9 +39,9 @@ def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
     for statement in chain:
         here = [c for c in calls if program.function(c) is program.function(statement) and c.lineno <= statement.lineno]
         beside = [c for c in here if around[c] == loops[statement] and (around[c] or program.function(c) is not None)]
-        outside = [c for c in here if around[c] and around[c] == loops[statement][-len(around[c]) :]]
-        if beside or outside:
-            return (beside or outside)[0]
+        further = [c for c in here if around[c] and around[c] == loops[statement][-len(around[c]) :]]
+        if beside or further:
+            return (beside or further)[0]
     ran = {name.rsplit(".", 1)[-1] for event in story.events[draw.step : again.step] for name in event.scope} if calls else set()
     return next((c for c in calls if (function := program.function(c)) is not None and function.name in ran), None)
 
@@ -52,16 +52,11 @@ def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
     statement = program.statement(seeding)
     if statement is None or not isinstance(maker, ast.Call) or called(maker) != "Generator":
         return ()
-    loops = [
-        a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While) and program.function(a) is program.function(statement)
-    ]
-    outside = loops[-1] if loops else program.function(statement)
-    title = T(en="Make the generator once, before that", zh="只在此之前创建一次发生器")
+    title, place = T(en="Make the generator once, before that", zh="只在此之前创建一次发生器"), outside(program, statement)
     edits = None
-    if outside is not None and isinstance(statement, ast.Assign) and statement.value is seeding and len(program.block(statement)) > 1:
-        edits = merge(program.delete(statement), program.insert_before(outside, program.segment(statement)))
-    elif outside is not None:
+    if isinstance(statement, ast.Assign) and statement.value is seeding:
+        edits = moved_out(program, statement)
+    elif place is not None:
         name = next(n for n in ("generator", "own_generator") if n not in {x.id for x in program.nodes if isinstance(x, ast.Name)})
-        made = program.insert_before(outside, f"{name} = {program.segment(seeding)}")
-        edits = merge(program.replace((seeding, name)), made)
+        edits = merge(program.replace((seeding, name)), program.insert_before(place, f"{name} = {program.segment(seeding)}"))
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
