@@ -128,7 +128,7 @@ def _piece(story: Story, label: str, step: int) -> Piece:
 def _slice(story: Story, table: str, label: str, step: int) -> Iterator[Piece]:
     """A run of rows of a table, if the tensor is one."""
     whole, part = story.tensor(table, step) or {}, story.tensor(label, step) or {}
-    full, shape, stride = whole.get("shape") or (), part.get("shape") or (), (whole.get("stride") or [0])[:1]
+    full, shape, stride = list(whole.get("shape") or ()), list(part.get("shape") or ()), (whole.get("stride") or [0])[:1]
     if whole.get("storage") == part.get("storage") and len(full) == len(shape) and full[1:] == shape[1:] and stride and stride[0]:
         first = (int(part.get("offset") or 0) - int(whole.get("offset") or 0)) // stride[0]
         yield ("piece", whole.get("storage"), first, shape[0])

@@ -99,10 +99,11 @@ def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
     one, other = (story.shape(label, event.step) for label in labels)
     if one is None or other is None:
         return None
-    for column, row, shapes in ((*labels, (one, other)), (*labels[::-1], (other, one))):
-        if shapes[0] == (*shapes[1], 1) and _size(shapes[1]) > 1:
+    for column, row, tall, short in ((labels[0], labels[1], one, other), (labels[1], labels[0], other, one)):
+        if tall == (*short, 1) and _size(short) > 1:
             return column, row
-        if shapes[0] == (*shapes[1][:1], 1, *shapes[1][1:]) and shapes[1][0] > 1 and _positions(story, column, event.step) is not None:
+        by_rows = tall == (*short[:1], 1, *short[1:]) and short[:1] > (1,)
+        if by_rows and _positions(story, column, event.step) is not None:
             return column, row
     return None
 
