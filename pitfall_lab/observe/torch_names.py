@@ -31,6 +31,10 @@ QUIET_METHODS = frozenset({
 })  # fmt: skip
 
 
+COMMON = {"torch.spmm": "torch.mm"}
+"""Names that torch's table has for functions which programs call by another one: the two are equal, and the table has the last."""
+
+
 def name_of(func: Callable[..., Any]) -> str:
     """Return torch's qualified name of ``func``, such as ``"torch.Tensor.add_"``; without one, its module and name.
 
@@ -40,7 +44,7 @@ def name_of(func: Callable[..., Any]) -> str:
     """
     resolved = str(func) if isinstance(func, _OPERATORS) else names_of_functions.get(func)
     if resolved:
-        return resolved
+        return COMMON.get(resolved, resolved)
     own = str(getattr(func, "__name__", type(func).__name__))
     field = getattr(func, "__self__", None)
     if own == "__delete__" and isinstance(field, GetSetDescriptorType):

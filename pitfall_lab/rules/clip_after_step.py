@@ -101,9 +101,23 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
             story.related("changed", clip.step, T(en="clipped here", zh="在这里裁剪")),
             story.related("step" if scaled else "backward", later.step, T(en="too late for the limit", zh="对这个上限来说太晚")),
         ],
-        fixes=() if scaled else _moved_down(story, clip, later),
+        fixes=_unscaled(story, clip, later) if scaled else _moved_down(story, clip, later),
         facts=[Fact("tensor", label, story.by(clip.step))],
     )  # fmt: skip
+
+
+def _unscaled(story: Story, clip: Moment, later: Moment) -> tuple[Fix, ...]:
+    """Fixes that let the scaler divide by its factor before the clipping, if its step is in the same block."""
+    program = story.program
+    clipping, stepping = (program.statement_at(story.span(m.step)) for m in (clip, later)) if program.tree is not None else (None, None)
+    calls = [n for n in ast.walk(stepping) if isinstance(n, ast.Call) and call_name(n) == "step"] if stepping is not None else []
+    if clipping is None or stepping is None or program.block(clipping) is not program.block(stepping) or len(calls) != 1:
+        return ()
+    if not isinstance(calls[0].func, ast.Attribute) or len(calls[0].args) != 1:
+        return ()
+    new = f"{program.segment(calls[0].func.value)}.unscale_({program.segment(calls[0].args[0])})"
+    title = T(en=f"Divide by the factor first: `{new}`", zh=f"先除以缩放系数：`{new}`")
+    return unique(program.text, [Fix(title, program.insert_before(clipping, new), meaning="later")])
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:

@@ -119,6 +119,11 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
     for name in frozen:
         title = T(en=f"Put the frozen part in evaluation mode: `{name}.eval()`", zh=f"把冻结的部分设为评估模式：`{name}.eval()`")
         statements = [s for n in _switches(program) if isinstance(s := program.parents.get(n), ast.Expr)]
+        own = [n for n in _switches(program) if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == name]
+        if own:  # its own switch, which the program calls while it is trained too
+            new = f"{name}.train(next({name}.parameters()).requires_grad)"
+            said = T(en=f"Training mode only while its weights are trained: `{new}`", zh=f"只在训练其权重时才进入训练模式：`{new}`")
+            fixes.append(Fix(said, program.replace(*((node, new) for node in own)), meaning="later"))
         if statements:
             edits = [edit for s in sorted(statements, key=lambda s: -s.lineno) for edit in program.insert_after(s, f"{name}.eval()")]
             fixes.append(Fix(title, tuple(edits), meaning="later"))

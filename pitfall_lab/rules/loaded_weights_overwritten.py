@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
@@ -97,13 +98,28 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
     block = program.block(load)
     last = max(found.fills, key=lambda fill: fill.step)
     after = next((statement for statement in call_chain(story, last) if statement in block), None)
-    if after is None or block.index(after) <= block.index(load):
+    if after is None:
+        return _initialised_before(story, load, last)
+    if block.index(after) <= block.index(load):
         return ()
     edits = merge(program.delete(load), program.insert_after(after, program.segment(load)))
     if edits is None:
         return ()
     title = T(en="Load after the initialisation", zh="在初始化之后加载")
     return unique(program.text, [Fix(title, edits, meaning="later")])
+
+
+def _initialised_before(story: Story, load: ast.stmt, fill: Event) -> tuple[Fix, ...]:
+    """Fixes that move the initialisation before the branch or the block that loads."""
+    program = story.program
+    around = [node for node in program.ancestors(load) if isinstance(node, ast.stmt)]
+    for first in call_chain(story, fill):
+        outer = next((node for node in around if node in program.block(first) and node is not first), None)
+        if outer is not None and program.stands_alone(first) and program.block(first).index(outer) < program.block(first).index(first):
+            edits = merge(program.delete(first), program.insert_before(outer, program.segment(first)))
+            title = T(en="Initialise before the loading", zh="在加载之前初始化")
+            return unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else ()
+    return ()
 
 
 RULE = Rule(

@@ -1,9 +1,9 @@
 """PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
 Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and reduced to one
-number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from. A
-difference of everything with everything that is built in the same line, or of one memory with itself (pairwise distances), is not a
-mistake and draws nothing.
+number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from; where
+the column comes from the positions that ``nonzero`` returns, in any result that is reduced. A difference of everything with everything
+that is built in the same line, or of one memory with itself (pairwise distances), is not a mistake and draws nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ STRETCHES = {"broadcast_tensors"}  # what torch's own losses do first, where the
 COMPARISONS = {"eq", "ne"}
 PRODUCTS = {"mul", "multiply", "div", "divide", "true_divide", "truediv", "maximum", "minimum", "max", "min"}
 """What a broadcast can harm although nothing is compared: weights, masks, advantages, ratios."""
+SUMS = {"add"}
 UNCOUNTED = {"float", "double", "half", "long", "int", "to", "type", "logical_not", "bitwise_not", "invert"}
 """Operations whose result for a boolean table is still a table."""
 COUNTS = {"mean", "sum", "count_nonzero", "nanmean"}
@@ -35,6 +36,9 @@ LONGEST = 48
 """The largest number of letters of a call's text that is used in messages as the name of its result."""
 FURTHER = 60
 """The largest number of calls after a product that are examined."""
+TAKES = {"__getitem__", "index_select", "take"}
+POSITIONS = {"nonzero", "argwhere"}
+"""Calls that return a position in each row: of a vector, a column."""
 OUTER = {"unsqueeze", "outer", "cdist", "expand", "expand_as", "broadcast_to", "meshgrid"}
 SHAPED = {"view", "reshape", "arange", "linspace"}
 
@@ -49,7 +53,7 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
     places = set()
     for event in story.calls():
         name = _plain(event)
-        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES | COMPARISONS | PRODUCTS:
+        if event.error is not None or name not in LOSSES | DIFFERENCES | STRETCHES | COMPARISONS | PRODUCTS | SUMS:
             continue
         pair = _mismatch(story, event)
         if pair is None or (event.span, name) in places or _inside_loss(story, event):
@@ -57,7 +61,7 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
         if name in STRETCHES and not _feeds_loss(story, event):
             continue
         used = name in LOSSES | STRETCHES or (name in DIFFERENCES and _becomes_a_loss(story, event))
-        used = used or (name in COMPARISONS and _is_counted(story, event))
+        used = used or (name in COMPARISONS and _is_counted(story, event)) or _is_reduced_by_position(story, event, pair[0])
         weighs = not used and name in DIFFERENCES | PRODUCTS and _is_trained(story, event)
         if (used and (name in LOSSES | STRETCHES or not _meant(story, event, pair))) or (weighs and not _spread_out(story, pair, event)):
             places.add((event.span, name))
@@ -95,11 +99,36 @@ def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
     one, other = (story.shape(label, event.step) for label in labels)
     if one is None or other is None:
         return None
-    if one == (*other, 1) and _size(other) > 1:
-        return labels[0], labels[1]
-    if other == (*one, 1) and _size(one) > 1:
-        return labels[1], labels[0]
+    for column, row, tall, short in ((labels[0], labels[1], one, other), (labels[1], labels[0], other, one)):
+        if tall == (*short, 1) and _size(short) > 1:
+            return column, row
+        by_rows = tall == (*short[:1], 1, *short[1:]) and short[:1] > (1,)
+        if by_rows and _positions(story, column, event.step) is not None:
+            return column, row
     return None
+
+
+def _positions(story: Story, label: str, step: int) -> Event | None:
+    """The ``nonzero`` whose column of positions was the index that took ``label`` out of a tensor; None if there is none."""
+    taken = story.event((story.tensor(label, step) or {}).get("born"))
+    index = taken.operands[-1].label if taken is not None and taken.name in TAKES and len(taken.operands) > 1 else None
+    made = story.event((story.tensor(index) or {}).get("born")) if taken is not None and index is not None else None
+    column = (story.shape(index, step) or ())[1:] == (1,) and (story.shape(label, step) or ())[1:2] == (1,)
+    return made if made is not None and column and made.name in POSITIONS and index in made.results else None
+
+
+def _is_reduced_by_position(story: Story, event: Event, column: str) -> bool:
+    """Whether ``column`` was taken by a column of positions, and the table that came of it is reduced to one number."""
+    if not event.results or _positions(story, column, event.step) is None:
+        return False
+    table = set(event.results)
+    for later in story.events[event.step + 1 : event.step + FURTHER]:
+        if later.kind == "call" and later.error is None and later.results and table & {o.label for o in later.operands}:
+            shape = story.shape(later.results[0], later.step)
+            if _plain(later) in REDUCTIONS | COUNTS and shape is not None and _size(shape) == 1:
+                return True
+            table.update(later.results)
+    return False
 
 
 def _size(shape: tuple[int, ...]) -> int:
@@ -159,9 +188,16 @@ def _spread_out(story: Story, pair: tuple[str, str], event: Event) -> bool:
 
 
 def _is_outer(story: Story, maker: Event) -> bool:
-    """Whether the call inserts an axis into its operand; an index that only selects rows does not."""
+    """Whether the call inserts an axis into its operand; an index that only selects rows does not.
+
+    An index that is a tensor does if an axis was inserted into it.
+    """
     if maker.name != "__getitem__":
         return _plain(maker) in OUTER
+    index = maker.operands[1].label if len(maker.operands) > 1 else None
+    if index is not None:
+        made = story.event((story.tensor(index, maker.step) or {}).get("born"))
+        return made is not None and index in made.results and _is_outer(story, made)
     given, result = (story.shape(label, maker.step) or () for label in (maker.operands[0].label, maker.results[0]))
     return len(result) > len(given) or "None" in maker.operands[1].text if len(maker.operands) > 1 else True
 
@@ -200,7 +236,7 @@ def _meant(story: Story, event: Event, pair: tuple[str, str]) -> bool:
 def _finding(story: Story, event: Event, column: str, row: str) -> Finding:
     names = _operand_name(story, event, column), _operand_name(story, event, row)
     shapes = story.shape(column, event.step) or (), story.shape(row, event.step) or ()
-    count = _size(shapes[1])
+    count = _pairs(shapes)
     related = tuple(
         story.related("operand", born, T(en=f"{name.en} has shape {_shown(shape)}", zh=f"{name.zh} 的形状是 {_shown(shape)}"))
         for label, name, shape in zip((column, row), names, shapes, strict=True)
@@ -248,12 +284,17 @@ def _function(story: Story, step: int | None) -> ast.AST | None:
     return story.program.function(node) if node is not None else None
 
 
+def _pairs(shapes: tuple[tuple[int, ...], ...]) -> int:
+    """How many elements, or rows, of one operand meet each one of the other."""
+    return _size(shapes[1]) if len(shapes[0]) > len(shapes[1]) and shapes[0][-1] == 1 else shapes[1][0]
+
+
 def _shown(shape: tuple[int, ...]) -> str:
     return f"({shape[0]},)" if len(shape) == 1 else "(" + ", ".join(str(n) for n in shape) + ")"
 
 
 def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple[int, ...], ...], values: tuple[float, float] | None) -> T:
-    here, count = at_line(story, event.span), _size(shapes[1])
+    here, count = at_line(story, event.span), _pairs(shapes)
     numbers = T(en="", zh="")
     if values and _plain(event) in COMPARISONS:
         numbers = T(
@@ -265,13 +306,14 @@ def _message(story: Story, event: Event, names: tuple[T, T], shapes: tuple[tuple
             en=f" (the loss is {number(values[0])}, meant was {number(values[1])})",
             zh=f"（损失是 {number(values[0])}，本应是 {number(values[1])}）",
         )
-    combines = _plain(event) in PRODUCTS
+    combines = _plain(event) in PRODUCTS | SUMS
+    each = T(en="element", zh="元素") if count == _size(shapes[1]) else T(en="row", zh="行")
     verb = T(en="combines" if combines else "compares", zh="组合" if combines else "相比")
     return T(
-        en=f"{capital(here.en)} {verb.en} every element of {names[0].en} with every element of {names[1].en}, {count * count} "
+        en=f"{capital(here.en)} {verb.en} every {each.en} of {names[0].en} with every {each.en} of {names[1].en}, {count * count} "
         f"pairs instead of {count}, "
         f"because their shapes are {_shown(shapes[0])} and {_shown(shapes[1])}{numbers.en}.",
-        zh=f"{here.zh}把 {names[0].zh} 的每个元素与 {names[1].zh} 的每个元素{verb.zh}，共 {count * count} 对而不是 {count} 对，"
+        zh=f"{here.zh}把 {names[0].zh} 的每个{each.zh}与 {names[1].zh} 的每个{each.zh}{verb.zh}，共 {count * count} 对而不是 {count} 对，"
         f"因为它们的形状是 {_shown(shapes[0])} 和 {_shown(shapes[1])}{numbers.zh}。",
     )
 
@@ -362,6 +404,10 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
         labels.reverse()
     nodes = dict(zip(labels, operands, strict=True))
     candidates = [_reshaped(program, nodes[column], ".squeeze(-1)"), _reshaped(program, nodes[row], ".unsqueeze(-1)")]
+    found = _positions(story, column, event.step)
+    positions = program.at(story.span(found.step)) if found is not None else None
+    if isinstance(positions, ast.Call):
+        candidates.insert(0, _reshaped(program, positions, ".squeeze(1)"))
     return unique(program.text, candidates)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.repairs import moved_out, unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
@@ -35,15 +35,21 @@ class Part:
     first: int
     last: int
     drawn: bool = False
+    data: str = ""
+    """The table whose rows were taken by a part of an order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or ``None`` where the two only overlap."""
+    """``measured`` has rows of ``learned``; ``aside`` are rows that no call was given, or ``None`` where the two only overlap.
+
+    ``anew``: the two are parts of different random orders.
+    """
 
     learned: Part
     measured: Part
     aside: str | None
+    anew: bool = False
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -59,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
             trained = (story.record("nodes", graph) or {}).get("ran") is not None
             (learned if trained else measured)[str(event.operands[1].label)].setdefault(part.label, part)
     for weight, parts in learned.items():
-        found = _overlapping(parts, measured[weight]) or _left(story, parts, measured[weight])
+        found = _overlapping(story, parts, measured[weight]) or _left(story, parts, measured[weight])
         if found is not None:
             yield _finding(story, found)
 
@@ -81,7 +87,7 @@ def _part(story: Story, layer: Event) -> Part | None:
         if made.name == "__getitem__" and len(given) == SIDES:
             part = _slice(story, layer, given[1], made.step, drawn=True)
             if part is not None:
-                return part
+                return replace(part, data=given[0])
         part = _slice(story, layer, label, step, drawn=False)
         found = part if part is not None else found
         if made.name not in SAME_NUMBERS | {"sub", "div"} or given[0] == label:
@@ -109,7 +115,7 @@ def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) ->
     return Part(layer, label, made, table, first, first + shape[0], drawn)
 
 
-def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
+def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
     """The data of the finding if parts of one random order of the rows, for training and evaluation, overlap; else None.
 
     A part that contains the other is no overlap.
@@ -120,7 +126,17 @@ def _overlapping(learned: dict[str, Part], measured: dict[str, Part]) -> Seen | 
             both = (one.last - one.first, other.last - other.first)
             if one.drawn and other.drawn and one.table == other.table and 0 < common < min(both):
                 return Seen(one, other, None)
+            if _is_drawn_anew(story, one, other):
+                return Seen(one, other, None, anew=True)
     return None
+
+
+def _is_drawn_anew(story: Story, one: Part, other: Part) -> bool:
+    """Whether two parts that would make a whole were taken from two random orders of the same rows."""
+    if not one.data or one.data != other.data or one.table == other.table or max(one.first, other.first) != min(one.last, other.last):
+        return False
+    counts = {story.shape(part.table, part.event.step) for part in (one, other)}
+    return counts == {(max(one.last, other.last),)} and min(one.first, other.first) == 0
 
 
 def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
@@ -157,6 +173,8 @@ def _place(story: Story, event: Event) -> ast.stmt | None:
 def _finding(story: Story, found: Seen) -> Finding:
     one, other = found.learned, found.measured
     place = _place(story, other.layer)
+    if found.anew:
+        return _drawn_anew(story, one, other)
     if found.aside is None:
         span, step = story.span(other.event.step), other.event.step
         here, there, count = (
@@ -189,6 +207,33 @@ def _finding(story: Story, found: Seen) -> Finding:
         related=[story.related("made", born, T(en="no call was given these rows", zh="没有任何调用得到这些行"))],
         fixes=_other_loader(story, place),
         facts=[Fact("aside", found.aside, story.by(step))],
+    )  # fmt: skip
+
+
+def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
+    """The finding about rows to measure with that come from another random order than those that trained."""
+    program, span = story.program, story.span(other.event.step)
+    orders = [(story.tensor(part.table) or {}).get("born") for part in (one, other)]
+    here, count = at_line(story, span), other.last - other.first
+    statement = program.statement_at(story.span(orders[1]))
+    same = story.span(orders[0]) == story.span(orders[1])
+    edits = moved_out(program, statement) if same and isinstance(statement, ast.Assign) else None
+    title = T(en="Draw the order once, and take both parts of it", zh="只抽取一次次序，两部分都取自它")
+    return RULE.finding(
+        span, other.event.step,
+        T(
+            en=f"{capital(here.en)} takes {count} rows to measure with from another random order than those to learn from: they are not "
+            "the "
+            "rows that were left out.",
+            zh=f"{here.zh}用来测量的 {count} 行取自另一个随机次序，而不是用来学习的那个：它们不是留出的那些行。",
+        ),
+        RULE.why,
+        related=[
+            story.related("made", orders[0], T(en="the order of the rows to learn from", zh="用来学习的行的次序")),
+            story.related("made", orders[1], T(en="the order of the rows to measure with", zh="用来测量的行的次序")),
+        ],
+        fixes=unique(program.text, [Fix(title, edits, meaning="later")]) if edits is not None else (),
+        facts=[Fact("rows", count, story.by(other.event.step))],
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as method
-from pitfall_lab.rules.kit.syntax import root
+from pitfall_lab.rules.kit.syntax import operand, root
 from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet, statement_text
 from pitfall_lab.trace import T
 
@@ -70,7 +70,7 @@ def _fixes(lost: LostWrite) -> tuple[Fix, ...]:
     if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute) or method(made) not in COPYING:
         return ()
     before = program.segment(made.func.value)
-    candidates = [written_back(lost, before)]
+    candidates = [written_back(lost, before), _laid_out(lost, made.func.value)]
     call = lost.statement.value if isinstance(lost.statement, ast.Expr) else None
     if lost.name is None and isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is made:
         if method(call) in EVERYWHERE and all(isinstance(a, (ast.Constant, ast.UnaryOp)) for a in call.args):
@@ -82,6 +82,23 @@ def _fixes(lost: LostWrite) -> tuple[Fix, ...]:
         title = T(en=f"Put the changed copy back: `{before}.copy_(…)`", zh=f"把修改后的副本写回去：`{before}.copy_(…)`")
         candidates.append(Fix(title, program.replace((lost.statement, back)), meaning="later"))
     return unique(program.text, candidates)
+
+
+def _laid_out(lost: LostWrite, source: ast.expr) -> Fix | None:
+    """The fix that copies the elements into their order where the tensor is made, so that a later reshape looks at its memory.
+
+    None if the tensor has no statement of its own that makes it.
+    """
+    program = lost.story.program
+    made = program.at(lost.story.span((lost.story.tensor(lost.source) or {}).get("born")))
+    statement = program.statement(made)
+    if not isinstance(statement, ast.Assign) or statement.value is not made or not isinstance(source, ast.Name):
+        return None
+    if [program.segment(target) for target in statement.targets] != [source.id]:
+        return None
+    new = f"{operand(program, statement.value)}.contiguous()"
+    title = T(en=f"Lay `{source.id}` out in this order first: `.contiguous()`", zh=f"先让 `{source.id}` 按这个次序存放：`.contiguous()`")
+    return Fix(title, program.replace((statement.value, new)), meaning="later")
 
 
 RULE = Rule(

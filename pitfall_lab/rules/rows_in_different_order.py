@@ -41,8 +41,7 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that orders labels otherwise than the examples that a loss compares them with."""
     reported = set()
     taken = [order for event in story.calls(*TAKES) if (order := _order(story, event, _given(story, event))) is not None]
-    several = len({order.made.step for order in taken}) > 1 or any(order.made.name in SORTED for order in taken)
-    for loss in story.calls(*LOSSES) if several and story.backwards() else ():
+    for loss in story.calls(*LOSSES) if taken and story.backwards() else ():
         pair = _sides(story, loss)
         if pair is None or loss.error is not None:
             continue
@@ -51,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
         if labels is None or examples is None or len(examples) != 1:
             continue
         place = story.span((labels or examples)[0].event.step)
-        if place not in reported and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair[1], loss)):
+        if place not in reported and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair, loss)):
             reported.add(place)
             yield _finding(story, examples[0], labels[0], loss) if labels else _left_behind(story, examples[0], pair[1], loss)
 
@@ -126,9 +125,16 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
     return {one.made.name, other.made.name} <= DRAWN and not _alike(story, one, other)
 
 
-def _left(story: Story, examples: Order, target: str, loss: Event) -> bool:
-    """Whether all examples were sorted by integers (their lengths), and the targets, of the same number, were not."""
-    by, rows = examples.made.operands[0].label, story.shape(examples.source, examples.event.step) or ()
+def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> bool:
+    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number, were not."""
+    target, rows = pair[1], story.shape(examples.source, examples.event.step) or ()
+    if examples.made.name == "randperm":
+        whole = _whole(story, target, loss.step, rows[0])
+        graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
+        trained = (story.record("nodes", graph) or {}).get("ran") is not None
+        all_rows = story.shape(examples.index, examples.event.step) == rows[:1]
+        return trained and all_rows and whole and not _reaches(story, pair[0], loss.step, examples)
+    by = examples.made.operands[0].label if examples.made.operands else None
     dtype = str((story.tensor(by, examples.made.step) or {}).get("dtype"))
     count = story.shape(target, loss.step) or ()
     born = (story.tensor(target) or {}).get("born")
@@ -137,20 +143,50 @@ def _left(story: Story, examples: Order, target: str, loss: Event) -> bool:
     return examples.made.name in SORTED and dtype.startswith("int") and by not in (examples.source, target) and same and old
 
 
+def _whole(story: Story, label: str, step: int, rows: int) -> bool:
+    """Whether a target is a tensor with this number of rows, or a run of its rows."""
+    for _ in range(10):
+        if (story.shape(label, step) or (0,))[0] == rows:
+            return True
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is None or made.name not in PLAIN or label not in made.results or not made.operands or made.operands[0].label is None:
+            return False
+        label, step = made.operands[0].label, made.step
+    return False
+
+
+def _reaches(story: Story, label: str, step: int, examples: Order) -> bool:
+    """Whether a prediction was computed from the examples as they were, too: a mixture, or pairs that are meant not to fit."""
+    pending, seen = deque([label]), {label, examples.event.results[0]}
+    memory = (story.tensor(examples.source) or {}).get("storage")
+    while pending and len(seen) < UPWARD:
+        here = pending.popleft()
+        if (story.tensor(here) or {}).get("storage") == memory:
+            return True
+        event = story.event((story.tensor(here, step) or {}).get("born"))
+        for each in _given(story, event) if event is not None and event.kind == "call" and here in event.results else ():
+            if each not in seen:
+                seen.add(each)
+                pending.append(each)
+    return False
+
+
 def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Finding:
     span = story.span(examples.event.step)
     here, there = at_line(story, span), at_line(story, story.span(loss.step))
     x, y = expression(story, examples.source, examples.event.step), expression(story, target, loss.step)
+    verb = T(en="sorts", zh="排序") if examples.made.name in SORTED else T(en="shuffles", zh="打乱")
     return RULE.finding(
         span, examples.event.step,
         T(
-            en=f"{capital(here.en)} sorts the rows of {x.en}, and {there.en} compares them with {y.en}, whose rows stayed where they were.",
-            zh=f"{here.zh}给 {x.zh} 的各行排了序，而{there.zh}把它们与 {y.zh} 比较，后者的各行没有动。",
+            en=f"{capital(here.en)} {verb.en} the rows of {x.en}, and {there.en} compares them with {y.en}, whose rows stayed where they "
+            "were.",
+            zh=f"{here.zh}{verb.zh}了 {x.zh} 的各行，而{there.zh}把它们与 {y.zh} 比较，后者的各行没有动。",
         ),
         T(
             en="Labels and examples belong together by their place. Take the labels by the same indices, or bring the results back into "
             "the old "
-            "order; `pack_padded_sequence(…, enforce_sorted=False)` does both by itself.",
+            "order; for sequences `pack_padded_sequence(…, enforce_sorted=False)` does both by itself.",
             zh="标签与样本靠位置对应。请用同样的索引来取标签，或者把结果恢复成原来的次序；`pack_padded_sequence(…, "
             "enforce_sorted=False)` 会自己完成这两件事。",
         ),
@@ -169,6 +205,8 @@ def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tu
     if program.function(first) is not program.function(given):
         return ()
     title = T(en="Take the labels by the same indices", zh="标签也用同样的索引来取")
+    if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice):
+        given = given.value
     return unique(program.text, [Fix(title, program.replace((given, f"{operand(program, given)}[{first.slice.id}]")), meaning="shape")])
 
 

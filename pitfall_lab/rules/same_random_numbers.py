@@ -3,126 +3,156 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.wording import at_line, capital, flat, numbers, snippet
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, numbers, snippet
+from pitfall_lab.rules.signals.seeds import INITS, RANDOM, drawn, made_once, seeding
 from pitfall_lab.trace import Event, T
 
-RANDOM = ("randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "multinomial", "randperm", "randint", "randint_like",
-          "normal_", "uniform_", "poisson")  # fmt: skip
-SEEDS = {"manual_seed", "seed", "seed_everything", "set_seed", "default_rng"}
 ROUNDS = 3
-FEWEST = 2
+FEWEST, FEWEST_WHOLE = 2, 5
+"""How many numbers must be known: two fractions are never equal by chance, a few whole numbers may be."""
+WHOLE = {"randperm", "randint", "randint_like", "multinomial", "bernoulli", "poisson"}
+SET = {*INITS, "copy_", "zero_", "fill_", "constant_", "ones_", "zeros_"}
+"""Writes into a weight that begin a new training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """At ``step`` a weight was moved, or (``sets``) given other numbers; ``memory`` is its storage."""
+
+    step: int
+    memory: str
+    sets: bool
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that drew the same numbers in every round, while an optimizer stepped in between."""
-    updates = sorted({update.step for update in story.trace.optimizer_steps})
-    draws: dict[object, list[Event]] = defaultdict(list)
-    for event in story.calls(*RANDOM) if updates else ():
+    """One finding for each line that drew the same numbers several times while the same weights were trained."""
+    writes = _writes(story)
+    draws: dict[tuple[object, object], list[Event]] = defaultdict(list)
+    for event in story.calls(*RANDOM) if writes else ():
         if event.error is None and event.results and event.parent is None:
-            draws[story.span(event.step)].append(event)
+            held = drawn(story, event)
+            if held is not None and len(held) >= (FEWEST_WHOLE if event.name in WHOLE else FEWEST) and len(set(held)) > 1:
+                draws[story.span(event.step), held].append(event)
     reported = set()
-    for events in draws.values():
-        same = _repeated(story, events, updates)
-        seeding = _seeding(story, same[0]) if same is not None else None
-        if same is not None and seeding is not None and seeding not in reported:
-            reported.add(seeding)
-            yield _finding(story, same, seeding)
+    for same in draws.values():
+        found = seeding(story, same[0], same[1]) if len(same) >= ROUNDS and _is_repeated(story, same, writes) else None
+        if found is not None and found not in reported:
+            reported.add(found)
+            yield _finding(story, same, found)
 
 
-def _repeated(story: Story, events: list[Event], updates: list[int]) -> list[Event] | None:
-    """The draws of one line if all of them gave the same numbers although optimizer steps came between the first ones; else None."""
-    if len(events) < ROUNDS or len(events) < len(updates):
-        return None
-    drawn = [_numbers(story, event) for event in events]
-    if None in drawn or any(d != drawn[0] for d in drawn):
-        return None
-    enough = len(drawn[0] or ()) >= FEWEST and len(set(drawn[0] or ())) > 1
-    between = sum(any(a.step < step < b.step for step in updates) for a, b in pairwise(events))
-    learns = any(_trains(story, event) for event in events[1:])
-    return events if enough and between >= FEWEST and learns else None
+def _writes(story: Story) -> list[Write]:
+    """The writes into leaves that require grad, by optimizers and by hand, in order."""
+    memories = {record.get("storage") for record in story.leaves.values()}
+    return [
+        Write(event.step, memory, event.name in SET)
+        for event in story.events if event.kind == "call"
+        for memory in event.writes if memory in memories
+    ]  # fmt: skip
 
 
-def _numbers(story: Story, event: Event) -> tuple[object, ...] | None:
-    record = story.tensor(event.results[0], event.step) or {}
-    held = (story.record("storages", record.get("storage"), event.step) or {}).get("cells")
-    return tuple(value for _, value in flat(held)) if held is not None else None
+def _is_repeated(story: Story, events: list[Event], writes: list[Write]) -> bool:
+    """Whether weights are moved between all these equal draws, and the numbers train them.
+
+    Weights that are set, or made, in between begin another run, which draws the same numbers on purpose: the weights of one run are moved
+    between two draws of a number in it, and after the second one.
+    """
+    steps = [event.step for event in events]
+    moved, begun = [set[str]() for _ in events], [set[str]() for _ in events]
+    for write in writes:
+        place = bisect_right(steps, write.step) - 1
+        if place >= 0:
+            (begun if write.sets else moved)[place].add(write.memory)
+    rounds = Counter(memory for those, anew in zip(moved, begun, strict=True) for memory in those - anew)
+    passes = {(each.span.source, each.span.line) for each in story.trace.beside.passes if each.span is not None}
+    return max(rounds.values(), default=0) >= ROUNDS and any(_place(event) in passes or _trains(story, event) for event in events[1:])
+
+
+def _place(event: Event) -> tuple[int, int] | None:
+    return (event.span.source, event.span.line) if event.span is not None else None
 
 
 def _trains(story: Story, event: Event) -> bool:
-    """Whether something that requires grad is computed from the drawn numbers."""
+    """Whether a backward went through something that was computed from the drawn numbers."""
     reached = set(event.results)
     for later in story.events[event.step + 1 : event.step + 60]:
         if later.kind == "call" and any(o.label in reached for o in later.operands):
-            if any((story.tensor(r, later.step) or {}).get("requires_grad") for r in later.results):
+            graphs = ((story.tensor(each, later.step) or {}).get("grad_fn") for each in later.results)
+            if any((story.record("nodes", graph) or {}).get("ran") is not None for graph in graphs):
                 return True
             reached.update(later.results)
     return False
 
 
-def _seeding(story: Story, draw: Event) -> ast.Call | None:
-    """The call that seeds before each draw: in the function of the draw, or of those that led to it, else inside a loop.
-
-    None if there is none.
-    """
-    program = story.program
-    calls = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in SEEDS and n.args]
-    for statement in call_chain(story, draw):
-        loops = [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While)]
-        for call in calls:
-            if program.function(call) is not program.function(statement) or call.lineno > statement.lineno:
-                continue
-            around = [a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)]
-            if around == loops and (loops or program.function(call) is not None):
-                return call
-    inner = [c for c in calls if any(isinstance(a, ast.For | ast.While) for a in program.ancestors(c))]
-    return inner[0] if inner else None
-
-
 def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
     program, first = story.program, events[0]
-    place, drawn = program.place(seeding), story.span(first.step)
-    here, there = at_line(story, place), at_line(story, drawn)
+    place, span = program.place(seeding), story.span(first.step)
+    here, there = at_line(story, place), at_line(story, span)
     held = (story.record("storages", (story.tensor(first.results[0]) or {}).get("storage"), first.step) or {}).get("cells")
     shown = numbers(held)
     return RULE.finding(
         place, first.step,
         T(
-            en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers in every one of "
-            f"{len(events)} rounds: {shown}.",
-            zh=f"{here.zh}一次又一次地设置随机种子，所以 {len(events)} 轮里{there.zh}每次抽到的都是同样的数：{shown}。",
+            en=f"{capital(here.en)} seeds the generator again and again, so {there.en} draws the same numbers {len(events)} times: "
+            f"{shown}.",
+            zh=f"{here.zh}一次又一次地设置随机种子，所以{there.zh} {len(events)} 次抽到同样的数：{shown}。",
         ),
         T(
-            en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, drawn)}` draws after it is then the "
+            en=f"`{snippet(story, place)}` puts the generator back to one state. What `{snippet(story, span)}` draws after it is "
+            "then the "
             "same each time, and the training sees one noise, one batch or one mask only. Seed once, at the beginning.",
-            zh=f"`{snippet(story, place)}` 把随机数发生器放回同一个状态。之后 `{snippet(story, drawn)}` 抽到的每次都一样，训练只见到同"
+            zh=f"`{snippet(story, place)}` 把随机数发生器放回同一个状态。之后 `{snippet(story, span)}` 抽到的每次都一样，训练只见到同"
             f"一份噪声、同"
             "一批数据或同一个掩码。请只在开头设置一次种子。",
         ),
         related=[
             Related("made", place, None, T(en="the generator is set back here", zh="随机数发生器在这里被放回原状")),
-            *[story.related("used", e.step, T(en="the same numbers in every round", zh="每一轮都是同样的数")) for e in events[:1]],
+            *[story.related("used", e.step, T(en="the same numbers again and again", zh="一次又一次地是同样的数")) for e in events[:1]],
         ],
-        fixes=_fixes(story, seeding),
+        fixes=_fixes(story, seeding, first),
         facts=[Fact("rounds", len(events), story.by(first.step)), Fact("numbers", held, story.by(first.step))],
     )  # fmt: skip
 
 
-def _fixes(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
+def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
+    """Fixes that leave the seed out; where a function draws numbers of its own after it, that give the generator its state back there."""
     program = story.program
-    statement = program.statement(seeding)
-    if statement is None or not isinstance(statement, ast.Expr):
-        return ()
-    title = T(en=f"Leave `{program.segment(seeding)}` out here", zh=f"在这里去掉 `{program.segment(seeding)}`")
-    return unique(program.text, [Fix(title, program.delete(statement), meaning="later")])
+    statement, torch = program.statement(seeding), torch_name(program)
+    if not isinstance(statement, ast.Expr):
+        return made_once(story, seeding)
+    fixes = [
+        Fix(
+            T(en=f"Leave `{program.segment(seeding)}` out here", zh=f"在这里去掉 `{program.segment(seeding)}`"),
+            program.delete(statement),
+            meaning="later",
+        )
+    ]
+    function = program.function(statement)
+    at = program.at(story.span(draw.step))
+    if torch is not None and function is not None and at is not None and program.function(at) is not function:
+        own = [
+            event
+            for event in story.calls(*RANDOM)
+            if (node := program.at(story.span(event.step))) is not None and program.function(node) is function
+        ]
+        last = max((s for e in own if (s := program.statement_at(story.span(e.step))) is not None), key=lambda s: s.lineno, default=None)
+        if last is not None and program.block(last) is program.block(statement) and not isinstance(last, ast.Return):
+            kept = program.insert_before(statement, f"state = {torch}.get_rng_state()")
+            back = program.insert_after(last, f"{torch}.set_rng_state(state)")
+            edits = merge(kept, back)
+            title = T(en="Give the generator its state back afterwards", zh="之后恢复随机数发生器的状态")
+            fixes = [Fix(title, edits, meaning="later"), *fixes] if edits is not None else fixes
+    return unique(program.text, fixes)
 
 
 RULE = Rule(
@@ -131,9 +161,11 @@ RULE = Rule(
     severity="warning",
     title=T(en="The same random numbers were drawn in every round", zh="每一轮抽到的都是同样的随机数"),
     what=T(
-        en="A program sets the seed of the random numbers inside its training loop, or in a function that the loop calls. Every round then "
+        en="A program sets the seed of the random numbers inside its training loop, or in a function that the loop calls. Every "
+        "round then "
         "draws the same noise, the same batch or the same mask. Set the seed once, at the beginning.",
-        zh="程序在训练循环里，或者在循环调用的函数里设置随机种子。于是每一轮抽到的都是同样的噪声、同一批数据或同一个掩码。请只在开头设置一次种子。",
+        zh="程序在训练循环里，或者在循环调用的函数里设置随机种子。于是每一轮抽到的都是同样的噪声、同一批数据或同一个掩码。请只在开"
+        "头设置一次种子。",
     ),
     why=T(
         en="`torch.manual_seed` sets the state of the one generator that all functions draw from. From one state follows one sequence of "

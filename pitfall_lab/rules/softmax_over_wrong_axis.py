@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -14,7 +13,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, flat, number, snippet
-from pitfall_lab.rules.signals.axes import Use, dimension, uses_of_axis
+from pitfall_lab.rules.signals.axes import Use, against, dimension, uses_of_axis
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
@@ -150,32 +149,8 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
         single = axis == len(shape) - 1 and prod(shape) > 1 and maker is not None and maker.name == "linear"
         if single or axis == len(shape) - 1:
             return (WrongAxis(event, axis, shape, None) if single else None), False
-    wrong = None
-    for use in uses_of_axis(story, event.results[0], axis, event.step):
-        if use.axis == use.followed:
-            return None, True
-        if wrong is None and _counts(story, use, shape):
-            wrong = WrongAxis(event, axis, shape, use)
-    return wrong, False
-
-
-def _counts(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
-    """Whether this use along another axis shows that the softmax's axis is wrong.
-
-    A sum over the examples, or a product of several transition matrices, does not.
-    """
-    name, record = use.event.name, story.tensor(use.label, use.event.step) or {}
-    there = story.shape(use.label, use.event.step) or ()
-    if there[use.axis] < MATRIX:
-        return False
-    if name in ("nll_loss", "multinomial", "kl_div", "ctc_loss"):
-        return True
-    if name in ("sum", "mean"):
-        return use.weighted and use.followed == 0
-    if name in ("argmax", "max", "topk"):
-        return len(shape) == MATRIX and use.followed == 0 and use.axis == 1
-    stride = record.get("stride") or ()
-    return all(one >= other for one, other in pairwise(stride))  # not turned round on purpose
+    use, right = against(story, event.results[0], axis, event.step)
+    return (WrongAxis(event, axis, shape, use) if use is not None else None), right
 
 
 def _finding(story: Story, found: WrongAxis) -> Finding:

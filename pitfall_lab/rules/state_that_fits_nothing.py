@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import is_name, is_true, operand
+from pitfall_lab.rules.kit.syntax import is_entry, is_name, is_true, operand
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.signals.schedules import call_of
 from pitfall_lab.trace import Loading, T
@@ -75,8 +75,8 @@ def _finding(story: Story, loading: Loading, call: ast.Call) -> Finding:
         T(
             en="A state is a dictionary from names to tensors, and a name must be the same, letter by letter. What a wrapper saved has a "
             "prefix (`module.`, `_orig_mod.`). The parameters keep the random numbers that they were made with.",
-            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、`_orig_mod.`）。这里的参数仍是创建时的"
-            "随机数。",
+            zh="状态是从名字到张量的字典，名字必须逐字相同。包装过的模型保存的名字带有前缀（`module.`、`_orig_mod.`）。这里的参数仍是创建时"
+            "的随机数。",
         ),
         related=[],
         fixes=_fixes(story, call),
@@ -111,7 +111,7 @@ def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
     """Fixes that load the names without the prefix that a wrapper put before them, or that let ``load_state_dict`` raise."""
     program, state = story.program, call.args[0] if call.args else None
     strict = [k for k in call.keywords if k.arg == "strict"]
-    if state is None or not is_name(state):
+    if state is None or not (is_name(state) or is_entry(state)):
         return ()
     text = operand(program, state)
     candidates = []

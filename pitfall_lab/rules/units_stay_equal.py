@@ -21,17 +21,22 @@ FILLS = ("constant_", "fill_", "ones_", "full", "ones", "ones_like", "full_like"
 ROUNDS = 3
 FEWEST = 2
 NEAR = 1e-6
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d"}
 
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """``filled`` gave all elements of ``weight`` one number; after several rounds ``result`` gives ``units`` equal numbers."""
+    """``filled`` gave all elements of ``weight`` one number; after several rounds ``result`` gives ``units`` equal numbers.
+
+    Where the results are not known, ``units`` are numbers of the weight itself (``of`` says which), one for each unit.
+    """
 
     weight: str
     filled: Event
     result: Event
     units: list[float]
     rounds: int
+    of: T
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -39,7 +44,7 @@ def find(story: Story) -> Iterator[Finding]:
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     told = set()
     for weight in held:
-        filled = _filled(story, weight) if len(story.shape(weight) or ()) == 2 else None
+        filled = _filled(story, weight) if len(story.shape(weight) or ()) > 1 else None
         place = story.span(filled.step) if filled is not None else None
         found = _equal(story, weight, filled) if filled is not None and place not in told else None
         if found is not None:
@@ -67,24 +72,51 @@ def _memory(story: Story, label: str) -> str | None:
 def _equal(story: Story, weight: str, filled: Event) -> Equal | None:
     """The data of the finding if the weight's layer returns the same number for all its units, and not 0; else None.
 
-    That is required of the first of its results and of the last one.
+    That is required of the first of its results and of the last one. Of results that are too large to be known, the weights must be equal
+    after the last round, and have moved.
     """
     added = [m.step for m in lives(story)[weight] if m.kind == "added"]
-    layers = [use for use in story.uses(weight) if use.name == "linear" and use.results and use.operands[1].label == weight]
+    layers = [use for use in story.uses(weight) if use.name in LAYERS and use.results and use.operands[1].label == weight]
     late = [use for use in layers if use.step > added[ROUNDS - 2]]
-    if not late or (story.shape(late[-1].results[0], late[-1].step) or (0,))[-1] < FEWEST:
+    if not late or (story.shape(weight) or (0,))[0] < FEWEST:
         return None
-    for use in (layers[0], late[-1]):
-        units = _units(story, use)
-        if len(units) < FEWEST or not units[0] or any(abs(u - units[0]) > NEAR * abs(units[0]) for u in units):
-            return None
-    return Equal(weight, filled, late[-1], _units(story, late[-1]), len(added))
+    units, of = _units(story, late[-1]), T(en="{there} computes {shown}, … of one example", zh="{there}对一个样本算出 {shown}, …")
+    if units and not _are_equal(_units(story, layers[0])):
+        return None
+    if not units:
+        units, of = (
+            _weights(story, weight, late[-1], filled),
+            T(en="{shown}, … are one weight of each", zh="{shown}, … 是它们各自的一个权重"),
+        )
+    if not units and len(late[-1].operands) > 2 and late[-1].operands[2].label is not None:
+        units, of = _biases(story, late[-1]), T(en="{shown}, … are their biases", zh="{shown}, … 是它们的偏置")
+    return Equal(weight, filled, late[-1], units, len(added), of) if _are_equal(units) else None
+
+
+def _are_equal(units: list[float]) -> bool:
+    return len(units) >= FEWEST and bool(units[0]) and all(abs(unit - units[0]) <= NEAR * abs(units[0]) for unit in units)
 
 
 def _units(story: Story, layer: Event) -> list[float]:
     """The results of a layer's units for the first example, as far as they are known."""
     known = Elements(story, layer.results[0], layer.step).known()
-    return [value for index, value in known if not any(index[:-1])]
+    axis = len(story.shape(layer.results[0], layer.step) or ()) - 1 if layer.name == "linear" else 1
+    units = [value for index, value in known if not any(index[:axis]) and not any(index[axis + 1 :])]
+    return units if len(units) >= FEWEST else []
+
+
+def _weights(story: Story, weight: str, layer: Event, filled: Event) -> list[float]:
+    """The numbers of several units for one input, if they moved and all that is known of other inputs is as equal; else none."""
+    columns: dict[tuple[int, ...], list[float]] = {}
+    for index, value in Elements(story, weight, layer.step).known():
+        columns.setdefault(index[1:], []).append(value)
+    several = [units for units in columns.values() if len(units) >= FEWEST]
+    began = {value for _, value in Elements(story, weight, filled.step).known()}
+    return several[0] if several and all(map(_are_equal, several)) and several[0][0] not in began else []
+
+
+def _biases(story: Story, layer: Event) -> list[float]:
+    return [value for _, value in Elements(story, layer.operands[2].label, layer.step).known()]
 
 
 def _finding(story: Story, found: Equal) -> Finding:
@@ -96,16 +128,16 @@ def _finding(story: Story, found: Equal) -> Finding:
         story.span(filled.step), filled.step,
         T(
             en=f"{capital(here.en)} fills {weight.en} with one number, and its {count} units are still equal after {found.rounds} rounds: "
-            f"{there.en} computes {shown}, … of one example.",
-            zh=f"{here.zh}用同一个数填满 {weight.zh}，{found.rounds} 轮之后它的 {count} 个单元仍然相等：{there.zh}对一个样本算出 "
-            f"{shown}, …。",
+            f"{found.of.en.format(there=there.en, shown=shown)}.",
+            zh=f"{here.zh}用同一个数填满 {weight.zh}，{found.rounds} 轮之后它的 {count} 个单元仍然相等："
+            f"{found.of.zh.format(there=there.zh, shown=shown)}。",
         ),
         T(
             en="Units with the same weights give the same output, and where the layer behind them treats them alike they get the same "
             "gradient. Each update keeps them equal, so the layer works as a single unit, however wide it is. Random numbers break "
             "the tie.",
-            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以这一层无论多宽，都只相当于一个"
-            "单元。随机数可以打破这种平局。",
+            zh="权重相同的单元输出也相同；如果后面的层对它们一视同仁，它们的梯度也相同。每次更新都让它们保持相等，所以这一层无论多宽，都只"
+            "相当于一个单元。随机数可以打破这种平局。",
         ),
         related=[story.related("used", found.result.step, T(en="all units give the same number here", zh="所有单元在这里给出同一个数"))],
         fixes=_fixes(story, filled),
@@ -139,8 +171,8 @@ RULE = Rule(
     what=T(
         en="A program starts all weights of its layers at the same number. All units of a layer then compute the same, get the same "
         "gradient, and always stay equal, as if the layer had one unit. Start the weights at random numbers.",
-        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让权重从"
-        "随机数开始。",
+        zh="程序让各层的所有权重都从同一个数开始。于是一层的所有单元算出同样的结果，得到同样的梯度，永远相等，就像这一层只有一个单元。请让"
+        "权重从随机数开始。",
     ),
     why=T(
         en="Nothing in `x @ W.T` tells one row of `W` from another. If the rows are equal, and the next layer weighs them equally, "

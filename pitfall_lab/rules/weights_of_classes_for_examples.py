@@ -68,8 +68,8 @@ def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ..
     names |= {t.id for n in around for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
     whole = [
         str(name)
-        for record in story.tensors.values() if record.get("dtype") == "int64" and record.get("shape") == [each.examples]
-        for name in record.get("names") or () if name in names
+        for label, record in story.tensors.items() if record.get("dtype") == "int64" and record.get("shape") == [each.examples]
+        for name in (*(record.get("names") or ()), story.used_name(label)) if name in names
     ]  # fmt: skip
     fixes = []
     for name in dict.fromkeys(whole):

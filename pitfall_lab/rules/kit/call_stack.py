@@ -125,6 +125,8 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
     elif name == "__init__":
         name = owner
     calls = {id(call): call for one in {name, f".{name}", *names} for call in program.calls.get(one, ())}
+    if not calls:  # handed to a call that calls it: `net.apply(begin)`
+        calls = {id(call): call for call in program.handed_to.get(name, ())}
     sites = []
     for call in sorted(calls.values(), key=lambda n: (n.lineno, n.col_offset)):
         around = program.function(call)

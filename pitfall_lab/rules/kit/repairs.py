@@ -9,12 +9,13 @@ Repairs that silence torch without repairing the program (``.data``, ``retain_gr
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
-from pitfall_lab.rules.kit.finding import Fix
+from pitfall_lab.rules.kit.finding import Edit, Fix
 from pitfall_lab.rules.kit.reordering import is_leaf_memory, order_repairs
 from pitfall_lab.rules.kit.saving_repairs import alias_repairs, saving_repairs
-from pitfall_lab.rules.kit.source import apply, parses
+from pitfall_lab.rules.kit.source import Program, apply, merge, parses
 from pitfall_lab.rules.kit.story import Clash, Story
 from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
@@ -35,6 +36,21 @@ def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
     for maker in (order_repairs, *copies) if is_leaf_memory(story, clash.storage) else (*copies, order_repairs):
         candidates += maker(program, story, clash)
     return unique(program.text, candidates)
+
+
+def outside(program: Program, statement: ast.stmt) -> ast.stmt | None:
+    """What makes a statement run more than once: the outermost loop around it in its function, else the function; None if there is none."""
+    function = program.function(statement)
+    loops = [a for a in program.ancestors(statement) if isinstance(a, ast.For | ast.While) and program.function(a) is function]
+    return loops[-1] if loops else function
+
+
+def moved_out(program: Program, statement: ast.stmt) -> tuple[Edit, ...] | None:
+    """The edits that move a statement before what makes it run more than once; None if there is nothing, or nothing else in its block."""
+    place = outside(program, statement)
+    if place is None or program.block(statement) == [statement]:
+        return None
+    return merge(program.delete(statement), program.insert_before(place, program.segment(statement)))
 
 
 def unique(text: str, candidates: Iterable[Fix | None]) -> tuple[Fix, ...]:

@@ -69,6 +69,16 @@ class Program:
         return found
 
     @cached_property
+    def handed_to(self) -> dict[str, list[ast.Call]]:
+        """The calls by the last name of each argument: ``net.apply(layer.begin)`` under ``"begin"``."""
+        found: dict[str, list[ast.Call]] = defaultdict(list)
+        for call in (n for n in self.nodes if isinstance(n, ast.Call)):
+            for each in call.args:
+                if isinstance(each, ast.Name | ast.Attribute):
+                    found[each.id if isinstance(each, ast.Name) else each.attr].append(call)
+        return found
+
+    @cached_property
     def _statements(self) -> dict[int, ast.stmt]:
         """The first statement without a body on each line."""
         found = [n for n in self.nodes if isinstance(n, ast.stmt) and not hasattr(n, "body")]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.trace import Span
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "+",
@@ -265,6 +266,16 @@ def _bound(text: str, node: ast.expr) -> str:
 
 def _in_own_parentheses(text: str) -> bool:
     return text.startswith("(") and text.endswith(")") and text.count("(") == 1
+
+
+def with_parentheses(program: Program, node: ast.expr) -> Span:
+    """The place of an operand of an operator, with the parentheses around it, if it stands in some of its own."""
+    place = program.place(node)
+    before, after = program.lines[place.line - 1][: place.column].rstrip(), program.lines[place.end_line - 1][place.end_column :]
+    inside = before.endswith("(") and after.lstrip().startswith(")")
+    if not inside or not isinstance(program.parents.get(node), ast.BinOp | ast.Compare | ast.Attribute | ast.UnaryOp):
+        return place
+    return Span(place.line, len(before) - 1, place.end_line, place.end_column + len(after) - len(after.lstrip()) + 1)
 
 
 def torch_name(program: Program) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.signals.value_origins import argument, whole
@@ -54,6 +55,40 @@ def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use
                     others = [o.label for o in event.operands if o.label is not None and o.label != operand.label]
                     followed[event.results[0]] = new, weighted or (event.name in PRODUCTS and bool(others))
             break
+
+
+def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None, bool]:
+    """The first use of shares that add up to 1 along ``axis`` which shows that another axis was meant, and whether this one is used too.
+
+    In that case the use is None.
+    """
+    wrong = None
+    shape = story.shape(label, step) or ()
+    for use in uses_of_axis(story, label, axis, step):
+        if use.axis == use.followed:
+            return None, True
+        if wrong is None and _shows(story, use, shape):
+            wrong = use
+    return wrong, False
+
+
+def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
+    """Whether this use along another axis shows that the axis of the shares is wrong.
+
+    A sum over the examples, or a product of several transition matrices, does not.
+    """
+    name, record = use.event.name, story.tensor(use.label, use.event.step) or {}
+    there = story.shape(use.label, use.event.step) or ()
+    if there[use.axis] < 2:
+        return False
+    if name in ("nll_loss", "multinomial", "kl_div", "ctc_loss"):
+        return True
+    if name in ("sum", "mean"):
+        return use.weighted and use.followed == 0
+    if name in ("argmax", "max", "topk"):
+        return len(shape) == 2 and use.followed == 0 and use.axis == 1
+    stride = record.get("stride") or ()
+    return all(one >= other for one, other in pairwise(stride))  # not turned round on purpose
 
 
 def dimension(story: Story, event: Event) -> int | None:

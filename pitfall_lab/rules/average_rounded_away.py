@@ -1,0 +1,217 @@
+"""PL834: a moving average in a short number type stays where it is: each of its changes is rounded away."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.wording import at_line, called, capital, number
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.trace import Event, T
+
+BITS = {"float16": 11, "bfloat16": 8}
+"""The number of significant binary digits of each type."""
+LERPS, SUMS, PRODUCTS = ("lerp", "lerp_"), ("add", "add_", "__add__", "__radd__"), ("mul", "mul_", "__mul__", "__rmul__")
+HALF = 0.5
+ROUNDS, FEWEST = 3, 6
+FAR = 0.1
+"""What is averaged must differ from the average by more than this part of it; closer, an average may rest."""
+MOST = 0.75
+"""The part of these numbers that must stay as they were, in the later rounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round: ``event`` returned the new average, of ``old`` as it was before step ``began`` and a ``share`` of ``new``."""
+
+    event: Event
+    old: str
+    began: int
+    new: str
+    share: float
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that computes a moving average in 16 bits which most of its numbers never leave."""
+    averages: dict[object, list[Step]] = defaultdict(list)
+    scaled: dict[object, Event] = {}
+    for event in story.calls(*LERPS, *SUMS, "mul_"):
+        record = (story.tensor(event.results[0], event.step) or {}) if event.results and event.error is None else {}
+        memory = record.get("storage")
+        if record.get("dtype") not in BITS:
+            continue
+        if event.name == "mul_":
+            scaled[memory] = event
+        elif (step := _step(story, event, scaled.pop(memory, None))) is not None:
+            before = (story.tensor(step.old, event.step) or {}).get("storage")  # the new average of the round before is the old one now
+            averages[memory] = [*averages.pop(before, ()), step]
+    reported = set()
+    for steps in averages.values():
+        place = story.span(steps[-1].event.step)
+        stays = _stays(story, steps) if len(steps) >= ROUNDS and place not in reported else None
+        if stays is not None:
+            reported.add(place)
+            yield _finding(story, steps, *stays)
+
+
+def _step(story: Story, event: Event, scaled: Event | None) -> Step | None:
+    """One round of a moving average: ``lerp`` by a small share, or a sum of two parts with shares that make 1; else None.
+
+    ``scaled`` is the ``mul_`` that wrote the memory of the sum before.
+    """
+    given = [o.label for o in event.operands if o.label is not None]
+    if len(given) != len(LERPS):
+        return None
+    if event.name in LERPS:
+        share = _number(argument(event, "weight", 2))
+        return Step(event, given[0], event.step, given[1], share) if share is not None and 0 < share <= HALF else None
+    alpha = _number(argument(event, "alpha", 2))
+    parts = [_part(scaled) if scaled is not None and place == 0 else _scaled(story, label, event) for place, label in enumerate(given)]
+    if alpha is not None and parts[0] is not None:
+        parts[1] = (given[1], alpha, event.step)
+    one, other = parts
+    if one is None or other is None or abs(one[1] + other[1] - 1) > 1e-3:
+        return None
+    old, new = (one, other) if one[1] >= other[1] else (other, one)
+    return Step(event, old[0], old[2], new[0], new[1]) if new[1] > 0 else None
+
+
+def _scaled(story: Story, label: str, event: Event) -> tuple[str, float, int] | None:
+    """The tensor that was multiplied by a number to make ``label``, with the number and the step; None if none was."""
+    made = story.event((story.tensor(label, event.step) or {}).get("born"))
+    return _part(made) if made is not None and made.name in PRODUCTS and label in made.results else None
+
+
+def _part(made: Event) -> tuple[str, float, int] | None:
+    plain = [_number(o.text) for o in made.operands if o.label is None and not o.name]
+    source = next((o.label for o in made.operands if o.label is not None), None)
+    return (source, plain[0], made.step) if source is not None and len(plain) == 1 and plain[0] is not None else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text) if text is not None else None
+    except ValueError:
+        return None
+
+
+def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
+    """An example (the average, and what was to be taken into it) if most numbers that differ from it do not move it; else None."""
+    tally: list[tuple[bool, float, float]] = []
+    for step in steps[len(steps) // 2 :]:
+        before, after = Elements(story, step.old, step.began - 1), Elements(story, step.event.results[0], step.event.step)
+        new = Elements(story, step.new, step.event.step)
+        for index, was in before.known():
+            now, wanted = after.at(index), new.at(index)
+            if now is not None and wanted is not None and math.isfinite(wanted) and abs(wanted - was) > FAR * max(abs(was), abs(wanted)):
+                tally.append((now == was, was, wanted))
+    stuck = [each for each in tally if each[0]]
+    if len(tally) < FEWEST or len(stuck) < MOST * len(tally):
+        return None
+    return max(((was, wanted) for _, was, wanted in stuck), key=lambda pair: abs(pair[1] - pair[0]))
+
+
+def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Finding:
+    first = steps[0]
+    kind = str((story.tensor(first.event.results[0], first.event.step) or {}).get("dtype"))
+    born = (story.tensor(first.old) or {}).get("born")
+    here, there = at_line(story, story.span(born)), at_line(story, story.span(first.event.step))
+    name = called(story, first.old, None, first.event.step)
+    digits, old, new = BITS[kind], number(was), number(wanted)
+    return RULE.finding(
+        story.span(first.event.step), first.event.step,
+        T(
+            en=f"{capital(there.en)} averages into {name.en}, of type {kind}, and most of its numbers never move: {old} stays "
+            f"{old} while "
+            f"{new} is taken into it with a share of {number(first.share)}.",
+            zh=f"{there.zh}把新值平均进 {kind} 类型的 {name.zh}，其中多数的数却从不移动：以 {number(first.share)} 的份额取入 "
+            f"{new}，{old} "
+            f"仍是 {old}。",
+        ),
+        T(
+            en=f"{kind} keeps {digits} binary digits, so a change of less than about 1/{2 ** (digits + 1)} of a number is rounded "
+            "back to "
+            f"it. The average, made on {here.en}, stops long before it gets near to what it averages. Keep averages in float32, and "
+            "convert where they are used.",
+            zh=f"{kind} 保留 {digits} 个二进制位，所以小于一个数的约 1/{2 ** (digits + 1)} 的变化会被舍入回去。{here.zh}创建的平均"
+            "值在接近"
+            "被平均的值之前早就停住了。请用 float32 保存平均值，使用时再转换。",
+        ),
+        related=[story.related("made", born, T(en=f"the type {kind} is chosen here", zh=f"类型 {kind} 在这里定下"))],
+        fixes=_fixes(story, born),
+        facts=[Fact("share", first.share), Fact("stays", was), Fact("wanted", wanted)],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
+    """Fixes that make the average in float32."""
+    program = story.program
+    statement = program.statement(program.at(story.span(born)))
+    changes: list[tuple[ast.AST, str]] = []
+    for node in ast.walk(statement) if statement is not None and not hasattr(statement, "body") else ():
+        if isinstance(node, ast.Attribute) and node.attr in ("half", *BITS):
+            parent = program.parents.get(node)
+            new = "float" if isinstance(parent, ast.Call) and parent.func is node else "float32"
+            changes.append((node, f"{program.segment(node.value)}.{new}"))
+    title = T(en="Keep the average in float32", zh="用 float32 保存平均值")
+    return unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]) if changes else ()
+
+
+RULE = Rule(
+    code="PL834",
+    name="average-rounded-away",
+    severity="warning",
+    title=T(en="A moving average in a short number type does not move", zh="短数值类型的滑动平均不移动"),
+    what=T(
+        en="A program keeps a moving average in 16 bits, to save memory, and takes a thousandth of the new values into it each time. So "
+        "small a change is lost when it is rounded, and the average stays at its first values. Keep averages in float32.",
+        zh="程序为节省内存用 16 位保存滑动平均，每次取入新值的千分之一。这么小的变化在舍入时丢失，平均值便停在最初的值。请用 float32 保存"
+        "平均值。",
+    ),
+    why=T(
+        en="Next to 1 the type bfloat16 has steps of 1/128. `0.999 * a + 0.001 * w` changes `a` by a thousandth of the distance to `w`: "
+        "less than half a step as long as `w` is less than 4 away, and rounded back to `a` then, every time. Adding up does not help, as "
+        "nothing is kept of what was rounded. Gradients and activations may be in 16 bits; what is *carried along* over many steps "
+        "must not be.",
+        zh="在 1 附近，bfloat16 的步长是 1/128。`0.999 * a + 0.001 * w` 使 `a` 改变它到 `w` 距离的千分之一：只要 `w` 相差不到 4，就"
+        "不足半步，"
+        "每次都被舍入回 `a`。累积也没有用，因为被舍去的部分什么也不留下。梯度和激活可以用 16 位；跨越许多步*延续*的量则不行。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+weight = torch.linspace(1, 3, 6)
+average = torch.ones(6, dtype=torch.bfloat16)  # made
+for step in range(8):
+    average.mul_(0.999).add_(weight, alpha=0.001)  # PL834
+print(average)
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+weight = torch.linspace(1, 3, 6)
+average = torch.ones(6, dtype=torch.float32)
+for step in range(8):
+    average.mul_(0.999).add_(weight, alpha=0.001)
+print(average)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "average.mul_(0.999).add_(weight, alpha=0.001)",
+            "average.copy_(0.999 * average.float() + 0.001 * weight)",
+            T(en="Computed in float32, it is rounded when it is stored.", zh="用 float32 计算，存回时仍被舍入。"),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html",
+        "https://docs.pytorch.org/docs/stable/type_info.html",
+    ),
+)

@@ -1,0 +1,339 @@
+"""PL850: the spread of several samples is computed, and they are all equal: the random numbers that were to differ are the same."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital, flat
+from pitfall_lab.rules.signals.modes import DROPOUTS
+from pitfall_lab.rules.signals.seeds import INITS, drawn, made_once, seeding
+from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS, argument, whole
+from pitfall_lab.trace import Event, Span, T
+
+SPREADS = ("std", "var", "std_mean", "var_mean", "quantile", "nanquantile")
+DRAWN = {"randn", "rand", "randn_like", "rand_like", "normal", "bernoulli", "randint", "poisson", "normal_", "uniform_", *INITS}
+VMAP = "torch.func.vmap"
+FEWEST, UPWARD = 3, 300
+NEAR = 1e-5
+"""A spread below this part of the numbers themselves is one of rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why the samples are equal, at ``span`` and ``step``: a sentence's part, an explanation, and fixes."""
+
+    span: Span | None
+    step: int
+    says: T
+    why: T
+    fixes: tuple[Fix, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """``count`` samples: the results of one ``event`` for all of them, or the single tensors ``each``."""
+
+    count: int
+    event: Event
+    each: tuple[str, ...] = ()
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place that makes equal samples, whose spread is computed, where random numbers were to make them differ."""
+    reported = set()
+    for event in story.calls(*SPREADS):
+        samples = _samples(story, event) if event.error is None and event.results else None
+        if samples is None or not _is_nothing(story, event):
+            continue
+        cause = _cause(story, samples)
+        if cause is not None and cause.span not in reported:
+            reported.add(cause.span)
+            yield _finding(story, event, samples, cause)
+
+
+def _samples(story: Story, event: Event) -> Samples | None:
+    """The samples whose spread ``event`` computes: along axis 0 of a stack, of a vmap or of draws for many samples at once.
+
+    None if it computes the spread of something else.
+    """
+    label, shape = event.operands[0].label, story.shape(event.operands[0].label, event.step) or ()
+    axis = whole(argument(event, "dim", 2 if "quantile" in event.name else 1))
+    if not shape or shape[0] < FEWEST or (axis is None and len(shape) > 1) or (axis or 0) % len(shape) != 0:
+        return None
+    step = event.step
+    for _ in range(10):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is None or label not in made.results:
+            return None
+        given = tuple(o.label for o in made.operands if o.label is not None)
+        if made.op == VMAP:
+            return Samples(shape[0], made)
+        if made.name in ("stack", "cat") and len(given) == shape[0] and len(set(given)) == shape[0]:
+            return Samples(shape[0], made, given)
+        reduces = made.name in ("mean", "median", "sum") and (story.shape(given[0], made.step) or (0,))[0] == shape[0] if given else False
+        if reduces:
+            return Samples(shape[0], made)
+        if made.name not in SAME_NUMBERS or not given or (story.shape(given[0], made.step) or (0,))[0] != shape[0]:
+            return None
+        label, step = given[0], made.step
+    return None
+
+
+def _is_nothing(story: Story, event: Event) -> bool:
+    """Whether the spread is known, and is 0 or as small as rounding makes it; the quantiles are equal."""
+    held = _numbers(story, event.results[0], event.step)
+    size = max((abs(value) for value in _numbers(story, event.operands[0].label, event.step)), default=0.0)
+    if event.name.endswith("quantile"):
+        return len(held) > 1 and len(story.shape(event.results[0], event.step) or ()) == 1 and max(held) - min(held) <= NEAR * size
+    return bool(held) and size > 0 and all(abs(value) <= NEAR * size for value in held)
+
+
+def _numbers(story: Story, label: str | None, step: int) -> list[float]:
+    record = story.tensor(label, step) or {}
+    held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
+    return [float(v) for _, v in flat(held) if isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v)]
+
+
+def _cause(story: Story, samples: Samples) -> Cause | None:
+    if samples.event.op == VMAP:
+        return _same_for_all(story, samples.event)
+    if not samples.each:
+        return _permutations(story, samples)
+    behind = [_behind(story, label, samples.event.step) for label in samples.each]
+    if all(any(_draws_all(story, event) for event in events) for events in behind):
+        return _permutations(story, samples)
+    return _dropout_off(story, behind) or _same_seed(story, behind)
+
+
+def _behind(story: Story, label: str, step: int) -> list[Event]:
+    """The calls that a sample was computed by, with those that made its weights and with dropouts that left it as it was."""
+    found: dict[int, Event] = {}
+    pending, seen = deque([(label, step)]), {label}
+    while pending and len(seen) < UPWARD:
+        here, at = pending.popleft()
+        born = story.event((story.tensor(here, at) or {}).get("born"))
+        own = [use for use in story.uses(here) if use.step < at and use.name in (*DROPOUTS, *INITS) and here in use.results]
+        for event in (*([born] if born is not None and here in born.results else []), *own):
+            found[event.step] = event
+            for operand in event.operands:
+                if operand.label is not None and operand.label not in seen:
+                    seen.add(operand.label)
+                    pending.append((operand.label, event.step))
+    return [found[at] for at in sorted(found)]
+
+
+def _same_for_all(story: Story, vmap: Event) -> Cause | None:
+    """The cause if ``vmap`` was given ``randomness="same"``."""
+    program = story.program
+    around = program.statement_at(vmap.span)
+    calls = [n for n in ast.walk(around) if isinstance(n, ast.Call)] if around is not None else []
+    calls += [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "vmap" and n not in calls]
+    said = next((k for call in calls if call_name(call) == "vmap" for k in call.keywords if k.arg == "randomness"), None)
+    if said is None or not isinstance(said.value, ast.Constant) or said.value.value != "same":
+        return None
+    text = program.segment(said.value)
+    new = text.replace("same", "different")
+    title = T(en=f"Draw for each of them: `randomness={new}`", zh=f"为每一个分别抽取：`randomness={new}`")
+    return Cause(
+        program.place(said.value) if program.place(said.value).line != getattr(vmap.span, "line", None) else vmap.span, vmap.step,
+        T(en='gives all of them the same random numbers (`randomness="same"`)', zh='给它们全部同样的随机数（`randomness="same"`）'),
+        T(
+            en='`vmap` calls the function once for all. With `randomness="same"` a draw in it is made once and shared; with '
+            '`"different"` '
+            "it is made for each.",
+            zh='`vmap` 对全部样本只调用一次函数。`randomness="same"` 时，其中的抽取只做一次，大家共用；`"different"` 时为每个样本各'
+            '做一次。',
+        ),
+        unique(program.text, [Fix(title, program.replace((said.value, new)), meaning="later")]),
+    )  # fmt: skip
+
+
+def _draws_all(story: Story, event: Event) -> bool:
+    """Whether a call draws an order of all of something: of each in ``n`` once, so that only the order is random."""
+    if event.name == "randperm":
+        return True
+    shape = story.shape(event.operands[0].label, event.step) if event.name == "multinomial" and event.operands else None
+    return (
+        bool(shape)
+        and whole(argument(event, "num_samples", 1)) == (shape or (0,))[-1]
+        and argument(event, "replacement", 2) in (None, "False")
+    )
+
+
+def _permutations(story: Story, samples: Samples) -> Cause | None:
+    """The cause if each sample has all elements, in another order, and was reduced to something that does not depend on the order."""
+    label = samples.each[0] if samples.each else samples.event.results[0]
+    draw = next((event for event in _behind(story, label, samples.event.step) if _draws_all(story, event)), None)
+    if draw is None:
+        return None
+    program, torch = story.program, torch_name(story.program)
+    node, changes = program.at(story.span(draw.step)), list[tuple[ast.AST, str]]()
+    if isinstance(node, ast.Call) and call_name(node) == "multinomial" and not any(k.arg == "replacement" for k in node.keywords):
+        changes = [(node, f"{program.segment(node)[:-1].rstrip().rstrip(',')}, replacement=True)")]
+    elif isinstance(node, ast.Call) and call_name(node) == "randperm" and torch is not None and len(node.args) == 1 and not node.keywords:
+        count = program.segment(node.args[0])
+        changes = [(node, f"{torch}.randint({count}, ({count},))")]
+    title = T(en="Draw with replacement", zh="有放回地抽取")
+    return Cause(
+        story.span(draw.step), draw.step,
+        T(en="draws without replacement as many as there are", zh="不放回地抽取，抽取的个数与总数相同"),
+        T(
+            en="Each of these samples has every element once, in another order, and a mean does not depend on the order. A "
+            "bootstrap draws "
+            "with replacement: some elements twice, others not at all.",
+            zh="这样的每个样本都恰好包含每个元素一次，只是次序不同，而均值与次序无关。自助法要有放回地抽取：有的元素抽到两次，有的"
+            "一次也没有。",
+        ),
+        unique(program.text, [Fix(title, program.replace(*changes), meaning="later")]) if changes else (),
+    )  # fmt: skip
+
+
+def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
+    """The cause if all samples went through a dropout that was switched off, and nothing else was drawn for them."""
+    off = [next((e for e in events if e.name in DROPOUTS and e.operands and e.operands[0].label in e.results), None) for events in behind]
+    first = off[0]
+    if first is None or None in off or _own_draws(behind):
+        return None
+    program, span = story.program, story.span(first.step)
+    switches = [
+        n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "eval" and isinstance(n.func, ast.Attribute) and not n.args
+    ]
+    normalised = any(event.name == "batch_norm" for events in behind for event in events)
+    title = T(en="Leave the network in training mode here: dropout is all that this changes", zh="这里让网络保持训练模式：它只影响 dropout")
+    fixes = []
+    if len(switches) == 1 and not normalised and isinstance(switches[0].func, ast.Attribute):
+        new = f"{program.segment(switches[0].func.value)}.train()"
+        fixes = [Fix(title, program.replace((switches[0], new)), meaning="later")]
+    return Cause(
+        span, first.step,
+        T(en="drops nothing, because its dropout is in evaluation mode", zh="什么也没有丢弃，因为其中的 dropout 处于评估模式"),
+        T(
+            en="In evaluation mode dropout returns its input, so the network computes the same each time. Samples of what it might have "
+            "answered need dropout in training mode, and the other layers as they are.",
+            zh="在评估模式下，dropout 原样返回输入，所以网络每次算出的结果都一样。要得到它“可能的回答”的样本，需要让 dropout 处于训"
+            "练模式，而"
+            "其他层保持原样。",
+        ),
+        unique(program.text, fixes),
+    )  # fmt: skip
+
+
+def _own_draws(behind: list[list[Event]]) -> bool:
+    """Whether something was drawn for one sample that no other one has."""
+    shared = set.intersection(*({event.step for event in events} for events in behind))
+    return any(event.name in DRAWN and event.step not in shared for events in behind for event in events)
+
+
+def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
+    """The cause if each sample has draws of its own, all with the same numbers, and the program's text shows where it seeds."""
+    shared = set.intersection(*({event.step for event in events} for events in behind))
+    own = [[event for event in events if event.name in DRAWN and event.step not in shared] for events in behind]
+    drew = [[drawn(story, event) for event in events] for events in own]
+    if not all(own) or any(each != drew[0] for each in drew) or None in drew[0]:
+        return None
+    program, first = story.program, own[0][0]
+    seed = seeding(story, first, own[1][0])
+    if seed is None:
+        return None
+    statement = program.statement(seed)
+    title = T(en=f"Leave `{program.segment(seed)}` out here", zh=f"在这里去掉 `{program.segment(seed)}`")
+    return Cause(
+        program.place(seed), first.step,
+        T(en="seeds the generator anew for each of them", zh="为每一个重新设置随机种子"),
+        T(
+            en="From one seed follows one sequence of numbers: each sample then begins with the same weights, or the same noise, "
+            "and is a "
+            "copy of the first. Seed once, before all of them.",
+            zh="同一个种子得到同一个数列：每个样本都从同样的权重或同样的噪声开始，成为第一个的复制品。请只在全部样本之前设置一次种子。",
+        ),
+        unique(program.text, [Fix(title, program.delete(statement), meaning="later")])
+        if isinstance(statement, ast.Expr) else made_once(story, seed),
+    )  # fmt: skip
+
+
+def _finding(story: Story, spread: Event, samples: Samples, cause: Cause) -> Finding:
+    here, there = at_line(story, cause.span), at_line(story, story.span(spread.step))
+    exact = not any(_numbers(story, spread.results[0], spread.step)) and not spread.name.endswith("quantile")
+    much = T(en="is 0", zh="是 0") if exact else T(en="is nothing but rounding", zh="只是舍入误差")
+    return RULE.finding(
+        cause.span, cause.step,
+        T(
+            en=f"{capital(here.en)} {cause.says.en}: the {samples.count} samples are equal, and the spread that {there.en} "
+            f"computes {much.en}.",
+            zh=f"{here.zh}{cause.says.zh}：{samples.count} 个样本相等，{there.zh}算出的离散程度{much.zh}。",
+        ),
+        cause.why,
+        related=[story.related("used", spread.step, T(en="their spread is computed here", zh="在这里计算它们的离散程度"))],
+        fixes=cause.fixes,
+        facts=[Fact("samples", samples.count, story.by(spread.step))],
+    )  # fmt: skip
+
+
+RULE = Rule(
+    code="PL850",
+    name="spread-of-equal-samples",
+    severity="warning",
+    title=T(en="The spread of samples is 0, because they are all equal", zh="样本全部相等，离散程度为 0"),
+    what=T(
+        en="A program repeats a random computation, to see how far its results lie apart, and all of them are the same: the random "
+        "part is "
+        "switched off, shared, begun anew with one seed, or drawn so that it makes no difference. The uncertainty that it reports is 0. "
+        "Let each sample draw numbers of its own.",
+        zh="程序重复一个随机的计算，想看结果相差多远，而所有结果都一样：随机的部分被关掉、共用、每次从同一个种子重新开始，或者抽取"
+        "的方式使它不起"
+        "作用。它报告的不确定性于是为 0。请让每个样本各自抽取。",
+    ),
+    why=T(
+        en="Torch draws all its random numbers from generators with a state. A layer in evaluation mode draws none. "
+        '`vmap(randomness="same")` draws once for all examples. `manual_seed` sets the state back, so equal calls follow with '
+        'equal numbers. '
+        "And `multinomial` draws *without* replacement unless it gets `replacement=True`: as many as there are is all of them, in some "
+        "order.",
+        zh='torch 的随机数都来自带状态的发生器。处于评估模式的层什么也不抽。`vmap(randomness="same")` 为全部样本只抽一次。'
+        '`manual_seed` 把'
+        "状态放回，于是之后同样的调用得到同样的数。而 `multinomial` 默认*不放回*地抽取，除非给出 `replacement=True`：抽取与总数相同"
+        "的个数，得到"
+        "的就是全部元素，只是次序不同。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(8)
+means = []
+for _ in range(20):
+    sample = x[torch.randperm(8)]  # PL850
+    means.append(sample.mean())
+print(torch.stack(means).std())  # used
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+x = torch.randn(8)
+means = []
+for _ in range(20):
+    sample = x[torch.randint(8, (8,))]
+    means.append(sample.mean())
+print(torch.stack(means).std())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "for _ in range(20)",
+            "for _ in range(200)",
+            T(en="More samples of the same kind are as equal.", zh="同样的样本再多，仍然相等。"),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.multinomial.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.vmap.html",
+    ),
+)  # fmt: skip
