@@ -320,8 +320,15 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether all backwards before ``number`` are the same, and backward ``number`` has the same root values but other gradients."""
-    return _same_root(before, after, number) and not _same_set(before[number]["gradients"], after[number]["gradients"])
+    """Whether the first backward from ``number`` on that gives other gradients has the same root values; all before it are the same.
+
+    A term can have the gradient 0 at first: a penalty on weights that begin as zeros.
+    """
+    while _same_root(before, after, number):
+        if not _same_set(before[number]["gradients"], after[number]["gradients"]):
+            return True
+        number += 1
+    return False
 
 
 def _same_root(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:

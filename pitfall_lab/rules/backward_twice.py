@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.second_backward import Reuse, indented, reuses, root
+from pitfall_lab.rules.kit.second_backward import Reuse, builders, indented, reuses, root
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -116,13 +116,13 @@ def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
 def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
     """A fix that repeats, before the second backward, the computation that it needs; None if that is not possible."""
     program = reuse.story.program
-    builders = [statement for statement in reuse.builders() if statement in program.block(second) and statement.lineno < first.lineno]
-    if not builders or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in builders):
+    built = [s for s in builders(reuse.story, reuse.backward) if s in program.block(second) and s.lineno < first.lineno]
+    if not built or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in built):
         return None
     indent, last = program.indent(second), program.place(first).end_line
-    text = "".join(indented(program, statement, indent) for statement in builders)
+    text = "".join(indented(program, statement, indent) for statement in built)
     edit = Edit(last, last, _whole(program.lines[last - 1]) + text)
-    shown = snippet(reuse.story, program.place(builders[-1]), 40)
+    shown = snippet(reuse.story, program.place(built[-1]), 40)
     title = T(en=f"Compute it again before going back again (`{shown}`)", zh=f"再次反向传播之前重新计算（`{shown}`）")
     return Fix(title, (edit,), meaning="recompute")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -14,12 +13,9 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.training import Moment, cells, lives
-from pitfall_lab.rules.kit.wording import at_line, called, capital, flat, gradient_of, numbers
+from pitfall_lab.rules.kit.wording import at_line, called, capital, gradient_of, numbers
+from pitfall_lab.rules.signals.clipping import CLIPS, is_clip, is_effective
 from pitfall_lab.trace import Event, T
-
-CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_grads_with_norm_", "clamp_", "clip_"}
-CLIPPING = 40
-"""The largest number of calls between reading the limit and scaling."""
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -32,15 +28,15 @@ def find(story: Story) -> Iterator[Finding]:
         for index, clip in enumerate(moments):
             place = story.span(clip.step)
             following = moments[index + 1].kind if index + 1 < len(moments) else "cleared"
-            if clip.kind != "changed" or place in reported or not _clips(story, clip):
+            if clip.kind != "changed" or place in reported or not is_clip(story, clip):
                 continue
-            if (unscale := _unscaled_later(moments[index + 1 :])) is not None and _effective(story, clip):
+            if (unscale := _unscaled_later(moments[index + 1 :])) is not None and is_effective(story, clip):
                 reported.add(place)
                 yield _early(story, label, clip, unscale)
             if following != "cleared":
                 continue
             before = [m for m in moments[:index] if m.kind != "changed"]
-            if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added" and _effective(story, clip):
+            if len(before) > 1 and before[-1].kind == "used" and before[-2].kind == "added" and is_effective(story, clip):
                 reported.add(place)
                 yield _finding(story, label, before[-2], before[-1], clip)
     for call, added in _before_backward(story):
@@ -76,9 +72,8 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
     here, there = at_line(story, story.span(clip.step)), at_line(story, story.span(later.step))
     why = (
         T(
-            en=f"limits the gradients while they are still multiplied by the scaler's factor; {there.en} divides by it afterwards, so "
-            "the limit "
-            "is smaller by that factor.",
+            en=f"limits the gradients while they are still multiplied by the scaler's factor; {there.en} divides by it afterwards, so the "
+            "limit is smaller by that factor.",
             zh=f"限制梯度时，它们还乘着缩放器的系数；{there.zh}之后才除以它，所以实际的上限要小那么多倍。",
         )
         if scaled
@@ -92,8 +87,7 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
         T(en=f"{capital(here.en)} {why.en}", zh=f"{here.zh}{why.zh}"),
         T(
             en="Clipping changes the numbers in `.grad` at the moment of the call. It belongs between the backward and the update, and "
-            "with a "
-            "gradient scaler behind `scaler.unscale_(optimizer)`.",
+            "with a gradient scaler behind `scaler.unscale_(optimizer)`.",
             zh="裁剪改变的是调用那一刻 `.grad` 里的数。它应当放在反向传播与更新之间；使用梯度缩放器时，还要放在 "
             "`scaler.unscale_(optimizer)` 之后。",
         ),
@@ -129,38 +123,6 @@ def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
     edits = merge(program.delete(clipping), program.insert_after(backward, program.segment(clipping)))
     title = T(en="Clip after the backward", zh="在反向传播之后裁剪")
     return unique(program.text, [Fix(title, edits, meaning="recompute")]) if edits else ()
-
-
-def _clips(story: Story, clip: Moment) -> bool:
-    return story.said(clip.step) in CLIPS or clip.event.name in CLIPS
-
-
-def _effective(story: Story, clip: Moment) -> bool:
-    """Whether the limit of the clipping is finite: with an infinite one `clip_grad_norm_` only measures."""
-    if (limit := _limit(story, clip)) is not None:
-        return math.isfinite(limit)
-    before = cells(story, clip.storage, clip.step - 1)
-    if any(e.path == f"storages.{clip.storage}.cells" and e.value is not None for e in clip.event.effects):
-        return before is not None
-    factors = [
-        c for o in clip.event.operands[-1:] if (c := cells(story, (story.tensor(o.label) or {}).get("storage"), clip.step)) is not None
-    ]
-    values = [value for factor in factors for _, value in flat(factor)]
-    return len(values) == 1 and isinstance(values[0], float) and values[0] < 1
-
-
-def _limit(story: Story, clip: Moment) -> float | None:
-    """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales.
-
-    None if there is none.
-    """
-    span = story.span(clip.step)
-    for event in reversed(story.events[max(clip.step - CLIPPING, 0) : clip.step]):
-        if event.span != span:
-            break
-        if event.name == "__rtruediv__" and len(event.operands) > 1:
-            return float(event.operands[1].text) if event.operands[1].label is None else None
-    return None
 
 
 def _finding(story: Story, label: str, added: Moment, used: Moment, clip: Moment) -> Finding:

@@ -5,23 +5,72 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.second_backward import Loop, Reuse, indented, reuses
-from pitfall_lab.rules.kit.source import merge
+from pitfall_lab.rules.kit.second_backward import Loop, Reuse, builders, indented, loops_around, reuses
+from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import assigned
-from pitfall_lab.rules.kit.wording import at_line, capital, snippet
-from pitfall_lab.trace import T
+from pitfall_lab.rules.kit.training import lives
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
+from pitfall_lab.rules.signals.old_values import Old, old_values
+from pitfall_lab.trace import Event, T
+
+ROUNDS = 2
+"""The number of backwards, each followed by an update, that make a repeated one a training."""
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop whose second round found the graph used up."""
+    """One finding for each loop whose second round found the graph used up, or that goes through a graph of old values again and again."""
     for reuse in reuses(story):
         loop = reuse.loop()
         if loop is not None and not reuse.built_in(loop):
             yield _finding(reuse, loop)
+    reported = set()
+    for old in old_values(story):
+        loop, place = next(iter(loops_around(story, old.backward)), None), story.span(old.backward.step)
+        if loop is not None and not old.new and place not in reported and _rounds(story, old) >= ROUNDS:
+            reported.add(place)
+            yield _silent(story, old, loop)
+
+
+def _rounds(story: Story, old: Old) -> int:
+    """Through how many backwards the old value went that an update of the parameter followed."""
+    updates = [m.step for m in lives(story)[old.leaf] if m.kind == "used"]
+    ran = [step for step, value in story.history("nodes", old.old[0], "ran") if value is not None]
+    return sum(any(a < step < b for step in updates) for a, b in pairwise([*ran, len(story.events)]))
+
+
+def _silent(story: Story, old: Old, loop: Loop) -> Finding:
+    """The finding about a loop in which torch raises nothing, since the graph is kept, or since nothing was saved for backward."""
+    step, born = old.backward.step, (story.record("nodes", old.old[0]) or {}).get("born")
+    here, built, update = (at_line(story, story.span(each)) for each in (step, born, old.update))
+    name = called(story, old.leaf, None, step)
+    return RULE.finding(
+        story.span(step),
+        step,
+        T(
+            en=f"{capital(here.en)} runs in a loop, but what it goes back through was computed once, on {built.en}, before the loop: "
+            f"{name.en} changes in every round, and what was computed from it does not.",
+            zh=f"{here.zh}在循环里运行，但它往回走时要经过的计算只在循环之前（{built.zh}）做过一次：{name.zh} 每一轮都在变，由它算出的结"
+            f"果却不变。",
+        ),
+        T(
+            en=f"After the update on {update.en}, {built.en} did not run again. Each round's gradient is computed from values that "
+            f"{name.en} no longer has, so the training does not follow the loss.",
+            zh=f"{update.zh}的更新之后，{built.zh}没有再次运行。每一轮的梯度都由 {name.zh} 已经没有的数值算出，训练因此不再跟随损失。",
+        ),
+        related=[
+            story.related("made", born, T(en="the computation is done once, here", zh="这一步计算只在这里做了一次")),
+            story.related("step", old.update, T(en="the parameter changes, the result does not", zh="参数变了，结果没有变")),
+            story.related("backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")),
+        ],
+        fixes=_moved(story, builders(story, old.backward), loop, old.backward),
+        facts=[Fact("tensor", old.leaf, story.by(step))],
+        severity="warning",
+    )
 
 
 def _finding(reuse: Reuse, loop: Loop) -> Finding:
@@ -48,7 +97,7 @@ def _finding(reuse: Reuse, loop: Loop) -> Finding:
             ),
             story.related("backward", step, T(en="every round of the loop needs it anew", zh="循环的每一轮都需要重新做一次")),
         ],
-        fixes=unique(story.program.text, [*_moved(reuse, loop), *_cut_off(reuse, loop)]),
+        fixes=unique(story.program.text, [*_moved(story, builders(story, reuse.backward), loop), *_cut_off(reuse, loop)]),
         facts=[Fact("node", reuse.failure.node, story.by(step))],
         predicted=story.predicted(reuse.failure, step),
     )
@@ -75,23 +124,33 @@ def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
     yield Fix(title, program.insert_before(loop, cut), meaning="root")
 
 
-def _moved(reuse: Reuse, loop: Loop) -> tuple[Fix, ...]:
-    """Fixes that move what builds the graph into the loop, as its first statements."""
-    program = reuse.story.program
+def _moved(story: Story, built: list[ast.stmt], loop: Loop, keeping: Event | None = None) -> tuple[Fix, ...]:
+    """Fixes that move what builds the graph into the loop, as its first statements; the backward ``keeping`` then frees it."""
+    program = story.program
     block = program.block(loop)
-    builders = [s for s in reuse.builders() if s in block and s.lineno < loop.lineno]
+    lines = [s for s in built if s in block and s.lineno < loop.lineno]
     first = loop.body[0]
-    if not builders or not all(isinstance(s, ast.Assign | ast.AnnAssign) and program.stands_alone(s) for s in builders):
+    if not lines or not all(isinstance(s, ast.Assign | ast.AnnAssign) and program.stands_alone(s) for s in lines):
         return ()
     if first.lineno == loop.lineno:
         return ()  # a loop on one line
     indent, line = program.indent(first), program.place(first).line
-    text = "".join(indented(program, statement, indent) for statement in builders)
-    inserted = Edit(line, line, text + program.lines[line - 1])
-    edits = merge((inserted,), *(program.delete(s) for s in builders))
-    shown = snippet(reuse.story, program.place(builders[0]), 40)
+    text = "".join(indented(program, statement, indent) for statement in lines)
+    call = program.at(story.span(keeping.step)) if keeping is not None else None
+    kept = _without_keeping(program, call) if isinstance(call, ast.Call) else ()
+    at_once = next((edit.text for edit in kept if edit.line == line), None)
+    inserted = Edit(line, line, text + (at_once or program.lines[line - 1]))
+    edits = merge((inserted,), tuple(edit for edit in kept if edit.line != line), *(program.delete(s) for s in lines))
+    shown = snippet(story, program.place(lines[0]), 40)
     title = T(en=f"Compute it in every round (move `{shown}` into the loop)", zh=f"每一轮都重新计算（把 `{shown}` 移进循环）")
     return unique(program.text, [Fix(title, edits, meaning="recompute") if edits else None])
+
+
+def _without_keeping(program: Program, call: ast.Call) -> tuple[Edit, ...]:
+    """The edits that remove ``retain_graph=True`` from a call without other arguments; none if there is no such argument."""
+    if call.args or [keyword.arg for keyword in call.keywords] != ["retain_graph"]:
+        return ()
+    return program.replace((call, f"{program.segment(call.func)}()"))
 
 
 RULE = Rule(

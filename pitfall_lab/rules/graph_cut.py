@@ -15,7 +15,7 @@ from pitfall_lab.rules.kit.second_backward import indented
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import operand, torch_name
+from pitfall_lab.rules.kit.syntax import is_true, operand, torch_name
 from pitfall_lab.rules.kit.training import lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression, snippet
 from pitfall_lab.rules.signals.operand_names import written_as
@@ -49,46 +49,66 @@ def find(story: Story) -> Iterator[Finding]:
     yield from (_unreached(story, found) for found in flow.unreached() if found.cut.event.step not in reported)
 
 
+def copies(story: Story) -> Iterator[tuple[Event, list[Cut]]]:
+    """Yield the calls that made a new leaf of numbers which had a graph: ``torch.tensor(result, requires_grad=True)``; with the cuts."""
+    flow, filled = Flow(story), lives(story)
+    for event in story.calls(*FACTORIES):
+        if event.error is None and event.results and event.results[0] in filled:
+            cuts = flow.cuts(event.results[0], event.step)
+            if cuts and cuts[0].kind != "gradient":
+                yield event, cuts
+
+
 def _ended(story: Story) -> Iterator[Finding]:
     """One finding for each ``torch.tensor(result, requires_grad=True)`` whose own gradient is filled by backward and never read."""
     reported = set()
-    for event in story.calls("tensor"):
-        source = event.operands[0].label if event.operands and event.results and event.error is None else None
-        moments = lives(story).get(event.results[0]) if source is not None else None
-        if not moments or source is None or not (story.tensor(source, event.step) or {}).get("requires_grad"):
-            continue
-        read = any(use.op in ("torch.Tensor.grad.__get__", "torch.autograd.grad") for use in story.uses(event.results[0]))
-        if not read and event.span not in reported and all(m.kind == "added" for m in moments):
+    for event, cuts in copies(story):
+        label = event.results[0]
+        moments = lives(story)[label]
+        read = any(use.op in ("torch.Tensor.grad.__get__", "torch.autograd.grad") for use in story.uses(label))
+        root = any(label in (operand.label for operand in m.event.operands) for m in moments)  # a rule of its own
+        if not read and not root and event.span not in reported and all(m.kind == "added" for m in moments):
             reported.add(event.span)
-            yield _copied(story, Cut("copy", event, source), moments[0].step)
+            yield _copied(story, event, cuts, moments[0].step)
 
 
-def _copied(story: Story, cut: Cut, step: int) -> Finding:
-    here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))
-    how, value = _how(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+def _copied(story: Story, event: Event, cuts: list[Cut], step: int) -> Finding:
+    """The finding for a backward that ends at a copy ``event`` of numbers that were cut off at ``cuts``."""
+    cut = cuts[0]
+    here, back = at_line(story, story.span(event.step)), at_line(story, story.span(step))
+    value = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    does, related = manner(story, cut), []
+    if cut.event.step != event.step:
+        where, code = at_line(story, story.span(cut.event.step)), snippet(story, story.span(event.step))
+        does = T(en=f"makes a new starting point (`{code}`) of numbers that {where.en} took out of tensors",
+                 zh=f"用{where.zh}从张量里取出的数创建了新的起点（`{code}`）")  # fmt: skip
+        related = [story.related("leaf", event.step, T(en="a new starting point is made here", zh="新的起点在这里产生"))]
     return RULE.finding(
-        story.span(cut.event.step),
-        cut.event.step,
+        story.span(event.step),
+        event.step,
         T(
-            en=f"{capital(here.en)} {how.en}, so the gradients of {back.en} end there: nothing that {value.en} was computed from gets one.",
-            zh=f"{here.zh}{how.zh}，{back.zh}的梯度因此到此为止：算出 {value.zh} 的那些参数什么也得不到。",
+            en=f"{capital(here.en)} {does.en}, so the gradients of {back.en} end there: nothing that {value.en} was computed from gets "
+            f"one.",
+            zh=f"{here.zh}{does.zh}，{back.zh}的梯度因此到此为止：算出 {value.zh} 的那些参数什么也得不到。",
         ),
         _explanation(cut, value),
         related=[
-            story.related("cut", cut.event.step, T(en="the record of the computation ends here", zh="计算的记录在这里中断")),
+            *[story.related("cut", at, T(en="the record of the computation ends here", zh="计算的记录在这里中断"))
+              for at in _same_kind(story, cuts)],
+            *related,
             story.related("backward", step, T(en="the gradient reaches the copy, and is never read", zh="梯度只到达副本，没有人读取它")),
         ],
-        fixes=[replace(fix, meaning="term") for fix in reconnections(story, [cut])],
+        fixes=[replace(fix, meaning="term") for fix in reconnections(story, cuts)],
         facts=[Fact("cut", cut.kind, story.by(cut.event.step)), Fact("tensor", cut.tensor, story.by(cut.event.step))],
         severity="warning",
-    )
+    )  # fmt: skip
 
 
 def _silent(story: Story, lost: Lost) -> Finding:
     """The finding for a loss that still reaches parameters, although one of its terms has no graph."""
     cut, step = lost.cuts[0], lost.backward.step
     here, back = at_line(story, story.span(cut.event.step)), at_line(story, story.span(step))
-    term, how = expression(story, lost.term, lost.at), _how(story, cut)
+    term, how = expression(story, lost.term, lost.at), manner(story, cut)
     value = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
     return RULE.finding(
         story.span(cut.event.step),
@@ -114,7 +134,7 @@ def _unreached(story: Story, found: Unreached) -> Finding:
     """The finding for parameters that an optimizer holds and the loss does not reach, because a value in between has no graph."""
     cut, step, update = found.cut, found.backward.step, found.update
     here, back, there = (at_line(story, span) for span in (story.span(cut.event.step), story.span(step), update.span))
-    how, value = _how(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
+    how, value = manner(story, cut), called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
     story_of_the_cut = _explanation(cut, value, trained=cut.tensor in story.leaves)
     first, others = called(story, found.parameters[0], None, step), len(found.parameters) - 1
     more = T(en=f" and {others} more", zh=f" 等 {others + 1} 个参数") if others else T(en="", zh="")
@@ -200,7 +220,7 @@ def _finding(story: Story, step: int, failure: Failure, cuts: list[Cut]) -> Find
     here, back = at_line(story, span), at_line(story, story.span(step))
     lost = called(story, cut.tensor, None, cut.event.step, (story.tensor(cut.tensor) or {}).get("born"))
     loss = called(story, failure.tensor, None, step, (story.tensor(failure.tensor) or {}).get("born"))
-    how = _how(story, cut)
+    how = manner(story, cut)
     same = _same_kind(story, cuts)
     return RULE.finding(
         span,
@@ -228,7 +248,8 @@ def _same_kind(story: Story, cuts: list[Cut]) -> list[int]:
     return sorted(places.values())
 
 
-def _how(story: Story, cut: Cut) -> T:
+def manner(story: Story, cut: Cut) -> T:
+    """What a cut does, as the rest of a sentence that begins with its line."""
     code = snippet(story, story.span(cut.event.step))
     shown = T(en=f" (`{code}`)", zh=f"（`{code}`）") if code else T(en="", zh="")
     texts = {
@@ -342,6 +363,16 @@ def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
             elif isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef):
                 for decorator in filter(_switch, around.decorator_list):
                     yield Fix(title, (Edit(decorator.lineno, decorator.end_lineno or decorator.lineno, ""),), meaning="connect")
+        yield from _not_reentrant(program, statement)
+
+
+def _not_reentrant(program: Program, statement: ast.stmt) -> Iterator[Fix]:
+    """Yield the fix for a checkpoint that records nothing for inputs without a gradient: ``use_reentrant=False``."""
+    for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and call_name(n).startswith("checkpoint")):
+        argument = next((k for k in call.keywords if k.arg == "use_reentrant"), None)
+        if argument is not None and is_true(argument.value):
+            title = T(en="Record the layers too: `use_reentrant=False`", zh="也记录这些层：`use_reentrant=False`")
+            yield Fix(title, program.replace((argument.value, "False")), meaning="connect")
 
 
 def _switch(node: ast.expr) -> bool:

@@ -10,16 +10,20 @@ from typing import Any
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Record, Story
-from pitfall_lab.rules.kit.syntax import MODULES, operand
+from pitfall_lab.rules.kit.syntax import MODULES, operand, torch_name
 from pitfall_lab.rules.kit.syntax import called as method
 from pitfall_lab.rules.kit.wording import at_line, called, flat, gradient_of, numbers, snippet
-from pitfall_lab.rules.signals.unfinite import is_handled, is_skipped, of_gradients
+from pitfall_lab.rules.signals.unfinite import CALLS, acts_on_tests, is_handled, is_skipped, of_gradients
 from pitfall_lab.trace import Event, T, Unfinite
 
 SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow", "Acos", "Asin", "Acosh", "Atanh", "Exp", "Std",
             "LinalgVectorNorm")  # fmt: skip
 """Operations that have an infinite slope, or none, at some inputs."""
-CARED = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_")
+LOGARITHMS = {"log", "log2", "log10", "rsqrt", "reciprocal"}
+BOUNDED = {"acos", "asin", "arccos", "arcsin", "atanh", "arctanh"}
+"""Functions with an infinite slope at 1 and -1."""
+FOLLOWED = 4
+"""The number of calls between an operation and the mask that drops its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Origin:
     left: Any
     consumer: Record | None
     """The node whose operation used the result: the ``where`` or the product that hides it."""
+    place: tuple[int, ...] = ()
+    """The index of the first element of the operation's input whose gradient is not finite; empty if it is not known."""
 
     @property
     def steep(self) -> bool:
@@ -67,7 +73,7 @@ def find(story: Story) -> Iterator[Finding]:
 def _cared_for(story: Story) -> bool:
     """Whether the program itself inspects or repairs its gradients."""
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
-    return any(event.operands and event.operands[0].label in gradients for event in story.calls(*CARED))
+    return any(event.operands and event.operands[0].label in gradients for event in story.calls(*CALLS)) and acts_on_tests(story)
 
 
 def _finite(value: Any) -> bool:
@@ -108,8 +114,18 @@ def _origin(story: Story, backward: Event) -> Origin | None:
             left = (records.get(following) or {}).get("gradient")
             if _broken(left):
                 consumer = next((other for _, other in ran if label in (other.get("next") or ())), None)
-                return Origin(story, backward, node, came, left, consumer)
+                return Origin(story, backward, node, came, left, consumer, _index(left, (records[following]).get("gradient_shape")))
     return None
+
+
+def _index(left: Any, shape: Any) -> tuple[int, ...]:
+    """The index of the first element that is not finite, in a tensor of this shape; empty if the shape is unknown or has no dimension."""
+    flat_index = next(place for place, value in flat(left) if not _finite(value))
+    index: list[int] = []
+    for size in reversed(shape or ()):
+        flat_index, rest = divmod(flat_index, size)
+        index.insert(0, rest)
+    return tuple(index)
 
 
 def _shown(story: Story, found: Unfinite) -> Origin | None:
@@ -121,7 +137,7 @@ def _shown(story: Story, found: Unfinite) -> Origin | None:
     if node is None or backward is None or story.span(node.get("born")) is None:
         return None
     consumer = next((other for _, other in _ran(story, backward) if found.node in (other.get("next") or ())), None)
-    return Origin(story, backward, node, [0 if found.hidden else None], [found.kind], consumer)
+    return Origin(story, backward, node, [0 if found.hidden else None], [found.kind], consumer, found.at)
 
 
 def _has_nan(story: Story, label: str, step: int | None) -> bool:
@@ -139,19 +155,31 @@ def _finding(origin: Origin, reached: Record) -> Finding:
     shown = numbers(reached.get("gradient"))
     here, later = at_line(story, span), at_line(story, back)
     hidden = origin.hidden and origin.consumer is not None
-    slope = T(en=f"`{code}` has no finite slope at some element", zh=f"`{code}` 在某个元素处没有有限的斜率")
+    where = T(en=f"element {list(origin.place)}", zh=f"元素 {list(origin.place)}") if origin.place else T(en="an element", zh="一个元素")
+    slope, factor = T(en=f"`{code}` has no finite slope at {where.en}", zh=f"`{code}` 在{where.zh}处没有有限的斜率"), None
     if not origin.steep:
+        factor = _infinite_factor(story, story.event(step))
         slope = T(en=f"the backward of `{code}` makes it of a finite gradient", zh=f"`{code}` 的反向传播从有限的梯度得到它")
-    related = [story.related("made", step, slope)]
+    if factor is not None:
+        slope = T(en=f"infinite at {where.en}", zh=f"在{where.zh}处是无穷大")
+    related = [story.related("made", factor.step if factor is not None else step, slope)]
     if hidden and origin.consumer:
         used = origin.consumer.get("born")
         related.append(story.related("used", used, T(en="the element's result is thrown away here", zh="该元素的结果在这里被丢弃")))
     related.append(story.related("backward", origin.backward.step, T(
         en=f"its gradient is still computed: {gradient.en} is {shown}", zh=f"它的梯度仍被计算：{gradient.zh} 是 {shown}",
     )))  # fmt: skip
-    message, explanation = _message(here, gradient, code, shown, hidden=hidden), _explanation(code, later, hidden=hidden)
+    message, explanation = _message(here, gradient, code, shown, where, hidden=hidden), _explanation(code, later, hidden=hidden)
     if not origin.steep:
         message, explanation = _of_a_product(here, gradient, code, shown, later)
+    if factor is not None:
+        there, text = at_line(story, story.span(factor.step)), snippet(story, story.span(factor.step))
+        message = T(
+            en=f"{gradient.en} is not a number: {shown}. `{text}` on {there.en} is infinite at {where.en}, and the backward of `{code}` on "
+            f"{here.en} multiplies by it.",
+            zh=f"{gradient.zh} 不是有效的数：{shown}。{there.zh}的 `{text}` 在{where.zh}处是无穷大，而{here.zh}的 `{code}` 的反向传播要"
+            f"乘以它。",
+        )
     return RULE.finding(
         span, step, message, explanation,
         related=related, fixes=_fixes(origin),
@@ -159,17 +187,27 @@ def _finding(origin: Origin, reached: Record) -> Finding:
     )  # fmt: skip
 
 
-def _message(here: T, gradient: T, code: str, shown: str, *, hidden: bool) -> T:
+def _message(here: T, gradient: T, code: str, shown: str, where: T, *, hidden: bool) -> T:
     if hidden:
         return T(
-            en=f"{gradient.en} is not a number: {shown}. `{code}` on {here.en} has no finite slope at an element whose result is not even "
+            en=f"{gradient.en} is not a number: {shown}. `{code}` on {here.en} has no finite slope at {where.en}, whose result is not even "
             "used.",
-            zh=f"{gradient.zh} 不是有效的数：{shown}。{here.zh}的 `{code}` 在一个元素处没有有限的斜率，而这个元素的结果根本没有用到。",
+            zh=f"{gradient.zh} 不是有效的数：{shown}。{here.zh}的 `{code}` 在{where.zh}处没有有限的斜率，而这个元素的结果根本没有用到。",
         )
     return T(
-        en=f"{gradient.en} is {shown}: `{code}` on {here.en} has no finite slope at one of its inputs.",
-        zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 在某个输入处没有有限的斜率。",
+        en=f"{gradient.en} is {shown}: `{code}` on {here.en} has no finite slope at {where.en} of its input.",
+        zh=f"{gradient.zh} 是 {shown}：{here.zh}的 `{code}` 在输入的{where.zh}处没有有限的斜率。",
     )
+
+
+def _infinite_factor(story: Story, product: Event | None) -> Event | None:
+    """The call that made an infinite operand of ``product``; of numbers that are not known, a logarithm counts. None if there is none."""
+    for label in [each.label for each in product.operands if each.label is not None] if product is not None else ():
+        made = story.event((story.tensor(label) or {}).get("born"))
+        held = story.held(label, product.step if product is not None else None).values()
+        if made is not None and label in made.results and ({"inf", "-inf"} & set(map(str, held)) or (not held and made.name in LOGARITHMS)):
+            return made
+    return None
 
 
 def _of_a_product(here: T, gradient: T, code: str, shown: str, later: T) -> tuple[T, T]:
@@ -206,27 +244,58 @@ def _explanation(code: str, later: T, *, hidden: bool) -> T:
 
 
 def _fixes(origin: Origin) -> tuple[Fix, ...]:
+    """Fixes that give the operation a harmless input where a mask drops the result, or keep its input away from the singularity."""
     story, program = origin.story, origin.story.program
-    node = program.at(story.span(origin.node.get("born"))) if program.tree else None
+    if program.tree is None:
+        return ()
+    factor = None if origin.steep else _infinite_factor(story, story.event(origin.node.get("born")))
+    node = program.at(story.span(factor.step if factor is not None else origin.node.get("born")))
     node = node.value if isinstance(node, ast.Assign) else node
     risky = _risky(node)
     if node is None or risky is None:
         return ()
-    text = program.segment(risky)
-    candidates = []
-    mask = program.at(story.span((origin.consumer or {}).get("born")))
-    mask = mask.value if isinstance(mask, ast.Assign) else mask
-    if isinstance(mask, ast.Call) and method(mask) == "where" and len(mask.args) == 3 and isinstance(mask.func, ast.Attribute):
-        condition, torch = program.segment(mask.args[0]), program.segment(mask.func.value)
-        safe = f"{torch}.where({condition}, {text}, {torch}.ones_like({text}))"
-        other = f"{torch}.where({condition}, {torch}.ones_like({text}), {text})"
-        title = T(en=f"Choose a harmless input before: where the mask drops the result, use 1 instead of `{text}`",
-                  zh=f"事先选一个无害的输入：在掩码丢弃结果的地方，用 1 代替 `{text}`")  # fmt: skip
-        candidates += [Fix(title, program.replace((risky, new)), meaning="finite") for new in (safe, other)]
-    title = T(en=f"Keep the input away from 0: `{operand(program, risky)}.clamp(min=1e-12)`",
-              zh=f"让输入远离 0：`{operand(program, risky)}.clamp(min=1e-12)`")  # fmt: skip
-    candidates.append(Fix(title, program.replace((risky, f"{operand(program, risky)}.clamp(min=1e-12)")), meaning="finite"))
+    name = method(node) if isinstance(node, ast.Call) else ""
+    candidates = [*_chosen_before(origin, risky, "0" if name in BOUNDED else "1")]
+    low, high = ("-1 + 1e-6", "1 - 1e-6") if name in BOUNDED else ("1e-12", "")
+    if name not in ("exp", "expm1"):
+        text = f"{operand(program, risky)}.clamp({low}, {high})" if high else f"{operand(program, risky)}.clamp(min={low})"
+        away = "±1" if high else "0"
+        title = T(en=f"Keep the input away from {away}: `{text}`", zh=f"让输入远离 {away}：`{text}`")
+        candidates.append(Fix(title, program.replace((risky, text)), meaning="finite"))
     return unique(program.text, candidates)
+
+
+def _chosen_before(origin: Origin, risky: ast.expr, harmless: str) -> Iterator[Fix]:
+    """Yield fixes that put a harmless number into the input where a ``where`` or ``masked_fill`` drops the result."""
+    program = origin.story.program
+    text, torch = program.segment(risky), torch_name(program)
+    title = T(en=f"Choose a harmless input before: where the mask drops the result, use {harmless} instead of `{text}`",
+              zh=f"事先选一个无害的输入：在掩码丢弃结果的地方，用 {harmless} 代替 `{text}`")  # fmt: skip
+    for mask in _masks(origin):
+        likes = f"{torch}.{'ones' if harmless == '1' else 'zeros'}_like({text})"
+        news = []
+        if method(mask) == "where" and len(mask.args) == 3 and torch is not None:
+            condition = program.segment(mask.args[0])
+            news = [f"{torch}.where({condition}, {text}, {likes})", f"{torch}.where({condition}, {likes}, {text})"]
+        elif method(mask) == "masked_fill" and len(mask.args) >= 2:
+            news = [f"{operand(program, risky)}.masked_fill({program.segment(mask.args[-2])}, {harmless})"]
+        for new in news:
+            yield Fix(title, program.replace((risky, new)), meaning="finite")
+
+
+def _masks(origin: Origin) -> Iterator[ast.Call]:
+    """Yield the calls that used the result of the operation, directly or after a few others: those that may drop elements of it."""
+    story, program = origin.story, origin.story.program
+    label = origin.node.get("output")
+    for _ in range(FOLLOWED):
+        use = next((use for use in story.uses(label) if use.results and use.step < origin.backward.step), None)
+        if use is None:
+            return
+        node = program.at(story.span(use.step))
+        node = node.value if isinstance(node, ast.Assign) else node
+        if isinstance(node, ast.Call) and use.name in ("where", "masked_fill"):
+            yield node
+        label = use.results[0]
 
 
 def _risky(node: ast.AST | None) -> ast.expr | None:

@@ -7,16 +7,19 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pitfall_lab.rules.graph_cut import copies
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.flow import Flow
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.training import lives
-from pitfall_lab.rules.kit.wording import at_line, called, capital
+from pitfall_lab.rules.kit.wording import at_line, called, capital, snippet
 from pitfall_lab.rules.signals.optimizer_steps import replaced
 from pitfall_lab.trace import Event, OptimizerStep, T
 
-ROUNDS = 2
+ROUNDS, HOPS = 2, 20
+"""The steps of an optimizer that show a pattern, and the copies of copies that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ def find(story: Story) -> Iterator[Finding]:
         idle = _idle(story, updates) if len(updates) >= ROUNDS else None
         if idle is not None:
             yield _finding(story, idle)
+        elif len(updates) >= ROUNDS and (calls := _returned(story, updates)):
+            yield _only_returned(story, updates, calls)
 
 
 def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
@@ -56,18 +61,75 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
     began = {operand.label for operand in found[0].operands}  # a loss that was made to require grad has a rule of its own
     filled = (label for label, moments in lives(story).items() if any(m.kind == "added" and m.step == found[0].step for m in moments))
     others = tuple(label for label in filled if label not in began)
-    renewed = {each.new for each in replaced(story)} | set(_copies(story))
+    renewed = {each.new for each in replaced(story)} | {event.results[0] for event, _ in copies(story)}
     if not others or renewed & set(others) or _is_cut(story, updates):
         return None  # parameters that took the place of the old ones, copied results and a loss without a path have rules of their own
     return Idle(tuple(updates), tuple(free), found[0], others)
 
 
-def _copies(story: Story) -> Iterator[str]:
-    """Yield the results of calls ``torch.tensor(result, requires_grad=True)`` whose argument has a graph."""
-    for event in story.calls("tensor"):
-        source = event.operands[0].label if event.operands and event.results else None
-        if source is not None and (story.tensor(source, event.step) or {}).get("requires_grad"):
-            yield event.results[0]
+def _returned(story: Story, updates: list[OptimizerStep]) -> list[Event]:
+    """For each step, the last ``torch.autograd.grad`` before it that was given tensors of the optimizer.
+
+    Empty unless there is one for each step, and if one of the tensors ever had a gradient.
+    """
+    held, before, found = {label for update in updates for label in update.holds}, 0, []
+    if any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):
+        return []
+    for update in updates:
+        calls = [c for c in story.backwards() if before <= c.step < update.step and c.error is None and c.name == "grad"]
+        calls = [c for c in calls if held & {operand.label for operand in c.operands[1:]}]
+        if not calls:
+            return []
+        found.append(calls[-1])
+        before = update.step
+    return found
+
+
+def _only_returned(story: Story, updates: list[OptimizerStep], calls: list[Event]) -> Finding:
+    """The finding for an optimizer whose gradients are returned by ``torch.autograd.grad`` and put into no ``.grad``."""
+    update, call = updates[0], calls[0]
+    here, there, count = at_line(story, update.span), at_line(story, story.span(call.step)), len(update.holds)
+    return RULE.finding(
+        update.span,
+        call.step,
+        T(
+            en=f"{capital(there.en)} returns the gradients and leaves every `.grad` empty, so {here.en} changes none of the {count} "
+            f"tensors that this {update.optimizer} holds.",
+            zh=f"{there.zh}返回梯度，而不填写任何 `.grad`，{here.zh}于是没有改变这个 {update.optimizer} 持有的 {count} 个张量中的任何一"
+            f"个。",
+        ),
+        T(
+            en="`torch.autograd.grad` returns the gradients; only `backward()` adds them to `.grad`, and an optimizer reads nothing else. "
+            f"In none of the {len(updates)} steps that were watched was there one.",
+            zh="`torch.autograd.grad` 返回梯度；只有 `backward()` 才把梯度加到 `.grad` 里，而优化器只读取 `.grad`。在观察到的 "
+            f"{len(updates)} 步里一次也没有。",
+        ),
+        related=[story.related("gradient", call.step, T(en="the gradients are returned here", zh="梯度在这里返回"))],
+        fixes=_filled(story, update, call),
+        facts=[Fact("parameters", list(update.holds))],
+    )
+
+
+def _filled(story: Story, update: OptimizerStep, call: Event) -> tuple[Fix, ...]:
+    """Fixes that run ``backward()`` instead, or put the returned gradients into ``.grad`` before the step."""
+    program = story.program
+    node, step = program.at(story.span(call.step)), program.statement_at(update.span)
+    made = program.statement(node)
+    if not isinstance(node, ast.Call) or len(node.args) < 2 or made is None or step is None:
+        return ()
+    loss, params = node.args[:2]
+    names = [n.id for n in ast.walk(made) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    read = any(isinstance(n, ast.Name) and n.id in names and isinstance(n.ctx, ast.Load) for n in program.nodes)
+    candidates = []
+    if not read and len(node.args) == 2 and not node.keywords:
+        text = f"{operand(program, loss)}.backward()"
+        title = T(en=f"Fill `.grad`: `{text}`", zh=f"填写 `.grad`：`{text}`")
+        candidates.append(Fix(title, program.replace((made, text)), meaning="later"))
+    if isinstance(made, ast.Assign) and isinstance(made.targets[0], ast.Name):
+        line = f"for param, gradient in zip({program.segment(params)}, {made.targets[0].id}):"
+        title = T(en="Put the gradients into `.grad` before the step", zh="在更新之前把梯度放进 `.grad`")
+        candidates.append(Fix(title, program.insert_before(step, line, "    param.grad = gradient"), meaning="later"))
+    return unique(program.text, candidates)
 
 
 def _is_cut(story: Story, updates: list[OptimizerStep]) -> bool:
@@ -79,16 +141,15 @@ def _finding(story: Story, idle: Idle) -> Finding:
     there = at_line(story, story.span(backward.step))
     mine, other = called(story, idle.parameters[0], None, update.step), called(story, _twin(story, idle), None, update.step)
     taken = _taken(story, idle)
-    made = _made(story, taken)
     return RULE.finding(
         update.span, update.step,
         _message(story, idle, taken),
         T(
-            en=f"{made.en}The backward on {there.en} fills the gradients of {other.en}, a tensor of its own, and not those of "
+            en=f"The backward on {there.en} fills the gradients of {other.en}, a tensor of its own, and not those of "
             f"{mine.en}: in none of the {len(idle.updates)} steps that were watched had they one. An optimizer passes over a parameter "
             "without a gradient. A copy of a network has gradients of its own: compute the loss with the network that is to be trained, or "
             "hand the gradients over before the step.",
-            zh=f"{made.zh}{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度：在观察到的 "
+            zh=f"{there.zh}的反向传播填写的是 {other.zh} 的梯度，那是另一个张量，而不是 {mine.zh} 的梯度：在观察到的 "
             f"{len(idle.updates)} 步里它们一次也没有梯度。优化器会跳过没有梯度的参数。网络的副本有自己的梯度：请用要训练的网络来计算损失，"
             "或者在更新之前把梯度交给它。",
         ),
@@ -110,28 +171,28 @@ def _message(story: Story, idle: Idle, taken: list[Event]) -> T:
             f"{len(idle.updates)} steps that were watched.",
             zh=f"{here.zh}什么也没有改变：在观察到的 {len(idle.updates)} 步里，这个 {optimizer} 持有的 {count} 个张量一次也没有梯度。",
         )
-    where, source = at_line(story, story.span(taken[0].step)), called(story, taken[0].operands[0].label, None, taken[0].step)
+    where, code = at_line(story, story.span(taken[0].step)), snippet(story, story.span(taken[0].step))
     return T(
-        en=f"{capital(where.en)} copies {source.en} without its graph, so the gradients go to the copy: {here.en} changes none of the "
-        f"{count} tensors that this {optimizer} holds.",
-        zh=f"{where.zh}复制了 {source.zh}，但不带计算图，梯度于是只到副本：{here.zh}没有改变这个 {optimizer} 持有的 {count} 个张量中的"
-        "任何一个。",
+        en=f"{capital(where.en)} (`{code}`) makes new tensors from those that this {optimizer} holds, without their graph. The gradients "
+        f"go to the new ones, so {here.en} changes {f'none of the {count}' if count > 1 else 'nothing'}.",
+        zh=f"{where.zh}（`{code}`）由这个 {optimizer} 持有的张量创建了新的张量，但不带计算图。梯度只到新的张量，{here.zh}于是没有改变其中"
+        "的任何一个。",
     )
 
 
 def _taken(story: Story, idle: Idle) -> list[Event]:
-    """The first call before the backward that copied or detached a parameter of the optimizer, in a list; empty if there is none."""
-    held, names = {*idle.parameters}, ("detach", "data", "__deepcopy__", "state_dict")
-    calls = (e for e in story.events[: idle.backward.step] if e.kind == "call" and e.name in names and story.span(e.step) is not None)
-    return next(([e] for e in calls if any(o.label in held for o in e.operands)), [])
-
-
-def _made(story: Story, taken: list[Event]) -> T:
-    """The sentence about where the copy was made; empty where that is not known."""
-    if not taken:
-        return T("", "")
-    where, source = at_line(story, story.span(taken[0].step)), called(story, taken[0].operands[0].label, None, taken[0].step)
-    return T(f"{capital(where.en)} copies {source.en} without its graph. ", f"{where.zh}复制了 {source.zh}，但不带计算图。")
+    """The call that made the tensors with a gradient from those of the optimizer and cut their graph, in a list; empty if none did."""
+    flow, held, pending, seen = Flow(story), {*idle.parameters}, list(idle.others[:1]), set[str]()
+    while pending and len(seen) < HOPS:
+        label = pending.pop()
+        seen.add(label)
+        first, _ = story.tensors_on((story.tensor(label) or {}).get("storage"))[0]  # a parameter is made of a plain tensor
+        for cut in flow.cuts(label, idle.backward.step) or flow.cuts(first, idle.backward.step):
+            leaves = flow.leaves(cut.tensor, cut.event.step)
+            if leaves & held and story.span(cut.event.step) is not None:
+                return [cut.event]
+            pending += [leaf for leaf in leaves if leaf not in seen]
+    return []
 
 
 def _twin(story: Story, idle: Idle) -> str:
@@ -147,7 +208,24 @@ def _owner(story: Story, label: str) -> str:
 
 def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
     """Fixes that copy with the graph; or that hand the gradients over, if both networks have a name at the step."""
-    return unique(story.program.text, [*_copied_with_graph(story, _taken(story, idle)), *_handed_over(story, idle)])
+    taken = _taken(story, idle)
+    return unique(story.program.text, [*_copied_with_graph(story, taken), *_handed_over(story, idle), *_held_instead(story, idle, taken)])
+
+
+def _held_instead(story: Story, idle: Idle, taken: list[Event]) -> Iterator[Fix]:
+    """Yield fixes that give the optimizer the new tensors, if they have a name before it is made."""
+    program, made = story.program, idle.updates[0].made
+    call = program.at(story.trace.optimizers[made].span) if made is not None else None
+    copied = program.statement_at(story.span(taken[0].step)) if taken else None
+    if not isinstance(call, ast.Call) or not call.args or not isinstance(copied, ast.Assign) or copied.lineno >= call.lineno:
+        return
+    if program.function(copied) is not program.function(call):
+        return
+    names = [n for target in copied.targets for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    for name in dict.fromkeys(n.id for n in names):
+        for text in (f"{name}.values()", f"{name}.parameters()", name, f"[{name}]"):
+            title = T(en=f"Give the optimizer the new tensors: `{text}`", zh=f"把新的张量交给优化器：`{text}`")
+            yield Fix(title, program.replace((call.args[0], text)), meaning="later")
 
 
 def _copied_with_graph(story: Story, taken: list[Event]) -> Iterator[Fix]:

@@ -55,6 +55,6 @@ def test_parameters_that_were_copied_without_their_graph_are_copied_with_it(shop
     subject = Subject(COPIED, "program.py")
     trace = shop.trace(subject)
     (finding,) = tried(shop, subject, trace, [f for f in find(trace) if f.rule == "PL632"])
-    assert finding.message.en.startswith("Line 8 copies `p` without its graph")
+    assert finding.message.en.startswith("Line 8 (`p.detach()`) makes new tensors from those that this SGD holds, without their graph")
     assert [edit.text.strip() for edit in finding.fixes[0].edits] == ["w, b = [p.clone() for p in start.parameters()]"]
     assert finding.fixes[0].verified

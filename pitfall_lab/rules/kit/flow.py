@@ -240,13 +240,15 @@ class Flow:
         for operand in event.operands:
             if operand.label is not None and (operand.label != label or event.name == "detach_"):
                 yield operand.label, event, None
-        if any(operand.label is None for operand in event.operands):
+        if any(operand.label is None for operand in event.operands) or (event.name in FACTORIES and not event.operands):
             for number in self._handed(event):
                 if number.operands and number.operands[0].label is not None:
                     yield number.operands[0].label, number, event
 
     def _kind(self, event: Event, label: str | None) -> Kind | None:
         record = self.story.tensor(label, event.step) or {}
+        if event.name.endswith("_like"):
+            return None  # only the shape was read
         if event.name in ("detach", "detach_", "data"):
             return "detach"
         if event.name in FACTORIES:

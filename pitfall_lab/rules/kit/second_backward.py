@@ -98,16 +98,6 @@ class Reuse:
         passes = self.story.steps_at[event.span, event.op] if event is not None and event.span is not None else []
         return new and any(self.freed.step < step < self.backward.step for step in passes)
 
-    def builders(self) -> list[ast.stmt]:
-        """The statements of the program, in source order, that built the graph of the failing backward."""
-        tensor = self.story.tensor(self.root, self.backward.step) or {}
-        steps = {(self.story.record("nodes", node) or {}).get("born") for node in self.story.behind(tensor.get("grad_fn"))}
-        found: dict[ast.stmt, None] = {}
-        for step in sorted(step for step in steps if step is not None):
-            for statement in list(call_chain(self.story, self.story.line_event(step)))[-1:]:
-                found[statement] = None
-        return sorted(found, key=lambda statement: statement.lineno)
-
 
 def reuses(story: Story) -> Iterator[Reuse]:
     """Every backward that raised because its graph was freed, with the backward that freed it."""
@@ -117,6 +107,17 @@ def reuses(story: Story) -> Iterator[Reuse]:
         freed = story.outer_call(max(gone, default=None))
         if backward is not None and freed is not None and freed.step != backward.step and story.program.tree is not None:
             yield Reuse(story, step, failure, backward, freed)
+
+
+def builders(story: Story, backward: Event) -> list[ast.stmt]:
+    """The statements of the program, in source order, that built the graph of a backward."""
+    tensor = story.tensor(root(backward), backward.step) or {}
+    steps = {(story.record("nodes", node) or {}).get("born") for node in story.behind(tensor.get("grad_fn"))}
+    found: dict[ast.stmt, None] = {}
+    for step in sorted(step for step in steps if step is not None):
+        for statement in list(call_chain(story, story.line_event(step)))[-1:]:
+            found[statement] = None
+    return sorted(found, key=lambda statement: statement.lineno)
 
 
 def _place_in(program: Program, loop: Loop, event: Event) -> int | None:

@@ -119,8 +119,10 @@ class _Reader:
     def _holds(self, label: str, grad: str) -> None:
         self.leaves[label].grad = grad
         self.of[grad] = label
-        if storage := self.leaves[grad].storage or (self.story.tensor(grad) or {}).get("storage"):
-            self.owner[storage] = label
+        leaf = self.leaves[grad]
+        leaf.storage = leaf.storage or (self.story.tensor(grad) or {}).get("storage")  # a gradient with a graph is no leaf
+        if leaf.storage is not None:
+            self.owner[leaf.storage] = label
 
     def _grad(self, label: str, grad: str | None, event: Event, backward: Event | None) -> None:
         leaf = self.leaves[label]

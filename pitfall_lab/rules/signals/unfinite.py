@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import number
 from pitfall_lab.trace import T, Unfinite
 
 LARGEST = {"float16": "65,504", "bfloat16": "3.4e38", "float32": "3.4e38", "float64": "1.8e308"}
-TESTS = re.compile(r"\b(?:math|np|numpy|cmath)\s*\.\s*(?:isnan|isfinite|isinf|nan_to_num)\b|\bGradScaler\b")
+TESTS = re.compile(
+    r"\b(?:math|np|numpy|cmath)\s*\.\s*(?:isnan|isfinite|isinf|nan_to_num)\b|\bGradScaler\b|\berror_if_nonfinite\s*=\s*True\b"
+)
+CALLS = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile")
+"""Calls that test for NaN or infinity, or leave them out."""
+PRINTS = {"print", "info", "debug", "warning", "error", "write", "add_scalar", "log"}
 ON_PURPOSE = ("put", "made")
 """Numbers that the program itself has written down."""
 
@@ -32,8 +40,8 @@ WHY = {
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
-    """Whether the program ran to its end, and itself tests for NaN or infinity, or does no step with the gradients of that backward."""
-    tested = found.noticed or TESTS.search(story.program.text) is not None
+    """Whether the program ran to its end, and acts on a test for NaN or infinity, or does no step with the gradients of that backward."""
+    tested = (found.noticed or TESTS.search(story.program.text) is not None) and acts_on_tests(story)
     return story.trace.outcome.kind == "finished" and (tested or is_skipped(story, found.backward))
 
 
@@ -63,6 +71,22 @@ def _cleared(story: Story, leaf: str, after: int, until: int) -> bool:
         return True
     gradient = next((value for step, value in reversed(history) if step <= until and value is not None), None)
     return any(use.name == "zero_" and after < use.step < until for use in story.uses(gradient))
+
+
+def acts_on_tests(story: Story) -> bool:
+    """Whether a test for NaN or infinity does more than to print what it finds, as far as the source shows it."""
+    program = story.program
+    if program.tree is None or "GradScaler" in program.text:
+        return True
+    if any(event.span is None or event.span.source for event in story.calls(*CALLS)):
+        return True
+    calls = [node for node in program.nodes if isinstance(node, ast.Call) and called(node) in CALLS]
+    return not calls or not all(_is_printed(program, call) for call in calls)
+
+
+def _is_printed(program: Program, call: ast.Call) -> bool:
+    statement = program.statement(call)
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) and called(statement.value) in PRINTS
 
 
 def of_gradients(story: Story) -> list[Unfinite]:

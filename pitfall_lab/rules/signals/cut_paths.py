@@ -1,0 +1,146 @@
+"""Layers that are trained together, where what the later one is given has lost the graph of the earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.flow import FACTORS, SUMS, Cut, Flow
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.trace import Event, OptimizerStep
+
+LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "matmul", "__matmul__", "bmm",
+          "mm", "addmm", "lstm", "gru", "rnn_tanh", "gru_cell", "lstm_cell", "bilinear"}  # fmt: skip
+"""Calls that multiply what they are given by the weights of a layer."""
+PENALTIES = {
+    "add", "sub", "rsub", "subtract", "mul", "multiply", "div", "true_divide", "neg", "pow", "square", "sqrt", "exp", "expm1", "log",
+    "log1p", "abs", "relu", "softplus", "sigmoid", "logsigmoid", "tanh", "softmax", "log_softmax", "logsumexp", "clamp", "mean", "sum",
+    "norm", "linalg_vector_norm", "vector_norm", "std", "var", "view", "reshape", "flatten", "squeeze", "unsqueeze", "chunk", "split",
+    "getitem", "expand", "to", "float",
+}  # fmt: skip
+"""Calls that a penalty on a hidden state is made of: element by element, and sums."""
+CONSTANTS = {"tensor", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like", "scalar_tensor", "as_tensor"}
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """``layer`` was given ``value``, which ``cut`` separated from the parameters ``behind``; one update trains these and the layer.
+
+    ``backward``, before ``update``, reaches them too, but only by other paths.
+    """
+
+    cut: Cut
+    value: str
+    layer: Event
+    behind: tuple[str, ...]
+    backward: Event
+    update: OptimizerStep
+
+
+def cut_paths(story: Story) -> Iterator[Apart]:
+    """Yield the layers whose input was cut off from other layers of the same optimizer in the same round; each place once."""
+    flow, reported = Flow(story), set()
+    backwards = [b for b in story.backwards() if b.error is None and b.operands]
+    since: dict[object, int] = {}
+    for update in story.trace.optimizer_steps:
+        key = update.span if update.made is None else update.made
+        begun, since[key] = since.get(key, 0), update.step
+        backward = next((b for b in reversed(backwards) if begun <= b.step < update.step), None)
+        for found in _before(story, flow, backward, begun, update) if backward is not None else ():
+            place = story.span(found.cut.event.step)
+            if place not in reported:
+                reported.add(place)
+                yield found
+
+
+def _before(story: Story, flow: Flow, backward: Event, begun: int, update: OptimizerStep) -> Iterator[Apart]:
+    """Yield what was found in the round of one update, which began at step ``begun``."""
+    start, held = backward.operands[0].label, set(update.holds)
+    layers = [event for event in story.events[begun : backward.step] if event.kind == "call" and event.name in LAYERS]
+    if not layers or not held:
+        return
+    graph = set(story.behind((story.tensor(start, backward.step) or {}).get("grad_fn")))
+    reached = flow.leaves(start, backward.step)
+    for layer in layers:
+        node = (story.tensor(layer.results[0], layer.step) or {}).get("grad_fn") if layer.results else None
+        if node not in graph:
+            continue
+        own = {leaf for o in layer.operands for leaf in flow.leaves(o.label, layer.step)}
+        for value in (o.label for o in layer.operands if o.label is not None):
+            record = story.tensor(value, layer.step) or {}
+            if record.get("requires_grad") or (record.get("born") or 0) < begun or not layer.results:
+                continue
+            cuts = flow.cuts(value, layer.step)
+            if len(cuts) == 1 and cuts[0].event.name == "data" and cuts[0].tensor in held & reached:
+                yield Apart(cuts[0], value, layer, (cuts[0].tensor,), backward, update)  # the weight of the layer itself
+            if any((story.tensor(cut.tensor, cut.event.step) or {}).get("is_leaf") for cut in cuts):
+                continue  # a whole layer was computed without a graph
+            chosen = [cut for cut in cuts if _is_unintended(story, flow, cut, layer, start)]
+            behind = {leaf for cut in chosen for leaf in flow.leaves(cut.tensor, cut.event.step)}
+            if behind and behind <= held & reached and own <= held and not behind & own:
+                last = max(chosen, key=lambda cut: cut.event.step)
+                yield Apart(last, value, layer, tuple(label for label in update.holds if label in behind), backward, update)
+
+
+def _is_unintended(story: Story, flow: Flow, cut: Cut, layer: Event, start: str | None) -> bool:
+    """Whether the cut is not likely to be meant.
+
+    A call of ``detach`` is likely to be meant where the hidden state is trained by a loss of its own, as in front of a probe; not where
+    only penalties on it are left.
+    """
+    if cut.kind in ("gradient", "integer") or story.said(cut.event.step) == "sample":
+        return False
+    if cut.kind != "detach" or any(
+        use.name == "numpy" for label in cut.event.results for use in story.uses(label) if use.step < layer.step
+    ):
+        return True
+    behind = flow.leaves(cut.tensor, cut.event.step)
+    inside = set(story.behind((story.tensor(cut.tensor, cut.event.step) or {}).get("grad_fn")))
+    others = [term for term in _terms(story, start) if inside & set(_behind(story, term))]
+    return bool(others) and all(flow.leaves(term, len(story.events)) <= behind and _is_penalty(story, term, inside) for term in others)
+
+
+def _behind(story: Story, label: str) -> Iterator[str]:
+    return story.behind((story.tensor(label) or {}).get("grad_fn"))
+
+
+def _terms(story: Story, start: str | None) -> list[str]:
+    """The terms of a sum of single numbers that require grad; the number itself if it is no sum."""
+    found, pending = [], [start]
+    while pending:
+        label = pending.pop()
+        record = story.tensor(label) or {}
+        event = story.event(record.get("born"))
+        if label is None or not record.get("requires_grad"):
+            continue
+        given = [o.label for o in event.operands if o.label is not None and o.label != label] if event is not None else []
+        single = all(n == 1 for n in record.get("shape") or ())
+        name = event.name.strip("_") if event is not None else ""
+        if (
+            given
+            and single
+            and (name in SUMS or (name in FACTORS and len(given) == 1 and all(n == 1 for n in story.shape(given[0]) or ())))
+        ):
+            pending += given
+        else:
+            found.append(label)
+    return found
+
+
+def _is_penalty(story: Story, term: str, inside: set[str]) -> bool:
+    """Whether a term of the loss is computed element by element from the nodes ``inside``, and from constants."""
+    for node in set(_behind(story, term)) - inside:
+        event = story.event((story.record("nodes", node) or {}).get("born"))
+        if event is None or event.name.strip("_") not in PENALTIES:
+            return False
+        plain = [
+            o.label for o in event.operands if o.label is not None and not (story.tensor(o.label, event.step) or {}).get("requires_grad")
+        ]
+        if not all(_is_constant(story, label) for label in plain):
+            return False
+    return True
+
+
+def _is_constant(story: Story, label: str) -> bool:
+    made = story.event((story.tensor(label) or {}).get("born"))
+    return all(n == 1 for n in story.shape(label) or ()) or (made is not None and made.name in CONSTANTS)
