@@ -190,8 +190,8 @@ def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
     if statement is not None and not returns:
         made = [returned(program, program.at(story.span(write.step)) or statement, statement)]
         return unique(program.text, [Fix(f.title, f.edits, meaning="later") for f in made if f is not None])
-    made = [fix for fix in changing_repairs(program, story, write.step) if fix is not None]
-    return unique(program.text, [Fix(f.title, f.edits, meaning="later") for f in [*_copied_first(program, story, write), *made]])
+    changed = [fix for fix in changing_repairs(program, story, write.step) if fix is not None]
+    return unique(program.text, [Fix(f.title, f.edits, meaning="later") for f in [*_copied_first(program, story, write), *changed]])
 
 
 def _copied_first(program: Program, story: Story, write: Event) -> list[Fix]:

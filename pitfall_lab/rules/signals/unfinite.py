@@ -12,9 +12,7 @@ from pitfall_lab.rules.kit.wording import number
 from pitfall_lab.trace import T, Unfinite
 
 LARGEST = {"float16": "65,504", "bfloat16": "3.4e38", "float32": "3.4e38", "float64": "1.8e308"}
-TESTS = re.compile(
-    r"\b(?:math|np|numpy|cmath)\s*\.\s*(?:isnan|isfinite|isinf|nan_to_num)\b|\bGradScaler\b|\berror_if_nonfinite\s*=\s*True\b"
-)
+TESTS = re.compile(r"\b(?:math|np|numpy|cmath)\s*\.\s*(?:isnan|isfinite|isinf|nan_to_num)\b|\bGradScaler\b")
 CALLS = ("isnan", "isfinite", "isinf", "nan_to_num", "nan_to_num_", "nanmean", "nansum", "nanmedian", "nanquantile")
 """Calls that test for NaN or infinity, or leave them out."""
 PRINTS = {"print", "info", "debug", "warning", "error", "write", "add_scalar", "log"}
