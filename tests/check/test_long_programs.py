@@ -49,6 +49,13 @@ def line_of(text: str, words: str) -> int:
     return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
 
 
+@pytest.mark.parametrize("rounds", range(6, 11))
+def test_a_program_that_ends_in_a_round_that_is_left_out_agrees(rounds: int) -> None:
+    trace = sampled(HEAD + ROUNDS.replace("60", str(rounds)) + "    step(x, y)\n")
+    assert bool(trace.unseen) == (rounds > 6)
+    assert not trace.disagreements
+
+
 def test_rounds_that_repeat_are_left_out_and_counted() -> None:
     text = HEAD + ROUNDS + "    step(x, y)\n"
     trace = sampled(text)
