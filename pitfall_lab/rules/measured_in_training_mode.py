@@ -34,7 +34,8 @@ def find(story: Story) -> Iterator[Finding]:
     passes: dict[object, list[Pass]] = defaultdict(list)
     for each in modes.passes:
         if each.active and each.event.step > first and each.event.step not in learning and each.layer in trained:
-            passes[each.layer].append(each)
+            if each.event.step not in modes.chosen or _functional(story, each) is not None:
+                passes[each.layer].append(each)
     reported = set()
     for layer in passes.values():
         for each in layer:

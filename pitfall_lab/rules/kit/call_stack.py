@@ -121,6 +121,8 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
         around = program.function(call)
         if (around.name if around else None) == inside and (around is None or around is not function):
             sites.append(call)
+    if not sites and name in ("forward", "__call__"):  # an object that was handed on, as in ``Trainer(Net())``
+        return _between(story, caller, event)
     return _which(story, sites, caller, event) if sites else None
 
 
