@@ -19,8 +19,8 @@ from pitfall_lab.trace import Event, Span, T
 DRAWS = {"multinomial": 1, "normal": 2, "bernoulli": 1, "poisson": 1}
 """The calls that draw, and how many of their operands are the distribution."""
 PASSING = {
-    "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "__getitem__", "detach", "clone", "stack", "cat", "to",
-    "float", "expand", "flatten", "contiguous", "transpose", "permute", "unbind", "data",
+    "T", "t", "reshape", "view", "long", "unsqueeze", "squeeze", "broadcast_tensors", "__getitem__", "detach", "clone", "stack", "cat",
+    "to", "float", "expand", "flatten", "contiguous", "transpose", "permute", "unbind", "data",
 }  # fmt: skip
 WEIGHING = {"mul", "multiply", "__mul__", "__rmul__", "dot", "einsum"}
 ADDING_UP = PASSING | {"sum", "neg", "mean", "add", "sub", "gather"}
@@ -29,7 +29,7 @@ ROUNDS, FURTHER = 2, 60
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """``scored`` was drawn and only its log-probability computed, by ``score``; ``carried`` was drawn from the same distribution and used."""
+    """``scored`` was drawn and only its log-probability computed, by ``score``; ``carried`` was drawn from the same distribution."""
 
     scored: Event
     score: Event
@@ -98,7 +98,7 @@ def _is_score(story: Story, use: Event) -> bool:
 
 
 def _is_weighted(story: Story, score: Event) -> bool:
-    """Whether what was computed from the score is multiplied by a weight that is not trained, such as a return, and a backward ran through."""
+    """Whether the score is multiplied by a weight that is not trained, such as a return, and a backward ran through."""
     pending, seen = list(score.results[:1]), set(score.results)
     while pending and len(seen) < FURTHER:
         label = pending.pop()
@@ -139,8 +139,8 @@ def _finding(story: Story, found: Scored) -> Finding:
             en=f"Each call of `sample()` draws anew. The weight that multiplies the log-probability of {score.en} says how good the sample "
             "was that was carried out, and has nothing to do with the one that is scored: on average the gradient is zero, and the policy "
             "does not learn.",
-            zh=f"每次调用 `sample()` 都重新抽取。与{score.zh}的对数概率相乘的权重，说的是被执行的样本有多好，与被评分的样本无关：平均而言梯度为"
-            "零，策略学不到东西。",
+            zh=f"每次调用 `sample()` 都重新抽取。与{score.zh}的对数概率相乘的权重，说的是被执行的样本有多好，与被评分的样本无关：平均而言梯"
+            "度为零，策略学不到东西。",
         ),
         related=[
             story.related("made", found.carried.step, T(en="this sample is carried out", zh="执行的是这个样本")),
@@ -183,7 +183,8 @@ RULE = Rule(
     title=T(en="The log-probability of another sample than the one that is carried out", zh="对数概率属于另一个样本，而不是被执行的那个"),
     what=T(
         en="A policy draws an action to carry it out, and draws once more to compute a log-probability. The reward then makes a different "
-        "action more or less probable than the one that earned it, and nothing is learned. Draw once and use the same sample in both places.",
+        "action more or less probable than the one that earned it, and nothing is learned. Draw once and use the same sample in both "
+        "places.",
         zh="策略抽取一个动作去执行，又抽取一次来计算对数概率。于是奖励使另一个动作变得更可能或更不可能，而不是赢得奖励的那一个，什么也学不到。"
         "请只抽取一次，两处用同一个样本。",
     ),
@@ -191,8 +192,8 @@ RULE = Rule(
         en="The gradient of an expected reward is that of `log_prob(action)`, times the reward of this very action. `sample()` returns new "
         "numbers at each call; two independent samples are uncorrelated, so the product has mean zero for every policy. All shapes fit and "
         "the loss moves about as in any such training.",
-        zh="期望奖励的梯度，是 `log_prob(action)` 的梯度乘以这同一个动作的奖励。`sample()` 每次调用都返回新的数；两个独立的样本互不相关，所以"
-        "无论什么策略，乘积的均值都是零。形状都相符，损失也像平常一样波动。",
+        zh="期望奖励的梯度，是 `log_prob(action)` 的梯度乘以这同一个动作的奖励。`sample()` 每次调用都返回新的数；两个独立的样本互不相关，所"
+        "以无论什么策略，乘积的均值都是零。形状都相符，损失也像平常一样波动。",
     ),
     bad="""import torch
 from torch.distributions import Categorical

@@ -48,13 +48,14 @@ def find(story: Story) -> Iterator[Finding]:
 def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Event | None:
     """The call that shows that the number is a deviation; None if there is none, or one takes its root as one of a variance.
 
-    It took a root to make it, squared what is computed in the same way, multiplied noise by it, or made an interval around the mean.
+    It squared what is computed in the same way, multiplied noise by it, or made an interval around the mean. A root that is given to the
+    loss is left to PL932.
     """
     form = exponential(story, label, loss.step)
-    source, exponent = power(story, label, loss.step)
+    _, exponent = power(story, label, loss.step)
     if (form is not None and isclose(form[1], 0.5)) or (form is None and isclose(exponent, 0.5)):
-        return story.event((story.tensor(label, loss.step) or {}).get("born"))
-    own = recipe(story, label, loss.step) if source == label or form is not None else None
+        return None
+    own = recipe(story, label, loss.step) if form is not None or exponent == 1.0 else None
     center = recipe(story, mean, loss.step) if mean is not None else None
     found = None
     for event in story.calls(*PRODUCTS, *SQUARES, *ROOTS, "normal") if own is not None else ():
@@ -88,7 +89,8 @@ def _finding(story: Story, found: Given) -> Finding:
     return RULE.finding(
         story.span(step), step,
         T(
-            en=f"{capital(here.en)} gives {name.en} to a Gaussian loss for the variance, and {there.en} takes it for the standard deviation.",
+            en=f"{capital(here.en)} gives {name.en} to a Gaussian loss for the variance, and {there.en} takes it for the standard "
+            "deviation.",
             zh=f"{here.zh}把 {name.zh} 作为方差交给高斯损失，而{there.zh}把它当作标准差。",
         ),
         T(
@@ -128,8 +130,8 @@ RULE = Rule(
     ),
     why=T(
         en="`F.gaussian_nll_loss(input, target, var)` and `nn.GaussianNLLLoss` take the variance; `torch.distributions.Normal(loc, scale)` "
-        "takes the standard deviation, its root. Both are positive tensors of the same shape, so nothing fails. The mean is learned as well "
-        "as before; only the predicted spread is another number than the one that is read.",
+        "takes the standard deviation, its root. Both are positive tensors of the same shape, so nothing fails. The mean is learned as "
+        "before; only the predicted spread is another number than the one that is read.",
         zh="`F.gaussian_nll_loss(input, target, var)` 和 `nn.GaussianNLLLoss` 需要方差；`torch.distributions.Normal(loc, scale)` 需要标准"
         "差，即它的平方根。两者都是形状相同的正数张量，所以不会报错。均值照样学得好，只是预测的离散程度与读取时的含义不同。",
     ),
@@ -176,7 +178,10 @@ print(((y - mean).abs() < std).sum(), (mean + std * torch.randn(8, 1)).mean())
         Trap(
             "F.softplus(raw)\n    loss",
             "F.softplus(raw) + 1e-3\n    loss",
-            T(en="A lower limit keeps the loss finite; the number still is taken for two things.", zh="下限使损失保持有限，但这个数仍被当作两种东西。"),
+            T(
+                en="A lower limit keeps the loss finite; the number still is taken for two things.",
+                zh="下限使损失保持有限，但这个数仍被当作两种东西。",
+            ),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.GaussianNLLLoss.html",),

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
@@ -58,7 +58,8 @@ def _taken(story: Story, search: Event) -> Taken | None:
     axis = whole(argument(search, "dim", 2 if search.name == "topk" else 1)) if search.name not in ("topk", "sort") else -1
     if len(search.results) != (1 if search.name in ALONE else 2) or axis is None or not -len(shape) <= axis < len(shape):
         return None
-    count, pending, seen = shape[axis], [(search.results[-1], None)], {search.results[-1]}
+    count, seen = shape[axis], {search.results[-1]}
+    pending: list[tuple[str, Event | None]] = [(search.results[-1], None)]
     while pending and len(seen) < FURTHER:
         label, mixed = pending.pop()
         for use in story.uses(label):
@@ -96,7 +97,9 @@ def _values(story: Story, loss: Event, target: str, count: int) -> bool:
         if event is None or event.operands[0].label is None:
             return False
         if event.name in CHOOSING:
-            return count in (story.shape(event.operands[0].label, event.step) or ())
+            shape = story.shape(event.operands[0].label, event.step) or ()
+            by_index = event.name != "__getitem__" or len(shape) == 1 or len([o for o in event.operands if o.label is not None]) > 1
+            return by_index and count in (shape[1:] or shape)
         if event.name not in KEEPING:
             return False
         label, step = event.operands[0].label, event.step
@@ -117,7 +120,8 @@ def _finding(story: Story, found: Taken) -> Finding:
         T(
             en=f"{capital(here.en)} takes the position of the {best.en} of {found.count} numbers (0 to {found.count - 1}), and {there.en} "
             f"{does.en} as if it were the number itself.",
-            zh=f"{here.zh}取出 {found.count} 个数中{best.zh}者的位置（0 到 {found.count - 1}），而{there.zh}{does.zh}，好像它就是那个数本身。",
+            zh=f"{here.zh}取出 {found.count} 个数中{best.zh}者的位置（0 到 {found.count - 1}），而{there.zh}{does.zh}，好像它就"
+            "是那个数本身。",
         ),
         T(
             en=f"`{code}` returns values and positions, or positions alone. A position is right as an index or a class; a target, or a "
@@ -136,7 +140,7 @@ def _fixes(story: Story, search: Event) -> tuple[Fix, ...]:
     parent = program.parents.get(node) if isinstance(node, ast.Call) else None
     if not isinstance(node, ast.Call):
         return ()
-    edits = ()
+    edits: tuple[Edit, ...] = ()
     name = ALONE.get(call_name(node))
     if name is not None and isinstance(node.func, ast.Attribute):
         edits = program.replace((node.func, f"{program.segment(node.func.value)}.{name}"))
@@ -157,8 +161,8 @@ RULE = Rule(
     severity="warning",
     title=T(en="The position of the largest number is taken for the number", zh="把最大数的位置当作那个数"),
     what=T(
-        en="A program looks for the largest of several numbers, gets its position, and goes on as if that were the number: it discounts it, "
-        "adds a reward, and trains a network towards it. The network learns the numbers 0, 1, 2 of the places. Take the values: "
+        en="A program looks for the largest of several numbers, gets its position, and goes on as if that were the number: it discounts "
+        "it, adds a reward, and trains a network towards it. The network learns the numbers 0, 1, 2 of the places. Take the values: "
         "`x.max(1)[0]` or `x.amax(1)`.",
         zh="程序在若干个数中寻找最大的一个，得到的是它的位置，却当作那个数来用：乘以折扣、加上奖励，再让网络朝它训练。网络学到的是位置编号 "
         "0、1、2。请取数值：`x.max(1)[0]` 或 `x.amax(1)`。",

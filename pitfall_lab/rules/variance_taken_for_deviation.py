@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import operand as in_parentheses
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.signals.forms import NORMAL, SAME_NUMBERS, drawn, exponential, key, made_by, power, same_numbers
+from pitfall_lab.rules.signals.forms import NORMAL, drawn, exponential, key, made_by, power, same_numbers, unshifted
 from pitfall_lab.rules.signals.linear_parts import Part, losses, parts
 from pitfall_lab.rules.signals.operand_names import shown, written_as
 from pitfall_lab.trace import Event, T
@@ -62,18 +62,23 @@ def _variances(story: Story, backward: Event) -> Iterator[tuple[Hashable, tuple[
         own = same_numbers(story, part.label, backward.step)
         if maker is not None and maker.name == "log" and maker.operands[0].label is not None:
             source, exponent = power(story, maker.operands[0].label, maker.step)
-            logarithms["plain", key(story, source, maker.step)] += part.factor * exponent
+            logarithms["plain", key(story, unshifted(story, source, maker.step), maker.step)] += part.factor * exponent
             continue
         logarithms["exp", key(story, own, backward.step)] += part.factor
-        form = exponential(story, part.label, backward.step)
-        if form is not None:
-            grown.append((("exp", key(story, form[0], backward.step)), part, form[1]))
-        else:
-            source, exponent = power(story, part.label, backward.step)
-            grown.append((("plain", key(story, source, backward.step)), part, exponent))
+        name, exponent = _form(story, part.label, backward.step)
+        grown.append((name, part, exponent))
     for name, part, exponent in grown:
         if part.factor > 0 and exponent > 0 and isclose(logarithms.get(name, 0.0), -part.factor * exponent, rel_tol=1e-4):
             yield name, (part, exponent)
+
+
+def _form(story: Story, label: str, step: int) -> tuple[Hashable, float]:
+    """What a positive tensor is a power of, ``exp(x)`` or ``x``, and the exponent."""
+    form = exponential(story, label, step)
+    if form is not None:
+        return ("exp", key(story, form[0], step)), form[1]
+    source, exponent = power(story, label, step)
+    return ("plain", key(story, unshifted(story, source, step), step)), exponent
 
 
 def _mistaken(story: Story, event: Event, variances: dict[Hashable, tuple[Part, float]]) -> Mistaken | None:
@@ -84,9 +89,8 @@ def _mistaken(story: Story, event: Event, variances: dict[Hashable, tuple[Part, 
     for noise, spread in (labels, labels[::-1]):
         if drawn(story, noise, event.step) is None or drawn(story, spread, event.step) is not None:
             continue
-        form = exponential(story, spread, event.step)
-        kind, (source, exponent) = ("exp", form) if form is not None else ("plain", power(story, spread, event.step))
-        part, variance = variances.get((kind, key(story, source, event.step)), (None, 0.0))
+        name, exponent = _form(story, spread, event.step)
+        part, variance = variances.get(name, (None, 0.0))
         if part is not None and isclose(variance, exponent):
             return Mistaken(event, spread, part, exponent)
     return None
@@ -99,13 +103,13 @@ def _finding(story: Story, found: Mistaken) -> Finding:
     return RULE.finding(
         story.span(step), step,
         T(
-            en=f"{capital(here.en)} multiplies noise by {spread.en}, and the loss on {there.en} takes that same number for the variance: the "
-            "factor of noise is the standard deviation, the root of the variance.",
+            en=f"{capital(here.en)} multiplies noise by {spread.en}, and the loss on {there.en} takes that same number for the variance: "
+            "the factor of noise is the standard deviation, the root of the variance.",
             zh=f"{here.zh}把噪声乘以 {spread.zh}，而{there.zh}的损失把同一个数当作方差：噪声的系数应是标准差，即方差的平方根。",
         ),
         T(
-            en="The divergence of a normal distribution from one with mean 0 and deviation 1 is half of variance + mean² - 1 - log(variance). "
-            "Here the sample is drawn with one distribution, and the divergence is that of another one.",
+            en="The divergence of a normal distribution from one with mean 0 and deviation 1 is half of variance + mean² - 1 - "
+            "log(variance). Here the sample is drawn with one distribution, and the divergence is that of another one.",
             zh="正态分布相对于均值 0、标准差 1 的分布，其散度是（方差 + 均值² - 1 - log(方差)）的一半。这里抽样用的是一个分布，而散度却是"
             "另一个分布的。",
         ),
@@ -124,7 +128,9 @@ def _fixes(story: Story, found: Mistaken) -> tuple[Fix, ...]:
         given = written_as(story, found.part.user, found.part.label)
         if given is not None:
             new = f"{in_parentheses(program, given)} ** 2"
-            candidates.append(Fix(T(en=f"Take the variance: `{new}`", zh=f"取方差：`{new}`"), program.replace((given, new)), meaning="later"))
+            candidates.append(
+                Fix(T(en=f"Take the variance: `{new}`", zh=f"取方差：`{new}`"), program.replace((given, new)), meaning="later")
+            )
     elif isinstance(node, ast.Call) and call_name(node) == "exp" and isinstance(node.func, ast.Attribute):
         inner = node.args[0] if node.args else node.func.value
         half = f"0.5 * {in_parentheses(program, inner)}"

@@ -18,6 +18,8 @@ NORMAL = {"randn", "randn_like", "normal", "normal_"}
 POWERS = {"sqrt": 0.5, "square": 2.0, "rsqrt": -0.5, "reciprocal": -1.0, "sqrt_": 0.5}
 OFFSETS = {"add", "sub", "__add__", "__radd__", "__sub__"}
 FURTHER = 40
+SMALL = 0.01
+"""The largest number that is added only to keep another one away from 0."""
 
 
 def made_by(story: Story, label: str | None, step: int) -> Event | None:
@@ -79,6 +81,21 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
             return label, by
         label, step = source, event.step
     return label, by
+
+
+def unshifted(story: Story, label: str, step: int) -> str:
+    """The tensor that a tensor is, apart from a small constant that was added."""
+    for _ in range(FURTHER):
+        label = same_numbers(story, label, step)
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or event.name not in OFFSETS or len(given) != 1:
+            return label
+        added = next((constant(story, None, o.text, event.step) for o in event.operands if o.label is None and not o.name), None)
+        if added is None or abs(added) > SMALL:
+            return label
+        label, step = given[0], event.step
+    return label
 
 
 def power(story: Story, label: str, step: int) -> tuple[str, float]:

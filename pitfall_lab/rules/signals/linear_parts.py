@@ -1,4 +1,4 @@
-"""The terms that a number is a sum of, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is made of 0.5/n times ``a`` and -1 times ``b``."""
+"""The terms that a number is a sum of, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is 0.5/n times ``a`` and -1 times ``b``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ SAME_SHARE = {
 """Calls by which each element of the result is one element of the tensor."""
 ADDING = {"add": 1.0, "__add__": 1.0, "__radd__": 1.0, "sub": 1.0, "subtract": 1.0, "__sub__": 1.0, "rsub": -1.0, "__rsub__": -1.0}
 OTHERS = {"sub": -1.0, "subtract": -1.0, "__sub__": -1.0, "rsub": 1.0, "__rsub__": 1.0}
-SCALING = {"mul": 1, "multiply": 1, "__mul__": 1, "__rmul__": 1, "div": -1, "truediv": -1, "__truediv__": -1, "true_divide": -1, "divide": -1}
+SCALING = {
+    "mul": 1,
+    "multiply": 1,
+    "__mul__": 1,
+    "__rmul__": 1,
+    "div": -1,
+    "truediv": -1,
+    "__truediv__": -1,
+    "true_divide": -1,
+    "divide": -1,
+}
 MOST = 600
 
 
@@ -92,22 +102,28 @@ def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
         count = prod(story.shape(given[0].label, event.step) or ()) / max(size, 1)
         by = 1.0 if event.name == "sum" else 1.0 / max(count, 1.0)
         yield Part(given[0].label, part.factor * by, event, part.averaged * (count if event.name == "mean" else 1.0), part.scaled)
-    elif event.name in SCALING and len(event.operands) == 2:
-        numbers = [constant(story, o.label, o.text, event.step) for o in event.operands]
-        for place, other in ((0, 1), (1, 0)):
-            number, label = numbers[other], event.operands[place].label
-            if number and label is not None and (SCALING[event.name] == 1 or other == 1):
-                by = number ** SCALING[event.name]
-                yield share(label, by, scaled=abs(by))
-                return
+    elif event.name in SCALING and len(event.operands) == 2 and (scaled := _scaled(story, event)) is not None:
+        yield share(*scaled, scaled=abs(scaled[1]))
+
+
+def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
+    """The tensor and the constant by which a product or a quotient multiplies it; None if there is no constant."""
+    numbers = [constant(story, o.label, o.text, event.step) for o in event.operands]
+    for place, other in ((0, 1), (1, 0)):
+        number, label = numbers[other], event.operands[place].label
+        if number and label is not None and (SCALING[event.name] == 1 or other == 1):
+            return label, number ** SCALING[event.name]
+    return None
 
 
 def losses(story: Story, rounds: int = 3) -> Iterator[Event]:
-    """The backwards that an optimizer's step follows; of each place the first ``rounds``."""
+    """The backwards that an optimizer's step follows; of each place, and each call that made the loss, the first ``rounds``."""
     last = max((update.step for update in story.trace.optimizer_steps), default=-1)
-    seen: Counter[Span | None] = Counter()
+    seen: Counter[tuple[Span | None, Span | None]] = Counter()
     for backward in story.backwards():
         if backward.error is None and backward.step < last and backward.name == "backward" and backward.operands:
-            seen[backward.span] += 1
-            if seen[backward.span] <= rounds:
+            maker = story.event((story.tensor(backward.operands[0].label, backward.step) or {}).get("born"))
+            place = (backward.span, maker.span if maker is not None else None)
+            seen[place] += 1
+            if seen[place] <= rounds:
                 yield backward
