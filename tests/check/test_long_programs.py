@@ -59,7 +59,8 @@ def test_a_program_that_ends_in_a_round_that_is_left_out_agrees(rounds: int) -> 
 
 def test_a_state_that_is_forgotten_now_and_then_does_not_keep_the_recording_on() -> None:
     text = HEAD + "cell, state = nn.GRUCell(4, 4), None\n" + ROUNDS.replace("60", "150")
-    text += "    state = cell(x, None if number % 10 == 0 else state.detach())\n    step(state, y)\n    if number % 10 == 9:\n        state = None\n"
+    text += "    state = cell(x, None if number % 10 == 0 else state.detach())\n    step(state, y)\n"
+    text += "    if number % 10 == 9:\n        state = None\n"
     (note,) = sampled(text).unseen
     (recorded,) = re.findall(r"(\d+) of 150", note.en)
     assert int(recorded) < 25
