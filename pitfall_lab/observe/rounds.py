@@ -23,7 +23,7 @@ from pitfall_lab.observe.spans import SourceMap
 FIRST = 5
 """The number of rounds of a loop that are recorded before it may be left."""
 OFTEN = 40
-"""In so many rounds of a loop the graphs are counted at each head; later after a fourth more, because a graph that grows takes longer."""
+"""In so many rounds of a loop graphs that have grown are counted at each head; later after a fourth more: they take ever longer."""
 LENGTHY = 1000
 """The number of calls after which a loop may be left whose rounds make no optimizer step and run no module."""
 DISTANCE = 3
@@ -325,10 +325,9 @@ class Rounds:
         if loop.rounds < loop.due:
             return False
         before, loop.nodes = loop.nodes, self._nodes()
-        if loop.nodes > loop.most:
-            loop.most, loop.grown = loop.nodes, 0 if before < 0 else loop.rounds
-        elif loop.rounds > 2 * loop.grown if loop.is_plain else loop.nodes == before:
-            return True
+        if loop.nodes <= loop.most:
+            return loop.rounds > 2 * loop.grown if loop.is_plain else loop.nodes == before
+        loop.most, loop.grown = loop.nodes, 0 if before < 0 else loop.rounds
         if loop.rounds > OFTEN and loop.rounds > loop.due:  # twice in a row, which shows whether a round made it longer
             loop.due = loop.rounds + loop.rounds // 4
         return False

@@ -128,7 +128,9 @@ def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -
     name = program.segment(switch.func.value)
     title = T(en=f"Switch back before training: `{name}.train()`", zh=f"训练之前切换回来：`{name}.train()`")
     trains = {id(program.function(s)) for s in call_chain(story, backward)}
-    candidates: list[Fix | None] = [
+    first = _first_of_training(story, backward, switch)
+    candidates: list[Fix | None] = [] if first is None else [Fix(title, program.insert_before(first, f"{name}.train()"), meaning="later")]
+    candidates += [
         Fix(title, program.insert_before(statement, f"{name}.train()"), meaning="later")
         for statement in statements if id(program.function(statement)) in trains
     ]  # fmt: skip
@@ -137,6 +139,24 @@ def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -
         gone = T(en=f"Leave `{program.segment(switch)}` out", zh=f"去掉 `{program.segment(switch)}`")
         candidates.append(Fix(gone, program.delete(place), meaning="later"))
     return unique(program.text, candidates)
+
+
+def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.stmt | None:
+    """The first statement of the function with the backward, if that is not the one that switches, and the model has its name there too.
+
+    None otherwise.
+    """
+    program = story.program
+    statement = program.statement_at(story.span(backward.step))
+    function, other = (program.function(node) if node is not None else None for node in (statement, switch))
+    if function is None or function is other:
+        return None
+    name = program.segment(switch.func).split(".")[0]
+    known = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} - {"self"}
+    shared = {n.id for n in program.nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and program.function(n) is None}
+    is_own = name == "self" and other is not None and program.parents.get(function) is program.parents.get(other)
+    first = next((s for s in function.body if not isinstance(s, ast.Expr) or not isinstance(s.value, ast.Constant)), None)
+    return first if is_own or name in known | shared else None
 
 
 RULE = Rule(

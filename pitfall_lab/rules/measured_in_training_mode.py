@@ -33,7 +33,8 @@ def find(story: Story) -> Iterator[Finding]:
     trained = {each.layer for _, each in modes.training()}
     passes: dict[object, list[Pass]] = defaultdict(list)
     for each in modes.passes:
-        if each.active and each.event.step > first and each.event.step not in learning and each.layer in trained:
+        measures = each.active and each.event.step > first and each.event.step not in learning and each.layer in trained
+        if measures and (each.event.step not in modes.chosen or _functional(story, each) is not None):
             passes[each.layer].append(each)
     reported = set()
     for layer in passes.values():

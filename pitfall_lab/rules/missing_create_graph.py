@@ -14,6 +14,8 @@ from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
+from pitfall_lab.rules.signals.constant_derivatives import Constant, constant_derivative
+from pitfall_lab.rules.signals.operand_names import shown
 from pitfall_lab.trace import Event, Failure, Span, T
 
 PARTS = {"__getitem__", "view", "reshape", "unsqueeze", "select", "clone"}
@@ -29,8 +31,8 @@ UNRECORDED = T(
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each gradient without a record through which a backward was meant to go.
 
-    Torch refused that backward, or the gradient was one term of a loss, was combined with one that has a record, or was used for a step
-    that a later backward went through (then a note).
+    Torch refused that backward, or the gradient was one term of a loss, was combined with one that has a record or with the output of
+    the network in an equation that is trained, or was used for a step that a later backward went through (then a note).
     """
     flow = Flow(story)
     rebound = {found.trouble for found in rebindings(story)}  # a parameter that lost its name: another rule
@@ -41,19 +43,31 @@ def find(story: Story) -> Iterator[Finding]:
         cuts = flow.cuts(failure.tensor, step) if start is not None and not start.get("requires_grad") else []
         if cuts and cuts[0].kind == "gradient" and (maker := _maker(story, cuts[0], step)) is not None:
             yield _finding(story, step, failure, maker)
+    terms = set[Span | None]()
     for lost in flow.lost_terms():
         maker = _maker(story, lost.cuts[0], lost.at) if lost.cuts[0].kind == "gradient" else None
         if maker is not None:
+            terms.add(story.span(maker.step))
             yield _silent(story, lost, maker)
-    told = set[Span | None]()
+    yield from _as_numbers(story, flow, terms)
+
+
+def _as_numbers(story: Story, flow: Flow, terms: set[Span | None]) -> Iterator[Finding]:
+    """One finding for each line whose gradient without a graph is combined with what is trained; none for the lines of ``terms``."""
+    held, told = {label for update in story.trace.optimizer_steps for label in update.holds}, set[Span | None]()
     for maker in story.calls("grad"):
-        place = story.span(maker.step)
-        if maker.op == "torch.autograd.grad" and place not in told and (met := _beside_another(story, maker)) is not None:
+        place, found = story.span(maker.step), None
+        if maker.op != "torch.autograd.grad" or place in told:
+            continue
+        if (met := _beside_another(story, maker)) is not None:
+            found = _half(story, maker, met)
+        elif (inner := _step_inside(story, maker)) is not None:
+            found = _first_order(story, maker, inner)
+        elif held and place not in terms and (constant := constant_derivative(story, flow, maker, held)) is not None:
+            found = _constant(story, maker, constant)
+        if found is not None:
             told.add(place)
-            yield _half(story, maker, met)
-        elif maker.op == "torch.autograd.grad" and place not in told and (inner := _step_inside(story, maker)) is not None:
-            told.add(place)
-            yield _first_order(story, maker, inner)
+            yield found
 
 
 def _step_inside(story: Story, maker: Event) -> Event | None:
@@ -153,6 +167,30 @@ def _half(story: Story, maker: Event, met: Event) -> Finding:
         UNRECORDED,
         related=[story.related("used", met.step, T(en=f"{what.en} is taken here as plain numbers", zh=f"{what.zh} 在这里只是普通的数"))],
         fixes=[replace(fix, meaning="term") for fix in _fixes(story, maker)],
+        facts=[Fact("maker", maker.op, story.by(maker.step))],
+        severity="warning",
+    )  # fmt: skip
+
+
+def _constant(story: Story, maker: Event, found: Constant) -> Finding:
+    """The finding for a derivative without a graph in an equation of which the rest is trained."""
+    here, there = at_line(story, story.span(maker.step)), at_line(story, story.span(found.joined.step))
+    what, other = expression(story, maker.results[0], found.joined.step), shown(story, found.joined, found.other)
+    taken = T(en=f"{what.en} is taken here as plain numbers", zh=f"{what.zh} 在这里只是普通的数")
+    return RULE.finding(
+        story.span(maker.step), maker.step,
+        T(
+            en=f"{capital(here.en)} computes a derivative without keeping a record of how: in the equation on {there.en}, {what.en} is a "
+            f"constant, and only {other.en} is trained.",
+            zh=f"{here.zh}求出了导数，却没有记录是怎么求的：在{there.zh}的方程里 {what.zh} 是常数，只有 {other.zh} 得到训练。",
+        ),
+        T(
+            en=UNRECORDED.en + " The loss is right, and its gradient is not: the rest of the equation is made to follow the derivative. "
+            "`retain_graph=True` only keeps a graph that exists.",
+            zh=UNRECORDED.zh + "损失是对的，它的梯度却不对：训练只让方程的其余部分去迁就这个导数。`retain_graph=True` 只保留已有的计算图。",
+        ),
+        related=[story.related("used", found.joined.step, taken)],
+        fixes=[replace(fix, meaning="later") for fix in _fixes(story, maker)],
         facts=[Fact("maker", maker.op, story.by(maker.step))],
         severity="warning",
     )  # fmt: skip

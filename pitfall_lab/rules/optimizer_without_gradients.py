@@ -38,7 +38,8 @@ def find(story: Story) -> Iterator[Finding]:
     for update in story.trace.optimizer_steps:
         steps[update.span if update.made is None else update.made].append(update)
     for updates in steps.values():
-        idle = _idle(story, updates) if len(updates) >= ROUNDS else None
+        made = updates[0].made
+        idle = _idle(story, updates) if (len(updates) if made is None else story.trace.optimizers[made].steps) >= ROUNDS else None
         if idle is not None:
             yield _finding(story, idle)
         elif len(updates) >= ROUNDS and (calls := _returned(story, updates)):

@@ -19,6 +19,7 @@ from pitfall_lab.rules.signals.value_origins import origin
 from pitfall_lab.trace import Event, T
 
 SOFTMAX = ("softmax", "log_softmax", "gumbel_softmax")
+CONTRACTIONS = ("matmul", "bmm", "mm", "__matmul__", "einsum")
 MATRIX = 2
 UPWARD = 20
 
@@ -27,13 +28,14 @@ UPWARD = 20
 class WrongAxis:
     """``event`` computed shares along ``axis`` of a tensor of shape ``shape``, and ``use`` works along another one.
 
-    Without a use, ``axis`` has one element.
+    Without a use, ``axis`` has one element. ``summed`` is the axis of the result that a weighted sum goes along, if ``axis`` has one.
     """
 
     event: Event
     axis: int
     shape: tuple[int, ...]
     use: Use | None
+    summed: int | None = None
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -148,9 +150,20 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
         maker = origin(story, event.operands[0].label, event.step - 1)
         single = axis == len(shape) - 1 and prod(shape) > 1 and maker is not None and maker.name == "linear"
         if single or axis == len(shape) - 1:
-            return (WrongAxis(event, axis, shape, None) if single else None), False
+            return (_single(story, event, axis, shape) if single else None), False
     use, right = against(story, event.results[0], axis, event.step)
     return (WrongAxis(event, axis, shape, use) if use is not None else None), right
+
+
+def _single(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> WrongAxis:
+    """The data of a softmax along an axis of one element, with the weighted sum along another axis for which it was meant, if any."""
+    for other in (place for place, size in enumerate(shape) if size > 1):
+        for use in uses_of_axis(story, event.results[0], other, event.step):
+            wide = (story.shape(use.label, event.step) or (1,))[-1] > 1
+            summed = use.event.name == "sum" and use.weighted and (wide or other > 0)
+            if use.axis == use.followed and (summed or use.event.name in CONTRACTIONS):
+                return WrongAxis(event, axis, shape, use, other)
+    return WrongAxis(event, axis, shape, None)
 
 
 def _finding(story: Story, found: WrongAxis) -> Finding:
@@ -178,6 +191,20 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
         )  # fmt: skip
     there, right = at_line(story, story.span(use.event.step)), _right(found)
     example, other = _example(story, found), right % len(found.shape)
+    if found.summed is not None:
+        why = T(
+            en=f"`{code}` divides by the sum along axis {found.axis}, which has one element: every result is 1, whatever the scores are, "
+            f"and no gradient comes through. `{use.event.name}` on {there.en} adds up along axis {other}: there the shares belong.",
+            zh=f"`{code}` 除以沿第 {found.axis} 轴的总和，而该轴只有一个元素：无论分数是多少，结果都是 1，梯度也无法通过。{there.zh}的 "
+            f"`{use.event.name}` 沿第 {other} 轴相加：份额应属于那个轴。",
+        )
+    else:
+        why = T(
+            en=f"`{code}` makes the numbers along axis {found.axis} add up to 1, so each result depends on the other examples or rows "
+            f"there.{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
+            zh=f"`{code}` 让沿第 {found.axis} 轴的数加起来为 1，于是每个结果都取决于那里的其他样本或行。{example.zh}{there.zh}的 "
+            f"`{use.event.name}` 沿着第 {right} 轴。",
+        )
     return RULE.finding(
         span, event.step,
         T(
@@ -185,12 +212,7 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
             "where the numbers do not add up to 1.",
             zh=f"{here.zh}沿着 {size} 的第 {found.axis} 轴做 softmax，而{there.zh}沿着第 {other} 轴使用结果，那里的数加起来并不是 1。",
         ),
-        T(
-            en=f"`{code}` makes the numbers along axis {found.axis} add up to 1, so each result depends on the other examples or rows "
-            f"there.{example.en} `{use.event.name}` on {there.en} goes along axis {right}.",
-            zh=f"`{code}` 让沿第 {found.axis} 轴的数加起来为 1，于是每个结果都取决于那里的其他样本或行。{example.zh}{there.zh}的 "
-            f"`{use.event.name}` 沿着第 {right} 轴。",
-        ),
+        why,
         related=[
             story.related("made", event.step, T(en=f"adds up to 1 along axis {found.axis}", zh=f"沿第 {found.axis} 轴加起来为 1")),
             story.related("used", use.event.step, T(en=f"is used along axis {other} here", zh=f"在这里沿第 {other} 轴使用")),
@@ -202,6 +224,8 @@ def _finding(story: Story, found: WrongAxis) -> Finding:
 
 def _right(found: WrongAxis) -> int:
     """The axis of the softmax's own result that the use goes along, counted from the end where it is the last one."""
+    if found.summed is not None:
+        return found.summed
     last = len(found.shape) - 1
     axis = min(found.use.axis, last) if found.use is not None else last
     return -1 if axis == last and last > 1 else axis

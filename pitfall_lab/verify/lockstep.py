@@ -359,13 +359,13 @@ class Lockstep:
         self._extent.missed(span)
 
     def leaves_out(self) -> None:
-        """Called when iterations of a loop begin that are not recorded."""
-        self._is_paused = True
+        """Called when iterations of a loop begin that are not recorded; the program may end in one of them."""
+        self._is_paused = self._world.writes_unseen = True
 
     def returns(self) -> None:
         """The recording continues after rounds that were not recorded: read first what they may have changed."""
         self._is_paused = False
-        self._world.writes_unseen = self.other_threads.happened = True
+        self.other_threads.happened = True
 
     def stepping(self, optimizer: Any, pace: Pace, frame: FrameType | None) -> None:
         """Record the parameters that an optimizer holds just before one of its first steps."""

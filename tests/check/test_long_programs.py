@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
 import subprocess
 import sys
 import textwrap
@@ -47,6 +48,22 @@ def found(trace: Trace) -> list[tuple[str, int]]:
 
 def line_of(text: str, words: str) -> int:
     return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
+
+
+@pytest.mark.parametrize("rounds", range(6, 11))
+def test_a_program_that_ends_in_a_round_that_is_left_out_agrees(rounds: int) -> None:
+    trace = sampled(HEAD + ROUNDS.replace("60", str(rounds)) + "    step(x, y)\n")
+    assert bool(trace.unseen) == (rounds > 6)
+    assert not trace.disagreements
+
+
+def test_a_state_that_is_forgotten_now_and_then_does_not_keep_the_recording_on() -> None:
+    text = HEAD + "cell, state = nn.GRUCell(4, 4), None\n" + ROUNDS.replace("60", "150")
+    text += "    state = cell(x, None if number % 10 == 0 else state.detach())\n    step(state, y)\n"
+    text += "    if number % 10 == 9:\n        state = None\n"
+    (note,) = sampled(text).unseen
+    (recorded,) = re.findall(r"(\d+) of 150", note.en)
+    assert int(recorded) < 25
 
 
 def test_rounds_that_repeat_are_left_out_and_counted() -> None:

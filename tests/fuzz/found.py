@@ -1858,4 +1858,9 @@ t1 = waves(2, 2, 3, 4).requires_grad_()
 t2 = F.scaled_dot_product_attention(t1, t1 * 2, t1 + 1, waves(3, 3) > 0)
 t2.view(-1).pow(2).sum().backward()
 """,
+    "where the most frequent number of a long row stands is left to torch": """
+t1 = torch.zeros(40, 3).mode(0).indices
+t2 = (torch.arange(50) // 5 % 3).mode().indices
+t3 = torch.zeros(16).mode().indices
+""",
 }

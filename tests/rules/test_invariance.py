@@ -10,7 +10,7 @@ from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.kit.expected_marks import plain
 
-BY_SIGNALS = ("PL436", "PL668", "PL670", "PL672", "PL674", "PL734", "PL738", "PL936", "PL956",
+BY_SIGNALS = ("PL676", "PL678", "PL680", "PL682", "PL684", "PL436", "PL668", "PL670", "PL672", "PL674", "PL734", "PL738", "PL936", "PL956",
               "PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416", "PL418", "PL420", "PL422", "PL513",
               "PL514", "PL516", "PL518", "PL520", "PL601", "PL603", "PL610", "PL611", "PL612", "PL613", "PL614", "PL615",
               "PL616", "PL617", "PL618", "PL619", "PL621", "PL623", "PL625", "PL627", "PL629", "PL709", "PL710", "PL711",

@@ -134,6 +134,8 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
             sites.append(call)
     if not sites and owner and qualified.endswith((".forward", ".__call__")):
         sites = [call for call in _calls_of(story, owner) if (f.name if (f := program.function(call)) else None) == inside]
+    if not sites and name in ("forward", "__call__"):  # what is called cannot be seen in the text
+        return _between(story, caller, event)
     return _which(story, sites, caller, event) if sites else None
 
 

@@ -86,6 +86,23 @@ class Modes:
                 found.append((backward, set(story.behind((story.tensor(start, backward.step) or {}).get("grad_fn")))))
         return found
 
+    @cached_property
+    def chosen(self) -> set[int]:
+        """The steps of the dropouts that were switched on by themselves: a batch norm that was trained did not work as in training then.
+
+        Calls of different layers in a row, none twice, count as one forward pass.
+        """
+        trained = {each.layer for _, each in self.training() if each.kind == "batch_norm" and each.active}
+        found, forward = set[int](), dict[object, Pass]()
+        for each in (*self.passes, None):
+            if each is None or (each.kind, each.layer) in forward:
+                if any(not one.active and one.layer in trained for one in forward.values() if one.kind == "batch_norm"):
+                    found |= {one.event.step for one in forward.values() if one.kind == "dropout" and one.active}
+                forward = {}
+            if each is not None:
+                forward[each.kind, each.layer] = each
+        return found
+
     def training(self) -> Iterator[tuple[Event, Pass]]:
         """Yield a backward of a training loop (one with optimizer steps), and a call whose grad_fn ran in it."""
         by_node: dict[str, list[Event]] = defaultdict(list)
@@ -118,26 +135,45 @@ class Modes:
         return None
 
     def input(self, each: Pass) -> tuple[str, ...]:
-        """Return the input of the network: the tensors from which the result was computed and that no call with a parameter returned."""
-        story, pending, seen = self.story, [each.event.operands[0].label], set[str | None]()
-        found: list[str] = []
-        while pending and len(seen) < UPWARD:
+        """Return the input of the network: the tensors that the result was computed from, and that no parameter was used for."""
+        found, pending, seen = list[str](), [each.event.operands[0].label], set[str | None]()
+        while pending:
             here = pending.pop()
-            event = story.event((story.tensor(here, each.event.step) or {}).get("born"))
-            if here in seen or here is None:
+            if here is None or here in seen:
                 continue
             seen.add(here)
-            made = event is not None and here in event.results
-            given = [o.label for o in event.operands if o.label is not None] if event is not None and made else []
-            params = [g for g in given if (story.tensor(g, each.event.step) or {}).get("kind") == "parameter"]
-            computed = [g for g in given if g not in params and g != here]
-            if params or any(o in seen for o in given):
-                pending += computed
-            elif here != each.event.operands[0].label:
+            if self._is_learned(here):
+                pending += self._given(here)
+            elif (self.story.tensor(here) or {}).get("kind") != "parameter":
                 found.append(here)
-            else:
-                pending += computed
         return tuple(sorted(found))
+
+    def _is_learned(self, label: str) -> bool:
+        """Whether a parameter was used to compute the tensor."""
+        pending = [label]
+        while pending:
+            here = pending[-1]
+            given = self._given(here)
+            kinds = [(self.story.tensor(each) or {}).get("kind") for each in given]
+            rest = [each for each in given if each not in self._learned]
+            if "parameter" in kinds or not rest:
+                self._learned[here] = "parameter" in kinds or any(self._learned[each] for each in given)
+                pending.pop()
+            else:
+                self._learned.setdefault(here, False)
+                pending += rest
+        return self._learned[label]
+
+    def _given(self, label: str) -> list[str]:
+        """The tensors that the call was given which made the tensor; none if no call made it."""
+        event = self.story.event((self.story.tensor(label) or {}).get("born"))
+        if event is None or event.kind != "call" or label not in event.results:
+            return []
+        return [o.label for o in event.operands if o.label is not None and o.label != label]
+
+    @cached_property
+    def _learned(self) -> dict[str, bool]:
+        return {}
 
     def measured(self, each: Pass) -> Event | None:
         """The call that computes a metric from the result; ``None`` when there is none, or when the result is used for training."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ast
 
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.trace import Event
+from pitfall_lab.rules.kit.wording import expression
+from pitfall_lab.trace import Event, T
+
+LONGEST = 40
+"""The longest text of an operand that is shown as it is written."""
 
 
 def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None:
@@ -71,3 +75,12 @@ TENSOR_METHODS = {
     "permute", "t", "clone", "detach", "float", "to", "eq", "ne", "gt", "lt", "item", "numpy", "clamp", "gather", "expand", "repeat",
     "allclose", "equal", "dot", "std", "var", "cpu", "long", "double", "tolist", "backward", "contiguous", "index_select", "cumsum", "prod",
 }  # fmt: skip
+
+
+def shown(story: Story, event: Event, label: str | None) -> T:
+    """An operand in a sentence: as the line of the call writes it, if that is short; else by its name or by the line that made it."""
+    node = written_as(story, event, label)
+    text = story.program.segment(node) if node is not None else ""
+    if 0 < len(text) <= LONGEST and "\n" not in text:
+        return T(en=f"`{text}`", zh=f"`{text}`")
+    return expression(story, label, event.step)

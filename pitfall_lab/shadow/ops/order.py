@@ -172,6 +172,9 @@ def logcumsumexp(e: Engine, input: Any, dim: int) -> ShadowTensor:
 
 # -- places in an order
 
+KEPT_IN_ORDER = 16
+"""The longest row that ``std::sort`` sorts by insertion, which leaves equal elements in their order."""
+
 
 @op("kthvalue", saves="indices", samples=("a.kthvalue(2)", "torch.kthvalue(a, 1, 0, keepdim=True)"), traits=("deterministic",))
 def kthvalue(e: Engine, input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Pair:
@@ -204,6 +207,8 @@ def mode(e: Engine, input: Any, dim: int = -1, keepdim: bool = False) -> Pair:
         if np.isnan(x).any():
             raise Unmodelled("mode of a tensor with NaN, which is not equal to itself")
         found = np.apply_along_axis(last_of_most_frequent, axis, x)
+        if x.shape[axis] > KEPT_IN_ORDER and ((x == np.take_along_axis(x, np.expand_dims(found, axis), axis)).sum(axis) > 1).any():
+            raise Unmodelled("the index of one of several equal elements")  # torch sorts a long row, and equal elements change places
         return np.expand_dims(found, axis) if keepdims else found
 
     return along(e, "ModeBackward0", input, wrap_dim(dim, input.ndim), keepdim, place)

@@ -1,0 +1,163 @@
+"""What a positive tensor is of another one: its exponential, a power of it, a multiple; and which tensors hold drawn noise."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.linear_parts import SCALING, constant
+from pitfall_lab.trace import Event
+
+SAME_NUMBERS = {
+    "view", "view_as", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT", "contiguous", "clone", "to",
+    "float", "double", "expand", "expand_as", "identity", "alias", "clamp", "clip", "clamp_min", "clamp_max", "broadcast_tensors",
+    "broadcast_to", "detach",
+}  # fmt: skip
+"""Calls whose result has the numbers of the tensor, perhaps repeated or limited; none that selects some of them."""
+NORMAL = {"randn", "randn_like", "normal", "normal_"}
+POWERS = {"sqrt": 0.5, "square": 2.0, "rsqrt": -0.5, "reciprocal": -1.0, "sqrt_": 0.5}
+OFFSETS = {"add", "sub", "__add__", "__radd__", "__sub__"}
+FURTHER = 40
+SMALL = 0.01
+"""The largest number that is added only to keep another one away from 0."""
+
+
+def made_by(story: Story, label: str | None, step: int) -> Event | None:
+    """The call that returned the tensor; None if there is none."""
+    event = story.event((story.tensor(label, step) or {}).get("born"))
+    return event if event is not None and event.kind == "call" and label in event.results else None
+
+
+def before(event: Event, label: str) -> str | None:
+    """The tensor whose numbers the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call has no tensor."""
+    given = [o.label for o in event.operands if o.label is not None]
+    place = event.results.index(label) if event.name == "broadcast_tensors" and label in event.results else 0
+    return given[place] if place < len(given) and given[place] != label else None
+
+
+def same_numbers(story: Story, label: str, step: int) -> str:
+    """The tensor that a tensor has its numbers from, past views, copies and limits."""
+    for _ in range(FURTHER):
+        event = made_by(story, label, step)
+        source = before(event, label) if event is not None and event.name in SAME_NUMBERS else None
+        if event is None or source is None:
+            return label
+        label, step = source, event.step
+    return label
+
+
+def key(story: Story, label: str, step: int) -> Hashable:
+    """What two names of the same elements have in common: the place of the elements in their memory."""
+    record = story.tensor(label, step) or {}
+    if record.get("storage") is None:
+        return label
+    return record["storage"], record.get("offset"), tuple(record.get("shape") or ()), tuple(record.get("stride") or ())
+
+
+def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
+    """The tensor that a tensor is a constant multiple of, apart from added constants, and the multiple."""
+    by = 1.0
+    for _ in range(FURTHER):
+        label = same_numbers(story, label, step)
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or not given or (event.name not in OFFSETS | SCALING.keys() and event.name != "neg"):
+            return label, by
+        numbers = [constant(story, o.label, o.text, event.step) for o in event.operands if not o.name]
+        places = [place for place, number in enumerate(numbers) if number is None]
+        if event.name == "neg":
+            by = -by
+        elif len(numbers) != 2 or len(places) != 1 or (places[0] == 1 and SCALING.get(event.name) == -1):
+            return label, by
+        elif event.name in SCALING:
+            number = numbers[1 - places[0]]
+            if not number:
+                return label, by
+            by *= number ** SCALING[event.name]
+        elif event.name in ("sub", "__sub__") and places[0] == 1:
+            by = -by
+        source = event.operands[0 if event.name == "neg" else places[0]].label
+        if source is None:
+            return label, by
+        label, step = source, event.step
+    return label, by
+
+
+def unshifted(story: Story, label: str, step: int) -> str:
+    """The tensor that a tensor is, apart from a small constant that was added."""
+    for _ in range(FURTHER):
+        label = same_numbers(story, label, step)
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or event.name not in OFFSETS or len(given) != 1:
+            return label
+        added = next((constant(story, None, o.text, event.step) for o in event.operands if o.label is None and not o.name), None)
+        if added is None or abs(added) > SMALL:
+            return label
+        label, step = given[0], event.step
+    return label
+
+
+def power(story: Story, label: str, step: int) -> tuple[str, float]:
+    """The tensor of which a tensor is a power, and the exponent; the tensor itself and 1 if it is of no other."""
+    exponent = 1.0
+    for _ in range(FURTHER):
+        label = same_numbers(story, label, step)
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or not given or given[0] is None:
+            return label, exponent
+        if event.name in POWERS:
+            by = POWERS[event.name]
+        elif event.name in ("pow", "__pow__") and len(given) == 1 and event.operands[0].label is not None:
+            by = constant(story, None, event.operands[-1].text, event.step) or 0.0
+        elif event.name in ("mul", "__mul__", "multiply") and len(given) == 2 and given[0] == given[1]:
+            by = 2.0
+        else:
+            return label, exponent
+        if not by:
+            return label, exponent
+        exponent *= by
+        label, step = given[0], event.step
+    return label, exponent
+
+
+def exponential(story: Story, label: str, step: int) -> tuple[str, float] | None:
+    """The tensor ``x`` and the number ``k`` of a tensor that is ``exp(k * x)``, up to a constant factor; None if it is none."""
+    label, exponent = power(story, label, step)
+    event = made_by(story, label, step)
+    if event is None or event.name not in ("exp", "exp_") or event.operands[0].label is None:
+        return None
+    source, by = unscaled(story, event.operands[0].label, event.step)
+    return source, exponent * by
+
+
+def drawn(story: Story, label: str, step: int) -> Event | None:
+    """The call that drew the numbers of a tensor from a normal distribution; None if there is none."""
+    label = same_numbers(story, label, step)
+    event = made_by(story, label, step)
+    return event if event is not None and event.name in NORMAL else None
+
+
+def recipe(story: Story, label: str, step: int) -> tuple[Hashable, ...] | None:
+    """The calls, with their numbers, by which a tensor is computed from the result of a layer, and the layer's weights.
+
+    Equal recipes give the same output of a network, for whatever data. None if there is no layer within a few calls of one tensor each.
+    """
+    found: list[Hashable] = []
+    for _ in range(FURTHER):
+        label = same_numbers(story, label, step)
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or not given:
+            return None
+        weights = [each for each in given if (story.tensor(each, event.step) or {}).get("kind") == "parameter"]
+        if weights:
+            place = event.results.index(label)
+            return (*found, event.name, place, tuple((story.tensor(each) or {}).get("storage") for each in weights))
+        if len(given) != 1:
+            return None
+        numbers = tuple((o.name, o.text) for o in event.operands if o.label is None)
+        found += [event.name, numbers, event.results.index(label)]
+        label, step = given[0], event.step
+    return None

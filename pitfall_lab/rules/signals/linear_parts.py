@@ -1,0 +1,129 @@
+"""The terms that a number is a sum of, each with its exact factor: ``0.5 * a.mean() - b.sum()`` is 0.5/n times ``a`` and -1 times ``b``."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.trace import Event, Span
+
+SAME_SHARE = {
+    "view", "view_as", "reshape", "flatten", "ravel", "squeeze", "unsqueeze", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes",
+    "contiguous", "clone", "to", "float", "double", "unflatten", "identity", "alias", "__getitem__", "select", "narrow", "masked_select",
+}  # fmt: skip
+"""Calls by which each element of the result is one element of the tensor."""
+ADDING = {"add": 1.0, "__add__": 1.0, "__radd__": 1.0, "sub": 1.0, "subtract": 1.0, "__sub__": 1.0, "rsub": -1.0, "__rsub__": -1.0}
+OTHERS = {"sub": -1.0, "subtract": -1.0, "__sub__": -1.0, "rsub": 1.0, "__rsub__": 1.0}
+SCALING = {
+    "mul": 1,
+    "multiply": 1,
+    "__mul__": 1,
+    "__rmul__": 1,
+    "div": -1,
+    "truediv": -1,
+    "__truediv__": -1,
+    "true_divide": -1,
+    "divide": -1,
+}
+MOST = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The number grows by ``factor`` times an element of ``label``, for each element; ``user`` is the call that used the tensor.
+
+    ``averaged`` is the number of elements over which means were taken on the way, ``scaled`` the product of the program's own factors.
+    """
+
+    label: str
+    factor: float
+    user: Event | None
+    averaged: float = 1.0
+    scaled: float = 1.0
+
+
+def parts(story: Story, label: str | None, step: int) -> Iterator[Part]:
+    """The tensors that a number was computed from by sums, means, differences and constant factors alone, nearest first.
+
+    Each ends where a call does something else; a tensor that is used twice is there twice.
+    """
+    pending = deque([(Part(label, 1.0, None), step)] if label is not None else [])
+    for _ in range(MOST):
+        if not pending:
+            return
+        here, until = pending.popleft()
+        event = story.event((story.tensor(here.label, until) or {}).get("born"))
+        ways = list(_through(story, event, here)) if event is not None and event.kind == "call" and here.label in event.results else []
+        if not ways or event is None:
+            yield here
+        else:
+            pending += [(way, event.step) for way in ways]
+
+
+def constant(story: Story, label: str | None, text: str, step: int) -> float | None:
+    """The number of a plain operand, or of a tensor of one known element that does not require grad; None if there is none."""
+    if label is None:
+        try:
+            return float(text)
+        except ValueError:
+            return None
+    if prod(story.shape(label, step) or (2,)) != 1 or (story.tensor(label, step) or {}).get("requires_grad"):
+        return None
+    return next((value for _, value in Elements(story, label, step).known()), None)
+
+
+def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
+    """The parts that the result of a call is a sum of; none if it is no sum."""
+    given = [o for o in event.operands if o.label is not None]
+    size = prod(story.shape(part.label, event.step) or ())
+
+    def share(label: str, by: float = 1.0, *, averaged: float = 1.0, scaled: float = 1.0) -> Part:
+        repeated = max(size / max(prod(story.shape(label, event.step) or ()), 1), 1.0)
+        return Part(label, part.factor * by * repeated, event, part.averaged * averaged, part.scaled * scaled)
+
+    if event.name in ADDING:
+        alpha = constant(story, None, argument(event, "alpha") or "1", event.step) or 1.0
+        for place, operand in enumerate(o for o in event.operands if o.name != "alpha"):
+            if operand.label is not None:
+                sign = ADDING[event.name] if place == 0 else OTHERS.get(event.name, 1.0)
+                yield share(operand.label, sign * (alpha if place else 1.0))
+    elif event.name in ("stack", "cat"):
+        yield from (Part(o.label, part.factor, event, part.averaged, part.scaled) for o in given if o.label is not None)
+    elif event.name == "neg" or event.name in SAME_SHARE:
+        if given and given[0].label is not None:
+            sign = -1.0 if event.name == "neg" else 1.0
+            yield Part(given[0].label, part.factor * sign, event, part.averaged, part.scaled)
+    elif event.name in ("sum", "mean") and given and given[0].label is not None:
+        count = prod(story.shape(given[0].label, event.step) or ()) / max(size, 1)
+        by = 1.0 if event.name == "sum" else 1.0 / max(count, 1.0)
+        yield Part(given[0].label, part.factor * by, event, part.averaged * (count if event.name == "mean" else 1.0), part.scaled)
+    elif event.name in SCALING and len(event.operands) == 2 and (scaled := _scaled(story, event)) is not None:
+        yield share(*scaled, scaled=abs(scaled[1]))
+
+
+def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
+    """The tensor and the constant by which a product or a quotient multiplies it; None if there is no constant."""
+    numbers = [constant(story, o.label, o.text, event.step) for o in event.operands]
+    for place, other in ((0, 1), (1, 0)):
+        number, label = numbers[other], event.operands[place].label
+        if number and label is not None and (SCALING[event.name] == 1 or other == 1):
+            return label, number ** SCALING[event.name]
+    return None
+
+
+def losses(story: Story, rounds: int = 3) -> Iterator[Event]:
+    """The backwards that an optimizer's step follows; of each place, and each call that made the loss, the first ``rounds``."""
+    last = max((update.step for update in story.trace.optimizer_steps), default=-1)
+    seen: Counter[tuple[Span | None, Span | None]] = Counter()
+    for backward in story.backwards():
+        if backward.error is None and backward.step < last and backward.name == "backward" and backward.operands:
+            maker = story.event((story.tensor(backward.operands[0].label, backward.step) or {}).get("born"))
+            place = (backward.span, maker.span if maker is not None else None)
+            seen[place] += 1
+            if seen[place] <= rounds:
+                yield backward
