@@ -50,7 +50,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unscaled_later(following: list[Moment]) -> Moment | None:
-    """The moment at which a gradient scaler unscales the gradient, if that comes before it is used or computed again; else None."""
+    """The moment at which a gradient scaler unscales the gradient, if no other than changes in place come before it; else None."""
     changes = takewhile(lambda moment: moment.kind == "changed", following)
     return next((moment for moment in changes if "unscale" in moment.event.name), None)
 
@@ -107,7 +107,7 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
-    """Fixes that move the clipping behind the backward, if both are in one block."""
+    """Fixes that move the clipping behind the backward; none if the two are not statements of one block."""
     program = story.program
     clipping, backward = (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)
     if clipping is None or backward is None or program.block(clipping) is not program.block(backward) or not program.stands_alone(clipping):
@@ -122,7 +122,10 @@ def _clips(story: Story, clip: Moment) -> bool:
 
 
 def _effective(story: Story, clip: Moment) -> bool:
-    """Whether the limit of the clipping is finite: with an infinite one `clip_grad_norm_` only measures."""
+    """Whether the clipping can change gradients: with an infinite limit `clip_grad_norm_` only measures.
+
+    If the limit is unknown: whether the gradient's values before and after are recorded, or else the factor is known and below 1.
+    """
     if (limit := _limit(story, clip)) is not None:
         return math.isfinite(limit)
     before = cells(story, clip.storage, clip.step - 1)
@@ -138,7 +141,7 @@ def _effective(story: Story, clip: Moment) -> bool:
 def _limit(story: Story, clip: Moment) -> float | None:
     """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales.
 
-    None if there is none.
+    None if no such division comes before it, or if the limit is a tensor.
     """
     span = story.span(clip.step)
     for event in reversed(story.events[max(clip.step - CLIPPING, 0) : clip.step]):

@@ -73,7 +73,7 @@ def _source(node: ast.expr) -> ast.expr | None:
 
 
 def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: str) -> bool:
-    """Whether one of the names was bound to another value between the two calls."""
+    """Whether an assignment on a line between the two statements assigns one of the names."""
     program = story.program
     return any(
         isinstance(n, ast.Assign) and made.lineno < n.lineno < written.lineno and any(program.segment(t) in names for t in n.targets)

@@ -54,7 +54,7 @@ def _dtype(story: Story, event: Event) -> str:
 def _used(story: Story, event: Event, lost: Lost) -> Event | None:
     """The call that computes differences of the converted numbers; of whole numbers in 16 bits, any that computes with them.
 
-    None if there is none.
+    None if there is none among the next ``FURTHER`` events.
     """
     reached, short = {event.results[0]}, _dtype(story, event) != "float32" and lost.one.is_integer() and lost.other.is_integer()
     for later in story.events[event.step + 1 : event.step + FURTHER]:

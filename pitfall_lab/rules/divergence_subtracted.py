@@ -109,7 +109,7 @@ def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
 
 
 def _number(node: ast.expr) -> float | None:
-    """The number that an expression writes out; None if there is none."""
+    """The number that an expression is, with a minus before it perhaps; None if it is no literal number."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and (inner := _number(node.operand)) is not None:
         return -inner
     return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else None

@@ -189,7 +189,10 @@ def _finding(story: Story, found: Late) -> Finding:
 
 
 def _fixes(program: Program, found: Late) -> tuple[Fix, ...]:
-    """The fix that gives the function the values of its round as default arguments."""
+    """The fix that gives the function the values of its round as default arguments.
+
+    Empty if it has defaults, ``*args`` or keyword-only arguments, or is a ``def`` without arguments.
+    """
     node, given = found.function, ", ".join(f"{name}={name}" for name in found.variables)
     arguments = node.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:

@@ -124,7 +124,8 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
     """The first pair of equal aims and both turns, if the discriminator's loss has all the aims of the generator's; else None.
 
-    The pair is (the generator's aim, the discriminator's).
+    The pair is (the generator's aim, the discriminator's). The discriminator must have one aim for generated examples and an opposite one
+    for real examples.
     """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]

@@ -36,7 +36,10 @@ def _used(later: list[Moment]) -> bool:
 
 
 def _contains(story: Story, later: Event, earlier: Event) -> bool:
-    """Whether the graph of the later backward contains the tensor from which the earlier one started."""
+    """Whether the graph of the later backward contains the tensor from which the earlier one started.
+
+    False if one of the two was given a gradient or other tensors.
+    """
     nodes = [(story.tensor(b.operands[0].label, b.step) or {}).get("grad_fn") if b.operands else None for b in (later, earlier)]
     plain = all(sum(o.label is not None for o in backward.operands) == 1 for backward in (later, earlier))
     return nodes[1] is not None and plain and nodes[1] in set(story.behind(nodes[0]))

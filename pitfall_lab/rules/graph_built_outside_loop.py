@@ -76,7 +76,10 @@ def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
 
 
 def _moved(reuse: Reuse, loop: Loop) -> tuple[Fix, ...]:
-    """Fixes that move what builds the graph into the loop, as its first statements."""
+    """Fixes that move what builds the graph into the loop, as its first statements.
+
+    Empty unless all of it is assignments before the loop, in the loop's block and on lines of their own.
+    """
     program = reuse.story.program
     block = program.block(loop)
     builders = [s for s in reuse.builders() if s in block and s.lineno < loop.lineno]

@@ -152,7 +152,10 @@ def _unreached(story: Story, found: Unreached) -> Finding:
 
 
 def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
-    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake = G(z)``, ``D(fake.detach())``."""
+    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake = G(z)``, ``D(fake.detach())``.
+
+    Empty if the cut is no ``detach`` in an assignment, or if no other loss uses the name.
+    """
     program, cut = story.program, found.cut
     node = program.at(story.span(cut.event.step))
     statement = program.statement(node) if node is not None else None
@@ -282,7 +285,7 @@ def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
 
 
 def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
-    """Candidates that leave the graph whole where it was cut."""
+    """Candidates that leave the graph whole at one of the first three cuts; empty if there are none."""
     program = story.program
     if program.tree is None:
         return ()
@@ -351,7 +354,7 @@ def _fix(shown: str, edits: tuple[Edit, ...]) -> Fix:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``."""
+    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``; any other expression unchanged."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEAVES | {"long", "int"}:
             node = node.func.value

@@ -31,7 +31,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _in_hook(program: Program, call: ast.Call) -> bool:
-    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook``."""
+    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook`` and stores a parameter of it."""
     function = next((n for n in program.ancestors(call) if isinstance(n, ast.Lambda | ast.FunctionDef)), None)
     if function is None or not isinstance(call.args[0], ast.Name) or call.args[0].id not in {a.arg for a in function.args.args}:
         return False
@@ -55,7 +55,7 @@ def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
-    """Whether the statement is ``total += loss`` or ``total = … total …``."""
+    """Whether the statement is ``total += loss``, ``total -= loss`` or ``total = … total …`` with an operator."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Add | ast.Sub)
     target = story.program.segment(node.targets[0])

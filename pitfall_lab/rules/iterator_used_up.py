@@ -108,7 +108,10 @@ def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _repeating(story: Story, node: ast.AST) -> ast.For | None:
-    """The ``for`` loop that runs ``node`` again: around it, or around the only call of the function that it is in."""
+    """The ``for`` loop that runs ``node`` again: around it, or around the only call of the function that it is in.
+
+    None if there is none, or if a branch, a ``while`` or an early exit may skip ``node``.
+    """
     program = story.program
     for _ in range(DEEPEST):
         for around in program.ancestors(node):
@@ -136,7 +139,7 @@ def _may_leave(around: ast.For | ast.FunctionDef, node: ast.AST) -> bool:
 
 
 def _rounds(program: Program, loop: ast.For) -> int | None:
-    """The number of rounds of ``for … in range(5)``, where it is written or a name has it, and nothing ends the loop before."""
+    """The number of rounds of ``for … in range(5)``, or of a name for that number; None for every other loop and one with an exit."""
     call = loop.iter
     stop = call.args[-1] if isinstance(call, ast.Call) and call_name(call) == "range" and len(call.args) in (1, 2) else None
     if isinstance(stop, ast.Name):

@@ -100,7 +100,10 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 
 
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the logarithms of which the number is a mean or a sum; None if there is none."""
+    """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``, ``logsigmoid`` or ``log_softmax``.
+
+    None if there is none, or if no entries were chosen out of the result of ``log_softmax``.
+    """
     chosen = False
     for _ in range(MOST):
         event = story.event((story.tensor(label, step) or {}).get("born"))

@@ -48,7 +48,7 @@ def _is_parameter(story: Story, results: tuple[str, ...]) -> bool:
 
 
 def _overwritten(story: Story, copy: Event) -> Event | None:
-    """The call that filled the parameter next, when nothing had read it since it was copied."""
+    """The call that filled the parameter anew, if it was the first to use its numbers after the copy and is on another line; else None."""
     label = copy.results[0]
     uses = story.uses(label)
     following = uses[bisect_right([use.step for use in uses], copy.step) :]

@@ -97,7 +97,7 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
-    """The last call that wrote the scores, if it is an activation that works in place; else None."""
+    """The last call that wrote into the memory of the scores, if it is a ReLU; else None."""
     writes = story.writes(str((story.tensor(label, step) or {}).get("storage")), -1, step)
     last = story.event(writes[-1]) if writes else None
     return last if last is not None and last.name in ("relu_", "relu") else None
@@ -210,7 +210,7 @@ def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 
 def _normalised(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Fixes that turn the scores into log-probabilities in the call of the loss."""
+    """The fix that adds ``log_softmax(-1)`` to the scores in a call of ``ctc_loss``; nothing for other losses."""
     given = (
         written_as(story, found.event, found.event.operands[0].label) if found.event.name == "ctc_loss" and found.got == "logits" else None
     )

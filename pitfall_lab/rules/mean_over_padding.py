@@ -192,7 +192,10 @@ def _of_pooled(story: Story, found: Pooled) -> Finding:
 
 
 def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
-    """Fixes that divide the sum over real positions by their number, on two lines before the mean."""
+    """Fixes that replace the mean by the sum over real positions, divided by their number.
+
+    Empty if the tokens have no name there, or if the mean is not called as a method.
+    """
     program, mean = story.program, found.mean
     node = program.at(story.span(mean.step)) if program.tree is not None else None
     name, statement = name_of_tokens(story, found.lookup, mean), program.statement(node)

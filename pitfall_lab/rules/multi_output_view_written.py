@@ -102,7 +102,10 @@ def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
 
 
 def _one_by_one(story: Story, maker: Event | None) -> tuple[Edit, ...]:
-    """The edits that take the parts by an index each: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a split."""
+    """The edits that take the parts by an index each: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a split.
+
+    Empty if the whole is no plain name, has more than eight parts, or an index is not known.
+    """
     program = story.program
     node = program.at(story.span(maker.step)) if maker is not None else None
     if maker is None or node is None:
@@ -153,7 +156,10 @@ def _index(story: Story, maker: Event, label: str) -> str | None:
 
 
 def _read_again(story: Story, maker: Event | None, step: int) -> bool:
-    """Whether the whole may be read again, by one of its names, below the write, so that the change has to reach it."""
+    """Whether the whole may be read again, by one of its names, below the write, so that the change has to reach it.
+
+    True if the call that took it apart is unknown.
+    """
     if maker is None or not maker.operands:
         return True
     record = story.tensor(maker.operands[0].label) or {}

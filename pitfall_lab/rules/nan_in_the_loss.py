@@ -199,7 +199,7 @@ def _of_nothing(story: Story, event: Event) -> T | None:
 
 
 def _no_target(story: Story, event: Event) -> T | None:
-    """The reason if the call is a cross entropy all of whose targets are the ``ignore_index``; else None."""
+    """The reason if the call is a cross entropy with an ``ignore_index`` that all its targets, all known, are equal to; else None."""
     left_out = whole(given(event, "ignore_index"))
     label = event.operands[1].label if len(event.operands) > 1 else None
     held, shape = story.held(label, event.step - 1), story.shape(label, event.step) or ()

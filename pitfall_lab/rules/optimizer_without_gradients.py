@@ -141,7 +141,7 @@ def _twin(story: Story, idle: Idle) -> str:
 
 
 def _owner(story: Story, label: str) -> str:
-    """The module's name in the name of a parameter: ``net.0`` in ``net.0.weight``."""
+    """The part of a parameter's name before the first dot: ``net`` for ``net.0.weight``; empty if it has no name."""
     return (story.name(label) or "").split(".")[0]
 
 

@@ -48,7 +48,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event | None:
-    """The call that computed the table of all pairs of one tensor with itself; ``None`` if its diagonal may have changed since."""
+    """The product or ``cdist`` of one tensor with itself that ``label`` was computed from by calls named in ``kept``.
+
+    ``None`` if there is none, or if a write by another call than these may have changed its diagonal.
+    """
     for _ in range(MOST):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))

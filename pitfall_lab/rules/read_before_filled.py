@@ -162,7 +162,7 @@ def _along(length: int, part: ast.expr) -> range | None:
 
 
 def _left_out_again(story: Story, read: Event) -> bool:
-    """Whether a later call masks the result or selects from it."""
+    """Whether one of the next ``FURTHER`` events masks the result or selects from it."""
     reached = set(read.results)
     for event in story.events[read.step + 1 : read.step + FURTHER]:
         if event.kind == "call" and any(o.label in reached for o in event.operands):

@@ -39,7 +39,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _repeated(story: Story, events: list[Event], updates: list[int]) -> list[Event] | None:
-    """The draws of one line if all of them gave the same numbers although optimizer steps came between the first ones; else None."""
+    """The draws of one line, at least ``ROUNDS``, if all gave the same known numbers, which are not all equal; else None.
+
+    An optimizer must have stepped between at least two pairs, and something that requires grad be computed from a later draw.
+    """
     if len(events) < ROUNDS or len(events) < len(updates):
         return None
     drawn = [_numbers(story, event) for event in events]
@@ -69,7 +72,7 @@ def _trains(story: Story, event: Event) -> bool:
 
 
 def _seeding(story: Story, draw: Event) -> ast.Call | None:
-    """The call that seeds before each draw: in the function of the draw, or of those that led to it, else inside a loop.
+    """The call with a seed that runs before each draw: in the function of the draw, or of those that led to it, else inside a loop.
 
     None if there is none.
     """

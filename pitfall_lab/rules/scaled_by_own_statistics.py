@@ -84,7 +84,7 @@ def _maker(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _statistics(story: Story, label: str | None, step: int, data: str | None) -> list[Event]:
-    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows."""
+    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows; else an empty list."""
     found, pending = list[Event](), [(label, step)]
     for _ in range(UPWARD):
         if not pending:

@@ -23,7 +23,10 @@ class Recomputing:
         self._numbers: list[str] = []
 
     def edits(self, name: str) -> tuple[Edit, ...] | None:
-        """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``; None if unknown."""
+        """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``.
+
+        None if backward does not unpack ``saved_tensors`` one by one, or cannot compute the name from the inputs of forward.
+        """
         saving, unpacking = self._saving, self._unpacking
         target = unpacking.targets[0] if unpacking is not None else None
         if saving is None or unpacking is None or not isinstance(target, ast.Tuple) or len(target.elts) != len(saving.args):

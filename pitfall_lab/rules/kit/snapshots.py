@@ -74,7 +74,7 @@ class Aliases:
         return next(iter(self.story.writes(storage, after, until)), None)
 
     def compared(self) -> Iterator[Kept]:
-        """Aliases that were subtracted from, or compared with, what they are an alias of."""
+        """Aliases that were subtracted from, compared with or averaged with what they are an alias of, after a write to that memory."""
         story = self.story
         by_label = defaultdict(list)
         for made in self.made:
@@ -121,7 +121,10 @@ class Aliases:
                             yield Kept("compared", made, label, storage, changed, steps[-1])
 
     def collected(self) -> Iterator[Kept]:
-        """Aliases of one storage that a line put into a list in several iterations, with writes to the storage in between."""
+        """Aliases of one storage that one line made several times, with a write to the storage between the first and the last.
+
+        The line must put them into a container, or at least ``MANY`` of them must be alive at the end.
+        """
         story, places = self.story, defaultdict(list)
         for made in self.made:
             places[made[0].span, made[2]].append(made)
@@ -188,7 +191,10 @@ class Aliases:
 
 
 def is_collected(program: Program, node: ast.AST | None) -> bool:
-    """Whether ``node`` is put into a list or a dictionary: an argument of ``append``, a dictionary value, an element of a comprehension."""
+    """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``.
+
+    It may be an element of a list, tuple, dictionary or comprehension that is.
+    """
     while node is not None:
         parent = program.parents.get(node)
         if isinstance(parent, ast.Call) and node in parent.args and called(parent) in WRAPPING:
