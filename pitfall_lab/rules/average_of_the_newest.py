@@ -140,7 +140,7 @@ def _finding(story: Story, found: Blend) -> Finding:
 
 
 def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
-    """Fixes that exchange the two factors of the average."""
+    """Fixes that exchange the two factors of the average; empty if the text does not show them both."""
     program = story.program
     nodes = [_factor(story, event, label) for event, label in found.parts] if program.tree is not None else []
     title = T(en="Exchange the two numbers", zh="交换这两个数")

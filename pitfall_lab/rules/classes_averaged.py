@@ -28,7 +28,7 @@ FURTHER, MANY = 60, 2
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``event`` averaged the whole numbers of ``source``; ``used`` takes the result, made whole again, for classes."""
+    """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made whole again, is class numbers."""
 
     event: Event
     source: str
@@ -73,7 +73,7 @@ def _whole_before(story: Story, event: Event) -> str | None:
 
 
 def _classes_after(story: Story, event: Event) -> Event | None:
-    """The call that takes the resized numbers, as integers, for classes: a loss of more than two, embedding, one_hot or bincount.
+    """The call to which the resized numbers, as integers, are classes: a loss of more than two, embedding, one_hot or bincount.
 
     None if there is none.
     """

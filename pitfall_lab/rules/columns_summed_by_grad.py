@@ -111,7 +111,10 @@ def _finding(story: Story, found: Summed) -> Finding:
 
 
 def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
-    """Fixes that replace the call by one that differentiates column after column and joins the results."""
+    """Fixes that replace the call by one that differentiates column after column and joins the results.
+
+    Empty if the program does not import torch, or the call has ``**`` or fewer than two arguments without a name.
+    """
     program, torch = story.program, torch_name(story.program)
     call = program.at(story.span(found.grad.step))
     if not isinstance(call, ast.Call) or torch is None or len(call.args) < 2 or any(word.arg is None for word in call.keywords):

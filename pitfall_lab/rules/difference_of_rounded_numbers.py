@@ -100,7 +100,10 @@ def _finding(story: Story, found: Rounded) -> Finding:
 
 
 def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
-    """Fixes that convert to float64 first, and the differences to the short type; or to float64 throughout."""
+    """Fixes that convert to float64 first, and the differences to the short type; or to float64 throughout.
+
+    Empty if the text does not show the dtype of the conversion.
+    """
     program = story.program
     wide = _wider(program, program.at(story.span(found.event.step)))
     difference = program.at(story.span(found.used.step))

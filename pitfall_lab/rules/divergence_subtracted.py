@@ -86,7 +86,10 @@ def _finding(story: Story, found: Concave) -> Finding:
 
 
 def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
-    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a factor."""
+    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a factor.
+
+    Empty if no line between has one of these as an operator.
+    """
     program, fixes = story.program, []
     other = {id(step.towards) for step in found.plain.path()}
     shared = [step for step in found.curved.path() if step.towards is not None and id(step) in other]

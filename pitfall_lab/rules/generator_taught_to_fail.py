@@ -178,7 +178,10 @@ def _finding(story: Story, want: Push, fake: Push, own: Turn, critics: Turn) -> 
 
 
 def _fixes(story: Story, want: Push, critics: Turn) -> tuple[Fix, ...]:
-    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a plain mean, a minus before it."""
+    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a plain mean, a minus before it.
+
+    Empty if the text shows neither a constant nor a name.
+    """
     program, fixes = story.program, []
     if want.kind == "slope":
         event = want.way.event

@@ -79,7 +79,10 @@ def _finding(story: Story, label: str, first: Moment, second: Moment) -> Finding
 
 
 def _fixes(story: Story, first: Moment, second: Moment) -> tuple[Fix, ...]:
-    """Fixes: one backward after the loop that builds the sum, or only the later of the two backwards."""
+    """Fixes: one backward after the loop that builds the sum, or only the later of the two backwards.
+
+    Empty if the backwards have no statements in the program, or one that cannot be moved.
+    """
     program = story.program
     places = [program.statement_at(story.span(m.step)) for m in (first, second)] if program.tree is not None else [None, None]
     one, other = places

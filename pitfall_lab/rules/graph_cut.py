@@ -299,7 +299,10 @@ def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
 
 
 def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function."""
+    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function.
+
+    Nothing if the text shows neither.
+    """
     program = story.program
     title = T(en="Let torch record this computation", zh="让 torch 记录这段计算")
     for statement in call_chain(story, cut.event):
@@ -319,7 +322,10 @@ def _switch(node: ast.expr) -> bool:
 
 
 def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that continue with the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it."""
+    """Fixes that continue with the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it.
+
+    Nothing if the text shows none of these.
+    """
     program = story.program
     node = program.at(story.span(cut.event.step))
     torch = torch_name(program)

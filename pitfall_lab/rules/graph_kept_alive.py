@@ -120,9 +120,9 @@ def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[as
 
 
 def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """The expressions that a function returns, if ``value`` is the result of that function, each with the function.
+    """The expressions that a function returns, each with the function, if ``value`` is the result of a function of the program.
 
-    ``value`` is a call of it, or a name assigned from such a call.
+    ``value`` is a call of it, or a name assigned from such a call in ``function``. Nothing for any other value.
     """
     text = program.segment(value)
     same = (n for n in program.nodes if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [text])

@@ -52,7 +52,7 @@ def _dtype(story: Story, label: str | None, step: int) -> str:
 
 
 def _measured(story: Story, event: Event) -> Event | None:
-    """The call that takes the result for a quantity: it compares or limits it, or converts it to floating point.
+    """The call that treats the result as a quantity: it compares or limits it, or converts it to floating point.
 
     None if there is none, or if a call in ``MEANT``, for which wrapping round is usual, comes first.
     """

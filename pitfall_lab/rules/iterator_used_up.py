@@ -94,7 +94,10 @@ def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the loop ran, to its end, inside a loop of several rounds, and its iterator was made before that one."""
+    """The data of the finding if the loop ran in each of several rounds of an outer loop that its iterator was made before; else None.
+
+    None too if a ``break``, ``return``, ``raise`` or ``yield`` may end the loop before its end.
+    """
     program = story.program
     leaves = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield))
     ran = [event.step for part in _inside(loop) for event in story.within(part)]

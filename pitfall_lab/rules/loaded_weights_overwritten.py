@@ -89,7 +89,7 @@ def _finding(story: Story, found: Lost) -> Finding:
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
-    """Fixes that move the loading after the initialisation, if both are in one block."""
+    """Fixes that move the loading after the initialisation; empty unless both are in one block, the loading above."""
     program = story.program
     load = program.statement_at(story.span(found.copies[0].step)) if program.tree is not None else None
     if load is None or not program.stands_alone(load):

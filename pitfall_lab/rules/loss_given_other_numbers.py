@@ -201,7 +201,10 @@ OTHER_MAKER = {"softmax": "log_softmax", "Softmax": "LogSoftmax", "sigmoid": "lo
 
 
 def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers."""
+    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers.
+
+    Nothing if there is no such loss, or its call has keyword arguments.
+    """
     program, names = story.program, OTHER_LOSS.get((found.event.name, found.got), {})
     for node in program.nodes:
         if isinstance(node, ast.Call) and (new := names.get(call_name(node))) is not None and not node.keywords:
@@ -225,7 +228,10 @@ def _renamed(program: Program, function: ast.expr, name: str) -> str:
 
 
 def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes."""
+    """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes.
+
+    Nothing if the maker is unknown or the text does not show it.
+    """
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None
     name = found.maker.name.rstrip("_") if found.maker is not None else ""

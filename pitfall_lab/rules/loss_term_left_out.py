@@ -111,7 +111,10 @@ def _finding(story: Story, found: Unused) -> Finding:
 
 
 def _fixes(story: Story, found: Unused, backward: Event | None) -> tuple[Fix, ...]:
-    """Fixes that add the term to the loss at the line that calls backward, or where its name is given to another term."""
+    """Fixes that add the term to the loss at the line that calls backward, or where its name is given to another term.
+
+    Empty if that line is in another function, or starts from the term already.
+    """
     program = story.program
     other = _overwriting(story, found.statement)
     if other is not None:

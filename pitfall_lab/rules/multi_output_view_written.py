@@ -76,7 +76,10 @@ def _code(name: str) -> T | None:
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made all the parts: of the tensor itself, or of what it is a view of; None if there is none."""
+    """The call that made the tensor together with others, or what it is a view of.
+
+    None if there is none; if going back ends at a call without operands, that call.
+    """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or len(event.results) > 1 or event.name in MANY or not event.operands:
@@ -89,7 +92,7 @@ MANY = {"chunk", "split", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit"
 
 
 def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
-    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is."""
+    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is. Empty if neither can be written."""
     program = story.program
     if program.tree is None:
         return ()

@@ -135,7 +135,10 @@ def _is(node: ast.AST, name: str | None) -> bool:
 
 
 def _dead(story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, name: str | None, scope: Function | ast.For) -> Event | None:
-    """The call that made the statement's tensor, if neither a call nor the text of the scope reads it afterwards."""
+    """The call that made the statement's tensor, if neither a call nor the text of the scope reads it afterwards; else None.
+
+    None too if the statement writes in place.
+    """
     program = story.program
     events = story.within(statement)
     used = {o.label for e in events for o in e.operands}

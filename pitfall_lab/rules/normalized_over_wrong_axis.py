@@ -95,7 +95,7 @@ def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], la
 
 
 def _along_last(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that give the last axis to the call, or to the layer that makes it."""
+    """Fixes that give the last axis to the call, or to the layer that makes it; empty if the text shows neither."""
     program, node = story.program, story.program.at(story.span(event.step))
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and (call_name(n) == "CosineSimilarity" or n is node)]
     fixes = []

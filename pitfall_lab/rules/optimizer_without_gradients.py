@@ -146,7 +146,10 @@ def _owner(story: Story, label: str) -> str:
 
 
 def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
-    """Fixes that copy with the graph; or that hand the gradients over, if both networks have a name at the step."""
+    """Fixes that copy with the graph; or that hand the gradients over, if both networks have a name at the step.
+
+    Empty if neither is possible.
+    """
     return unique(story.program.text, [*_copied_with_graph(story, _taken(story, idle)), *_handed_over(story, idle)])
 
 

@@ -120,7 +120,7 @@ def _finding(story: Story, found: Own) -> Finding:
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
-    """Fixes that give the diagonal the worst of all numbers."""
+    """Fixes that set the diagonal to inf where the smallest entry is taken, else to -inf; empty if the text does not show the table."""
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, found.used, found.table)
     if given is None or torch is None:

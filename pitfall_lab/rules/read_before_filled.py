@@ -201,7 +201,10 @@ def _finding(story: Story, found: Unwritten) -> Finding:
 
 
 def _fixes(story: Story, found: Unwritten) -> tuple[Fix, ...]:
-    """Fixes that fill with zeros, or with random numbers for the weights of a layer, which would otherwise stay equal."""
+    """Fixes that fill with zeros, or with random numbers for the weights of a layer, which would otherwise stay equal.
+
+    Empty if the text does not show the call.
+    """
     program, torch = story.program, torch_name(story.program)
     record = story.tensor(found.label, found.read.step) or {}
     is_weight = record.get("kind") == "parameter" and len(record.get("shape") or ()) > 1

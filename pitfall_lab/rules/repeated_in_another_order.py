@@ -217,7 +217,7 @@ def _of_fold(story: Story, fold: Event, order: Order) -> Finding:
 
 
 def _fixes(story: Story, order: Order) -> tuple[Fix, ...]:
-    """Fixes that repeat the rows in the other order where the call is a method of them."""
+    """Fixes that repeat the rows in the other order where the call is a method of them; empty for every other call."""
     program: Program = story.program
     node = program.at(story.span(order.event.step))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or call_name(node) not in ("repeat", "repeat_interleave"):

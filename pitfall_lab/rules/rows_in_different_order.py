@@ -69,9 +69,9 @@ def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
 
 
 def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] | None:
-    """The different orders in which rows were indexed on the way to ``label``.
+    """The different orders in which rows were indexed in the calls that ``label`` was computed from; empty if there are none.
 
-    None if ``plain`` is True and something was computed from the rows on the way.
+    None if ``plain`` is True and something other than a conversion or a view was computed from the rows after that.
     """
     found: dict[str, Order] = {}
     pending, seen = deque([(label, plain)]), {label}

@@ -171,7 +171,10 @@ def _numbers(story: Story, statistic: Event) -> str:
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
-    """Fixes that name the statistics of the training data and use them on both lines."""
+    """Fixes that name the statistics of the training data and use them on both lines.
+
+    Empty unless each statistic is a call on its line and the two lines have as many.
+    """
     program = story.program
     first, second = (program.statement_at(story.span(each.event.step)) for each in (found.learned, found.measured))
     pairs = [

@@ -244,7 +244,7 @@ def _example(story: Story, found: WrongAxis) -> T:
 
 
 def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
-    """Fixes that write the other axis where the call or the layer states its axis."""
+    """Fixes that write the other axis where the call or the layer has a literal axis; empty if none has."""
     program = story.program
     node = program.at(story.span(found.event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []

@@ -187,7 +187,10 @@ def _of_one_direction(story: Story, found: Read) -> Finding:
 
 
 def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
-    """Fixes that join both directions' states and double the input width of the linear layer that takes them."""
+    """Fixes that join both directions' states and double the input width of a linear layer.
+
+    Empty if the state is not indexed in the text, or if the program makes no ``Linear``.
+    """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):

@@ -138,7 +138,10 @@ def _finding(story: Story, found: Noisy) -> Finding:
 
 
 def _fixes(story: Story, statement: ast.stmt | None) -> tuple[Fix, ...]:
-    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute of another one."""
+    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute of another one.
+
+    Empty if the statement calls nothing by a plain name.
+    """
     program, fixes = story.program, list[Fix]()
     if statement is None:
         return ()

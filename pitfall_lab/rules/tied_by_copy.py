@@ -129,7 +129,10 @@ def _finding(story: Story, found: Copied) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that share the parameter: ``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``."""
+    """Fixes that share the parameter: ``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``.
+
+    Empty if the copy is written in another way.
+    """
     program = story.program
     for statement in call_chain(story, event):
         call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None

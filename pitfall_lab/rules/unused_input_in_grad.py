@@ -87,7 +87,10 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Fixes that compute the gradient of the whole tensor and take the same part of it."""
+    """Fixes that compute the gradient of the whole tensor and take the same part of it.
+
+    Empty if there is no such whole (``alias``), or if the text does not show how the part was taken.
+    """
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
     inputs = _inputs(call) if isinstance(call, ast.Call) else None

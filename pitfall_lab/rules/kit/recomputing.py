@@ -87,7 +87,10 @@ class Recomputing:
         return list(dict.fromkeys(found))
 
     def _lines(self, name: str, local: str, saved: dict[str, str], deep: int = DEEP) -> list[str] | None:
-        """Statements that compute a name of forward from what is saved, the last one for ``local``; None if that is not possible."""
+        """Statements that compute a name of forward from what is saved, the last one for ``local``.
+
+        None if forward assigns the name more than once or on several lines, uses ``ctx`` for it, or needs more than ``deep`` steps.
+        """
         value, inputs = self._definition(name), self._custom.inputs
         if value is None or deep == 0 or value.lineno != value.end_lineno:
             return None

@@ -211,7 +211,10 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """Fixes that copy where the alias is made: ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for ``h.numpy()``."""
+    """Fixes that copy where the alias is made: ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for ``h.numpy()``.
+
+    For ``state_dict()``, a copy of each tensor. Empty if the text shows no such expression.
+    """
     program = story.program
     node = program.at(story.span(kept.made.step))
     if not isinstance(node, ast.expr):
