@@ -63,7 +63,10 @@ def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
 
 
 def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
-    """Yield a finding for a sum whose graph leads through all earlier iterations, if no backward ever went through it."""
+    """Yield a finding for a sum whose graph leads through at least ``ROUNDS`` iterations, if no backward ever went through it.
+
+    Nothing if the sum has several elements and no backward runs between two rounds.
+    """
     whole = {story.program.place(statement), story.program.place(value)}
     rounds = [event for event in story.within(statement) if event.span in whole and event.results and event.error is None]
     nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
@@ -77,7 +80,10 @@ def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Find
 
 
 def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Yield a finding for results that stay alive in a list after the last backward that needed them."""
+    """Yield a finding for results that stay alive in a list after the last backward that needed them.
+
+    All of one line, at least ``ROUNDS``, must stay alive until the last of them is made; else nothing.
+    """
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
     for each, function in _origins(program, call, value):

@@ -70,7 +70,10 @@ def _is_dead(story: Story, loop: Loop) -> bool:
 
 
 def _used_up(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the loop's iterator had been passed to an optimizer, which read it to its end; else None."""
+    """The data of the finding if the loop's iterator had been passed to an optimizer, which read it to its end; else None.
+
+    None too if the program reached the loop fewer than ``ROUNDS`` times after that.
+    """
     program = story.program
     name, scope, assignment = _iterator(story, loop)
     for made in story.trace.optimizers if assignment is not None else ():
@@ -84,7 +87,10 @@ def _used_up(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the first execution of the loop read the iterator, and later executions made no calls; else None."""
+    """The data of the finding if the first execution of the loop read the iterator, and later executions made no calls; else None.
+
+    There must be at least ``ROUNDS`` later ones, and an optimizer that stepped.
+    """
     name, _, assignment = _iterator(story, loop)
     if assignment is None:
         return None

@@ -141,9 +141,9 @@ def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> 
 
 
 def _place(story: Story, event: Event) -> ast.stmt | None:
-    """The statement that passes the data to the network; if that is in a function which is given the data, the call of that function.
+    """The innermost statement outside of methods at the network's call; if its function has parameters, the call of that function.
 
-    Otherwise None.
+    None if there is no such statement.
     """
     chain = []
     for statement in call_chain(story, event):

@@ -57,7 +57,10 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
 
 
 def _layer(story: Story, label: str, step: int) -> Event | None:
-    """The layer that returned the vectors, with their numbers on the last axis, before calls that leave each where it is; else None."""
+    """The layer that returned the vectors, with their numbers on the last axis.
+
+    Only calls that keep the shape and each number's place may come after it; else None.
+    """
     shape = story.shape(label, step)
     for _ in range(FURTHER):
         event = story.event((story.tensor(label, step) or {}).get("born"))

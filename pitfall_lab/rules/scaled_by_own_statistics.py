@@ -61,7 +61,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scaled(story: Story, event: Event) -> Scaled | None:
-    """How data was scaled, if the call divides data minus a statistic of its rows by such statistics; else None."""
+    """How data was scaled, if the call divides data minus a statistic of its rows by such statistics; else None.
+
+    The data must have two axes or more and at least ``FEWEST`` rows, and the result must require no grad.
+    """
     if event.error is not None or len(event.operands) < 2 or event.operands[1].label is None or not event.results:
         return None
     sub = _maker(story, event.operands[0].label, event.step)

@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
-    """Whether a cosine schedule went past its end, so that the learning rate rose again."""
+    """Whether a ``CosineAnnealingLR`` was stepped twice ``T_max`` times or more and the rate rose again after its lowest value."""
     end = dict(scheduler.settings).get("T_max")
     rates = [rate for _, rate in optimizer.rates]
     if scheduler.scheduler != "CosineAnnealingLR" or end is None or scheduler.steps < 2 * end or not rates:

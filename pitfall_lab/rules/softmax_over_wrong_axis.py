@@ -66,7 +66,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
     """The call that shows that the classes are on the last axis and not on axis 1; None if there is none.
 
-    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1.
+    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1. Only for three axes, of which
+    the last two are equally long, returned by a linear layer.
     """
     shape, target = (story.shape(o.label, loss.step) or () for o in loss.operands[:2])
     if len(shape) != MATRIX + 1 or len(target) != MATRIX or shape[1] != shape[2]:

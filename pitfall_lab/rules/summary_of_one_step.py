@@ -117,7 +117,7 @@ def _first_layer(story: Story, layer: Layer) -> Read | None:
 
 
 def _one_direction(story: Story, layer: Layer) -> Read | None:
-    """Return the data of the finding if the state of the backward direction alone is read; else None."""
+    """Return the data of the finding if the state of the backward direction alone is read, and the output of no step; else None."""
     out, state = layer.event.results[:2]
     count = (story.shape(state, layer.event.step) or (0,))[0]
     if layer.directions != BOTH or story.uses(out):

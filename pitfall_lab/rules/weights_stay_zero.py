@@ -153,7 +153,10 @@ def _finding(story: Story, found: Stuck) -> Finding:
 
 
 def _fixes(story: Story, made: int | None) -> tuple[Fix, ...]:
-    """Fixes that begin with small random numbers instead of zeros."""
+    """Fixes that begin with small random numbers instead of zeros.
+
+    Empty if the text does not show a call that makes or fills with zeros.
+    """
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(made)):
         for call in _calls(statement):

@@ -38,7 +38,10 @@ class Change:
 
 
 def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...]:
-    """What can be tried with the traced program, fixes first; each gives another program that parses, none twice."""
+    """What can be tried with the traced program, fixes first; each gives another program that parses, none twice.
+
+    At most ``MOST``, of which at most ``GENERIC`` are no fixes. Empty if the program cannot be parsed.
+    """
     if not trace.sources:
         return ()
     program = Program(trace.sources[0].text)

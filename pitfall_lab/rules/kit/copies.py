@@ -45,7 +45,10 @@ class LostWrite:
 
 
 def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
-    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's text reads the copy afterwards."""
+    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's text reads the copy afterwards.
+
+    Nothing if the program did not run to its end.
+    """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
     for event in story.calls(*makers):
