@@ -35,7 +35,7 @@ class Rounded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that made neighbours equal whose differences are computed afterwards."""
+    """One finding for each conversion that made a quarter of the neighbours equal or more, if their differences are computed later."""
     reported = set()
     for lost in story.trace.beside.losses:
         event, place = story.event(lost.step), story.span(lost.step)

@@ -37,7 +37,10 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each recurrent layer without ``batch_first=True`` whose loss has one target per index of the first axis."""
+    """One finding for each layer without ``batch_first=True`` whose loss has one target per index of the first axis.
+
+    Recurrent layers, and layers with attention that runs along the first axis.
+    """
     reported = set()
     for event in story.calls(*RECURRENT):
         place = story.span(event.step)
