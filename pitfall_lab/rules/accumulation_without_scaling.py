@@ -63,7 +63,7 @@ def _unscaled(story: Story, moments: list[Moment]) -> Unscaled | None:
 
 
 def _is_mean(story: Story, backward: Event) -> bool:
-    """Whether backward begins at a mean that was neither divided nor weighted afterwards."""
+    """Whether ``backward`` has no gradient argument and starts at the result of a call in ``MEANS`` without another ``reduction``."""
     start = story.tensor(backward.operands[0].label, backward.step) if backward.operands else None
     made = story.event((start or {}).get("born"))
     if made is None or made.name not in MEANS or len(backward.operands) > 1:
@@ -72,7 +72,7 @@ def _is_mean(story: Story, backward: Event) -> bool:
 
 
 def _divisor(story: Story, used: Event) -> ast.expr | None:
-    """Return ``k`` if the optimizer's step is inside ``if … % k == …``; else None."""
+    """Return ``k`` of the first ``… % k`` in the test of an ``if`` around the optimizer's step or around a call that led to it, or None."""
     for statement in call_chain(story, used):
         for around in story.program.ancestors(statement):
             if isinstance(around, ast.If):

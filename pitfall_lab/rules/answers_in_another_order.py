@@ -62,7 +62,10 @@ def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[i
 
 
 def _is_stored(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor has the rows in the order of the stored data: it is a table of data, or a slice of one."""
+    """Whether a tensor has its rows in the order of the stored data.
+
+    It has not if ``stack``, ``cat`` or an index tensor made it, or if another call computed it from a loader's batch.
+    """
     for _ in range(FEWEST * FEWEST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call":
@@ -102,7 +105,7 @@ def _finding(story: Story, found: Mixed) -> Finding:
 
 
 def _fixes(story: Story) -> tuple[Fix, ...]:
-    """Fixes that let one of the loaders keep the order of the data; the last one made is tried first."""
+    """Fixes that each write ``False`` for the ``shuffle=True`` of one loader; the last of them in the program is tried first."""
     title = T(en="Let this loader keep the order of the data: `shuffle=False`", zh="让这个加载器保持数据的次序：`shuffle=False`")
     flags = [k.value for call in loaders(story) for k in call.keywords if k.arg == "shuffle" and is_true(k.value)]
     flags += [call.args[2] for call in loaders(story) if len(call.args) > 2 and is_true(call.args[2])]

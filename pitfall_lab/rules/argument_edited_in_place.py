@@ -72,7 +72,8 @@ def _edited(story: Story, write: Event) -> Edited | None:
 def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] | None:
     """The caller's call that the written tensor was an argument of, the tensor's name in the caller, and the function that wrote it.
 
-    The function is ``None`` for a layer of torch.
+    The function is ``None`` for a layer of torch with ``inplace=True``. All is None if the argument is no plain name, or if the function
+    does not return the parameter or has a name that ends in ``_``.
     """
     program, label = story.program, write.operands[0].label
     chain = list(call_chain(story, write))
@@ -101,7 +102,7 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
-    """Whether the function returns its parameter ``name``, and does not assign it another tensor before the write."""
+    """Whether the function returns its parameter ``name`` or a part of it, and has no assignment to it before the write."""
     program = story.program
     inside = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)]
     if any(n.lineno <= target.lineno for n in inside):
@@ -111,7 +112,11 @@ def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -
 
 
 def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function: Function | None) -> Event | None:
-    """The caller's first call after the write that uses the tensor under its old name; None if the function's result took that name."""
+    """The caller's first call after the write that uses the tensor by a name bound before ``call``, or an overlapping part of it.
+
+    A part counts only on a line up to that of ``call``, as in the next round of a loop. None if there is no such call, or if ``call`` is a
+    statement of its own.
+    """
     program = story.program
     statement, caller = program.statement(call), program.function(call)
     if statement is None or (isinstance(statement, ast.Expr) and statement.value is call):
@@ -136,7 +141,10 @@ def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function:
 
 
 def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.stmt) -> bool:
-    """Whether the name read at ``read`` got its value before ``statement``, and ``statement`` did not bind it again."""
+    """Whether the name at ``read`` was assigned before ``statement``, and neither by it nor between the two.
+
+    A read above ``statement`` counts only if no assignment in the loop around it assigns the name.
+    """
     program, text = story.program, story.program.segment(read)
     if text in assigned(program, statement):
         return False

@@ -51,7 +51,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]) -> Kept | None:
-    """The data of the finding if an earlier backward filled the gradient of an input from which the last loss's input was computed.
+    """The data of the finding if an earlier backward of this update filled the gradient of an input and ``_read`` finds its use; else None.
 
     ``filled``: the inputs with a gradient, by the step of the backward.
     """
@@ -67,7 +67,7 @@ def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: t
 def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Event | None:
     """The first call that used the gradient of the input ``given``, if the last loss was computed from its result, not from ``given``.
 
-    Otherwise None.
+    Otherwise None, also if more than ``LIMIT`` steps are between the two backwards.
     """
     start = last.operands[0].label if last.operands else None
     grad = next((moment.grad for moment in lives(story)[given] if moment.step == first.step), None)
@@ -112,7 +112,7 @@ def _finding(story: Story, found: Kept) -> Finding:
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
-    """Fixes that name the input in ``backward``: ``loss.backward(inputs=[x])``."""
+    """Fixes that add ``inputs=[x]`` to the ``backward``; none if the input has no name, or the call has ``inputs`` or ``**`` already."""
     program, name = story.program, story.name(found.given)
     call = program.at(story.span(found.first.step))
     if name is None or not isinstance(call, ast.Call) or any(word.arg in (None, "inputs") for word in call.keywords):

@@ -92,7 +92,7 @@ def _finding(story: Story, lost: list[Lost]) -> Finding:
 
 
 def _made(story: Story, path: str) -> ast.Assign | None:
-    """The statement of an ``__init__`` that gives the attribute its first value; None if there is none."""
+    """The first assignment in an ``__init__`` to ``self.`` and the last part of ``path``; None if there is none."""
     name = f"self.{path.rpartition('.')[2]}"
     for node in story.program.nodes:
         function = story.program.function(node) if isinstance(node, ast.Assign) else None

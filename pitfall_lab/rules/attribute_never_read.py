@@ -45,13 +45,13 @@ def _value(story: Story, target: ast.Attribute) -> object:
 
 
 def _is_read(story: Story, stray: Stray) -> bool:
-    """Whether the program reads an attribute of this name; for a name that torch reads, only ``self.requires_grad`` counts."""
+    """Whether the program reads an attribute of this name; if torch reads that name too, only reads from ``self`` count."""
     reads = (n for n in story.program.nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and n.attr == stray.attribute)
     return any(stray.attribute != stray.meant or (isinstance(n.value, ast.Name) and n.value.id == "self") for n in reads)
 
 
 def _matters(story: Story, stray: Stray) -> bool:
-    """Whether the attribute would matter; one that was to freeze parameters does only if an optimizer holds one of them."""
+    """Whether the attribute matters: False only if it was to freeze parameters none of which an optimizer holds."""
     if stray.kind == "optimizer" or stray.meant != "requires_grad" or stray.value:
         return True
     held = {label for update in story.trace.optimizer_steps for label in update.holds}

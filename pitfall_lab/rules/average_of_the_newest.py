@@ -52,7 +52,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written_back(story: Story, event: Event, trained: set[object]) -> bool:
-    """Whether the result is copied to the trained weights: then these are moved a little towards their starting values, on purpose."""
+    """Whether the result is written into the memory of trained weights, or copied there by ``copy_`` or ``.data``.
+
+    Then these are moved a little towards their starting values, on purpose.
+    """
     goals = [use.operands[0].label for use in story.uses(event.results[0]) if use.name in ("copy_", "data")] if event.results else []
     return bool(trained & {*event.writes, *((story.tensor(label, event.step) or {}).get("storage") for label in goals)})
 
@@ -86,7 +89,7 @@ def _blend(story: Story, event: Event, trained: set[object]) -> Blend | None:
 def _scaled(story: Story, label: str, event: Event, trained: set[object]) -> tuple[float, bool, Event, str] | None:
     """The factor that a tensor was just multiplied by, whether that tensor was a trained one, the multiplication, and the tensor.
 
-    None if the tensor is no such product with a known number.
+    None if the tensor is not the product of one tensor and one literal number, or was written since.
     """
     record = story.tensor(label, event.step) or {}
     writes = story.writes(str(record.get("storage")), record.get("born") or 0, event.step)
@@ -137,7 +140,7 @@ def _finding(story: Story, found: Blend) -> Finding:
 
 
 def _fixes(story: Story, found: Blend) -> tuple[Fix, ...]:
-    """Fixes that exchange the two factors of the average."""
+    """Fixes that exchange the two factors of the average; empty if the text does not show them both."""
     program = story.program
     nodes = [_factor(story, event, label) for event, label in found.parts] if program.tree is not None else []
     title = T(en="Exchange the two numbers", zh="交换这两个数")
@@ -172,7 +175,10 @@ def _from_one(node: ast.expr) -> bool:
 
 
 def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
-    """The expression of the number in a multiplication, an addition with ``alpha``, or a ``lerp``; ``None`` where it is not certain."""
+    """The expression of the number in a multiplication, an addition with ``alpha``, or a ``lerp``.
+
+    ``None`` if both sides of a product look equally like a number, or if the line is written in another way.
+    """
     node = story.program.at(story.span(event.step))
     if isinstance(node, ast.BinOp):
         names = names_of(story, (story.tensor(label, event.step) or {}).get("storage"), event.step)

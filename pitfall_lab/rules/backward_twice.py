@@ -74,7 +74,8 @@ def _fixes(reuse: Reuse) -> tuple[Fix, ...]:
 def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
     """Fixes that detach the shared part in one of the two backwards; right if its gradient is not wanted there.
 
-    That is so if the program ends with the same gradients when the graph is kept for the second backward instead.
+    That is so if the program ends with the same gradients when the graph is kept for the second backward instead. Nothing if the first
+    backward is no plain ``loss.backward()``, or if nothing is shared but its start.
     """
     story, program, shared = reuse.story, reuse.story.program, reuse.shared()
     start = _plain_backward(first)
@@ -97,7 +98,10 @@ def _detached(reuse: Reuse, first: ast.stmt) -> Iterator[Fix]:
 
 
 def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """A fix that replaces ``first.backward(); second.backward()`` by one backward of the sum, with the same gradients; else None."""
+    """A fix that replaces ``first.backward(); second.backward()`` by one backward of the sum, with the same gradients.
+
+    None unless both are plain calls in this order in one block, on two tensors, without a use of ``grad`` or ``step`` in between.
+    """
     program = reuse.story.program
     roots = [_plain_backward(statement) for statement in (first, second)]
     block = program.block(first)
@@ -114,7 +118,10 @@ def _together(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
 
 
 def _again(reuse: Reuse, first: ast.stmt, second: ast.stmt) -> Fix | None:
-    """A fix that repeats, before the second backward, the computation that it needs; None if that is not possible."""
+    """A fix that repeats, before the second backward, the computation that it needs.
+
+    None if that is not all assignments above the first backward, in the block of the second one.
+    """
     program = reuse.story.program
     built = [s for s in builders(reuse.story, reuse.backward) if s in program.block(second) and s.lineno < first.lineno]
     if not built or not program.stands_alone(second) or any(not isinstance(s, ast.Assign | ast.AnnAssign) for s in built):

@@ -45,7 +45,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_of_one(story: Story, event: Event) -> bool:
-    """Whether both operands are the same elements of one memory."""
+    """Whether the call has two tensor operands and both are the same elements of one memory."""
     labels = [o.label for o in event.operands if o.label is not None]
     one, other = (story.tensor(label, event.step) or {} for label in labels) if len(labels) == ROUNDS else ({}, {})
     return one.get("storage") is not None and (labels[0] == labels[1] or same_piece(one, other))
@@ -79,7 +79,7 @@ def _finding(story: Story, found: Newest) -> Finding:
 
 
 def _fixes(program: Program, compared: ast.AST | None) -> tuple[Fix, ...]:
-    """Fixes that keep a copy where one of the compared names is given the tensor of the other."""
+    """Fixes that add ``.clone()`` where one of the compared names is assigned to the other; none if no statement does that."""
     sides = [compared.left, *compared.comparators] if isinstance(compared, ast.Compare) else []
     sides = compared.args if isinstance(compared, ast.Call) else sides
     texts, fixes = [program.segment(each) for each in sides], list[Fix]()

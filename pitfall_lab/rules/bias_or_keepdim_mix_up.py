@@ -56,7 +56,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the mix-up if ``small`` is a reduction of ``full`` (or of a tensor of its shape) without ``keepdim``; else None."""
+    """Return the mix-up if ``small`` is a reduction, without ``keepdim``, over a known axis of ``full``, but not over axis 0; else None.
+
+    A tensor of the same shape may have been reduced instead; if the call raised no error, one related to ``full``, which must not be
+    symmetric. If the shapes differ, ``_is_of_rows`` decides.
+    """
     made = story.event((story.tensor(small, event.step) or {}).get("born"))
     if made is None or made.name not in REDUCTIONS or not made.operands or small not in made.results:
         return None
@@ -74,7 +78,7 @@ def _reduced(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 
 
 def _is_of_rows(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is square and ``made`` reduced the rows of a tensor that shows the same rows of the same table as ``full``."""
+    """Whether ``full`` is square, the call raised no error, and ``made`` reduced a tensor with the same rows of a table as ``full``."""
     shape, source = story.shape(full, event.step) or (), made.operands[0].label
     square = event.error is None and bool(event.results) and len(shape) == 2 and shape[0] == shape[1] > 1
     return square and source is not None and reduced_from_rows(story, event, full, source)
@@ -110,7 +114,10 @@ def _is_symmetric(story: Story, label: str, step: int) -> bool:
 
 
 def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
-    """Return the finding's data if ``small`` is a parameter that was added to a matrix product along the wrong axis; else None."""
+    """Return the finding's data if ``small``, a leaf that requires grad, was added to a matrix product along the wrong axis; else None.
+
+    That is: of shape ``(n, 1)`` to ``n`` columns, or of shape ``(n,)`` to ``n`` rows and one column.
+    """
     made = story.event((story.tensor(full, event.step) or {}).get("born"))
     leaf = story.tensor(small, event.step) or {}
     trained = leaf.get("is_leaf") and leaf.get("requires_grad")
@@ -128,7 +135,7 @@ def _bias(story: Story, event: Event, full: str, small: str) -> MixUp | None:
 def _looked_up(story: Story, event: Event, full: str, small: str) -> MixUp | None:
     """Return the data if ``small`` was looked up in a table by an index with one entry per row, as other uses of the index show.
 
-    Otherwise None.
+    Otherwise None, also if the first and the last size of ``full`` differ or the call raised an error.
     """
     shape, size = story.shape(full, event.step) or (), story.shape(small, event.step)
     if event.error is not None or not event.results or len(shape) < 2 or size != shape[:1] or shape[0] != shape[-1] or shape[0] < 2:

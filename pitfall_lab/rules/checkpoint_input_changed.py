@@ -77,7 +77,7 @@ def _unrestored(call: ast.AST | None) -> ast.keyword | None:
 
 
 def _drawn_anew(story: Story, backward: Event) -> tuple[ast.Call, Event] | None:
-    """Return a ``checkpoint`` call, and a dropout inside it that drew other random numbers in ``backward``; else None."""
+    """Return a ``checkpoint`` call with ``preserve_rng_state=False``, and a dropout inside it that ran again in ``backward``; else None."""
     for call in checkpoints(story):
         for event in story.within(call) if _unrestored(call) is not None else ():
             node = (story.tensor(event.results[0], event.step) or {}).get("grad_fn") if event.results and event.name in DRAWS else None
@@ -115,7 +115,7 @@ def _other_draw(story: Story, backward: Event, call: ast.Call, drawn: Event) -> 
 
 
 def _same_draw(story: Story, call: ast.Call) -> Iterator[Fix]:
-    """Yield the fix that drops ``preserve_rng_state=False``; it holds if the gradients are then those without a checkpoint."""
+    """Yield the fix that drops ``preserve_rng_state=False``, if it is there; valid if the gradients are then those without a checkpoint."""
     program, keyword = story.program, _unrestored(call)
     if keyword is None or not call.args or any(isinstance(a, ast.Starred) for a in call.args[:1]):
         return
@@ -159,7 +159,10 @@ def _other_numbers(story: Story, backward: Event, again: Event, first: Event) ->
 
 
 def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix, ...]:
-    """Fixes that move an assignment to a name which the checkpointed function reads behind the backward."""
+    """Fixes that move an assignment to a name which the checkpointed function reads behind the backward.
+
+    Only the last three such assignments between the checkpoint and the backward, in the backward's block; none if there are none.
+    """
     program = story.program
     place, end = program.at(story.span(first.step)), program.statement_at(story.span(backward.step))
     function = program.function(place) if place is not None else None
@@ -172,7 +175,7 @@ def _later_assignments(story: Story, backward: Event, first: Event) -> tuple[Fix
 
 
 def _written_arguments(story: Story, backward: Event) -> Iterator[Finding]:
-    """Findings about arguments of a checkpointed function that were written before a backward which torch therefore refused."""
+    """Yield at most one finding, about an argument of a checkpointed function written before a backward that torch then refused."""
     for call in checkpoints(story):
         function = story.program.segment(call.args[0]) if call.args else ""
         place = story.program.place(call)

@@ -28,7 +28,7 @@ FURTHER, MANY = 60, 2
 
 @dataclass(frozen=True, slots=True)
 class Averaged:
-    """``event`` averaged the whole numbers of ``source``; ``used`` takes the result, made whole again, for classes."""
+    """``event`` averaged the whole numbers of ``source``; to ``used`` the result, made whole again, is class numbers."""
 
     event: Event
     source: str
@@ -60,7 +60,7 @@ def _is_whole(story: Story, label: str | None, step: int) -> bool:
 
 
 def _whole_before(story: Story, event: Event) -> str | None:
-    """The tensor of whole numbers that was converted for the call; None if there is none."""
+    """The integer tensor whose numbers, converted or reshaped (``CAST``), are the input of the call; None if there is none."""
     label, step = event.operands[0].label, event.step
     for _ in range(FURTHER):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -73,7 +73,7 @@ def _whole_before(story: Story, event: Event) -> str | None:
 
 
 def _classes_after(story: Story, event: Event) -> Event | None:
-    """The call that takes the resized numbers, converted to whole ones, for classes: a loss of more than two, or a table.
+    """The call to which the resized numbers, as integers, are classes: a loss of more than two, embedding, one_hot or bincount.
 
     None if there is none.
     """
@@ -121,7 +121,7 @@ def _finding(story: Story, found: Averaged) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that write another mode into the call."""
+    """Fixes that write ``mode="nearest"`` (``"nearest-exact"`` for ``interpolate``) into the call; none if it is written in another way."""
     program = story.program
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) not in MODES or any(k.arg is None for k in node.keywords):

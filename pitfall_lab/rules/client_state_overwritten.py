@@ -43,7 +43,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parameter(story: Story, label: str | None, step: int) -> str | None:
-    """The parameter that shares its memory with ``label``, an entry of a ``state_dict`` for example; None if there is none."""
+    """The parameter of the same shape on the memory of ``label``, an entry of a ``state_dict`` for example.
+
+    None if there is none, or if ``label`` is a parameter itself.
+    """
     record = story.tensor(label, step) or {}
     if record.get("kind") == "parameter" or record.get("storage") is None:
         return None
@@ -105,7 +108,7 @@ def _finding(story: Story, found: Averaged) -> Finding:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """Fixes that copy the dictionary where it gets its name, before it is written."""
+    """Fixes that copy the dictionary where it gets its name; none if the write is not of the form ``name[key] += …``."""
     program = story.program
     for statement in call_chain(story, story.line_event(write.step)):
         target = statement.target if isinstance(statement, ast.AugAssign) else None

@@ -46,7 +46,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _unscaled_later(following: list[Moment]) -> Moment | None:
-    """The moment at which a gradient scaler unscales the gradient, if that comes before it is used or computed again; else None."""
+    """The moment at which a gradient scaler unscales the gradient, if no other than changes in place come before it; else None."""
     changes = takewhile(lambda moment: moment.kind == "changed", following)
     return next((moment for moment in changes if "unscale" in moment.event.name), None)
 
@@ -115,7 +115,7 @@ def _unscaled(story: Story, clip: Moment, later: Moment) -> tuple[Fix, ...]:
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
-    """Fixes that move the clipping behind the backward, if both are in one block."""
+    """Fixes that move the clipping behind the backward; none if the two are not statements of one block."""
     program = story.program
     clipping, backward = (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)
     if clipping is None or backward is None or program.block(clipping) is not program.block(backward) or not program.stands_alone(clipping):

@@ -65,7 +65,7 @@ def _finding(story: Story, span: Span, events: list[Event]) -> Finding:
 
 
 def _source(story: Story, name: str) -> ast.Assign | None:
-    """The assignment of ``name`` where it is of what ``….parameters()`` returns, or of another iterator; else None."""
+    """The first assignment of ``name``, if its value is a generator expression or a call such as ``….parameters()``; else None."""
     for node in story.program.nodes:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
             value = node.value

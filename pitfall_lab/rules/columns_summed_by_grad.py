@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def is_ones(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor is known to consist of ones, or was made as such."""
+    """Whether all known values of a tensor are one; where no value is known, whether ``ones`` or ``ones_like`` made it."""
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     made = story.event(record.get("born"))
@@ -74,7 +74,7 @@ def _stretched(story: Story, grad: Event, outputs: str) -> Summed | None:
 
 
 def _computed(story: Story, label: str, shape: tuple[int, ...] | None) -> list[str]:
-    """The tensor, and what calls with results of the same shape computed from it: element-wise ones and derivatives."""
+    """The tensor, and what was computed from it in calls whose results have ``shape`` and whose operands have it or fewer than two axes."""
     found = [label]
     for here in found:
         for use in story.uses(here) if len(found) < LIMIT else ():
@@ -111,7 +111,10 @@ def _finding(story: Story, found: Summed) -> Finding:
 
 
 def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
-    """Fixes that replace the call by one that differentiates column after column and joins the results."""
+    """Fixes that replace the call by one that differentiates column after column and joins the results.
+
+    Empty if the program does not import torch, or the call has ``**`` or fewer than two arguments without a name.
+    """
     program, torch = story.program, torch_name(story.program)
     call = program.at(story.span(found.grad.step))
     if not isinstance(call, ast.Call) or torch is None or len(call.args) < 2 or any(word.arg is None for word in call.keywords):

@@ -69,7 +69,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _both_trained(story: Story, labels: list[str], event: Event) -> bool:
-    """Whether a backward went through the comparison, and both operands carry a graph; for a distance, one of them."""
+    """Whether a backward went through the comparison, and both operands are results that require grad.
+
+    For a distance, or for a ratio of probabilities (``_is_ratio``), one of the two is enough.
+    """
     records = [story.tensor(label, event.step) or {} for label in labels]
     node = story.record("nodes", (story.tensor(event.results[0], event.step) or {}).get("grad_fn")) or {}
     graphs = [bool(record.get("requires_grad") and not record.get("is_leaf")) for record in records]
@@ -137,7 +140,11 @@ class Sameness:
         return self._of[label]
 
     def _made(self, label: str, step: int) -> Event | None:
-        """The call that computed ``label`` and nothing else did since; ``None`` where it counts as given."""
+        """The call that computed ``label``; ``None`` where the tensor counts as given.
+
+        That is: no call with operands made it, it is a leaf that requires grad, it was drawn at random, or its memory was written in place
+        at any time.
+        """
         record = self.story.tensor(label, step) or {}
         event = self.story.event(record.get("born"))
         if event is None or event.kind != "call" or label not in event.results or (record.get("is_leaf") and record.get("requires_grad")):

@@ -40,7 +40,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _compared(story: Story, event: Event) -> Compared | None:
-    """The data of the finding if one operand is NaN and the other is not; else None (programs compare NaN with NaN to show what it is)."""
+    """The data of the finding if one operand is NaN and the other is a tensor that is not; else None.
+
+    Programs compare NaN with NaN to show what it is.
+    """
     for one, other in (event.operands[:2], event.operands[1::-1]) if len(event.operands) > 1 else ():
         if one.label is None or one.label == other.label or not _is_nan(story, other, event.step) or _is_nan(story, one, event.step):
             continue
@@ -50,7 +53,7 @@ def _compared(story: Story, event: Event) -> Compared | None:
 
 
 def _is_nan(story: Story, given: Operand, step: int) -> bool:
-    """Whether the operand is the number NaN, or a tensor with only NaN in it."""
+    """Whether the operand is the number NaN, or a tensor whose known values are all NaN; False if none is known."""
     if given.label is None:
         return given.text == "nan"
     held = story.held(given.label, step)
@@ -88,7 +91,7 @@ def _finding(story: Story, found: Compared) -> Finding:
 
 
 def _fixes(story: Story, found: Compared) -> tuple[Fix, ...]:
-    """Fixes that use ``torch.isnan(x)``, or its negation."""
+    """Fixes that use ``torch.isnan(x)``, or its negation; none if the program does not import torch or writes the comparison otherwise."""
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step))
     if torch is None or not isinstance(node, ast.Compare | ast.Call):

@@ -89,7 +89,10 @@ def _sources(story: Story, event: Event) -> frozenset[str] | None:
 
 
 def _is_read(story: Story, storage: str, write: Event) -> bool:
-    """Whether a call, or the text under a plain name, reads the memory after the write; writes and views do not."""
+    """Whether a call after the write reads the memory, or the program's text reads a plain name that it had; writes and views do not.
+
+    True also where the write has no statement in the program.
+    """
     statement = story.program.statement_at(story.span(write.step)) if story.program.tree is not None else None
     names = {n for label, _ in story.tensors_on(storage) for _, given in story.history("tensors", label, "names") for n in given or ()}
     if statement is None or any(name.isidentifier() and not unread(story.program, name, [statement]) for name in names):
@@ -133,7 +136,7 @@ def _finding(story: Story, found: Lost) -> Finding:
 
 
 def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
-    """The attribute whose reading computed the weight in the statement that writes it."""
+    """The attribute whose reading computed the weight in the statement that writes it; None if there is none."""
     program = story.program
     statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
     node = program.at(found.made.span) if statement is not None else None
@@ -146,7 +149,10 @@ def _attribute(story: Story, found: Lost) -> ast.Attribute | None:
 
 
 def _fixes(story: Story, found: Lost, attribute: ast.Attribute | None) -> tuple[Fix, ...]:
-    """Fixes that assign the changed weight, which a parametrization turns into its parameter."""
+    """Fixes that assign the changed weight, which a parametrization turns into its parameter.
+
+    Empty unless the write is a statement of its own and ``attribute`` is known.
+    """
     program = story.program
     statement = program.statement_at(story.span(found.write.step)) if program.tree is not None else None
     if attribute is None or not isinstance(statement, ast.Expr):

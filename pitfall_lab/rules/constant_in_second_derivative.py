@@ -80,7 +80,10 @@ def _reached(story: Story, use: Event) -> list[str]:
 
 
 def _second(story: Story, custom: Custom, use: Event) -> Event | None:
-    """The first later backward that goes through what this backward of the Function computed; None if there is none."""
+    """The first of the next three backwards without an error that goes through what this backward of the Function computed.
+
+    None if there is none.
+    """
     for backward in islice((b for b in story.backwards() if b.step > use.step and b.step != use.parent and b.error is None), BACKWARDS):
         root = backward.operands[0].label if backward.operands else None
         for node in story.behind((story.tensor(root, backward.step) or {}).get("grad_fn")):
@@ -120,7 +123,7 @@ def _finding(story: Story, found: Constant) -> Finding:
 
 
 def _fixes(story: Story, found: Constant) -> tuple[Fix, ...]:
-    """Fixes that compute the intermediate in backward, from the inputs that forward saves."""
+    """Fixes that compute the intermediate in backward, from the inputs that forward saves; none if another method saves them."""
     program, custom = story.program, found.custom
     if custom.keeper is not custom.forward:
         return ()

@@ -34,7 +34,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _written(story: Story, event: Event) -> tuple[tuple[str, str, str], int] | None:
-    """The two names, the one that is written first, and the step of that write, if the text uses both names after it; else None."""
+    """The two names, the one that is written first, and the step of that write, if the text uses both names after it; else None.
+
+    The conversion must be assigned to a name, and the write be in the same function.
+    """
     program, label = story.program, event.results[0]
     statement = program.statement_at(story.span(event.step))
     if not isinstance(statement, ast.Assign) or not is_name(statement.targets[0]):
@@ -73,7 +76,7 @@ def _source(node: ast.expr) -> ast.expr | None:
 
 
 def _assigned_between(story: Story, made: ast.stmt, written: ast.stmt, *names: str) -> bool:
-    """Whether one of the names was bound to another value between the two calls."""
+    """Whether an assignment on a line between the two statements assigns one of the names."""
     program = story.program
     return any(
         isinstance(n, ast.Assign) and made.lineno < n.lineno < written.lineno and any(program.segment(t) in names for t in n.targets)

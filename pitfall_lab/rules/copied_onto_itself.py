@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _parts(story: Story) -> set[int]:
-    """The copies made by one load, or one pass of a loop, that also copies other tensors: these are new, the rest stay as they are."""
+    """The copies made by one load, or in one round of a loop, in which other tensors were copied too and not onto themselves."""
     groups: dict[Span | None, list[list[Event]]] = defaultdict(list)
     for event in story.calls("copy_"):
         runs = groups[story.span(event.step)]
@@ -143,7 +143,10 @@ def _averaged(story: Story, copy: Event, update: int, place: Span | None, shared
 
 
 def _shared(story: Story, copy: Event) -> Event | None:
-    """Return the assignment ``t.data = s.data`` that made both use one storage; None if there is none."""
+    """Return the first assignment ``t.data = s.data`` to one of the copy's two operands before it.
+
+    None if there is none, or if both operands are one tensor.
+    """
     labels = {o.label for o in copy.operands[:2]}
     sets = (e for e in story.calls("data") if e.op.endswith("__set__") and e.step < copy.step and e.operands[0].label in labels)
     return next(sets, None) if len(labels) > 1 else None
@@ -159,7 +162,10 @@ def _data_fixes(story: Story, shared: Event | None) -> tuple[Fix, ...]:
 
 
 def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
-    """The assignment ``a = b`` by which the two names in ``a.load_state_dict(b.state_dict())`` became one module; None if there is none."""
+    """The first assignment ``a = b`` of plain names that shares a name, or its last attribute, with ``statement``; None if there is none.
+
+    In ``a.load_state_dict(b.state_dict())`` the two names became one module by it.
+    """
     names = {program.segment(n) for n in ast.walk(statement) if is_name(n)} if statement is not None else set()
     calls = [n for n in ast.walk(statement) if isinstance(n, ast.Call)] if statement is not None else []
     names |= {program.segment(r) for call in calls if (r := receiver(call)) is not None and is_name(r)}
@@ -172,7 +178,7 @@ def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
 
 
 def _fixes(program: Program, bound: ast.Assign | None) -> tuple[Fix, ...]:
-    """Fixes that make a second model with the same weights, by ``copy.deepcopy``."""
+    """Fixes that make a second model with the same weights, by ``copy.deepcopy``; none without the assignment ``bound``."""
     if bound is None or program.tree is None:
         return ()
     value = program.segment(bound.value)

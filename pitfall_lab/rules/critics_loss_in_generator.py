@@ -67,7 +67,7 @@ def _leaked(story: Story, flow: Flow, label: str, added: list[Event], update: Op
 
 
 def _is_unused(story: Story, labels: set[str], step: int) -> bool:
-    """Whether each parameter's gradient from the backward at ``step`` is cleared before the next update of that parameter."""
+    """Whether each parameter's gradient is cleared, after the backward at ``step``, before an update uses it; False if neither happens."""
     for label in labels:
         later = [m.kind for m in lives(story).get(label, ()) if m.step > step and m.kind in ("cleared", "used")]
         if not later or later[0] != "cleared":
@@ -126,7 +126,7 @@ def _finding(story: Story, found: Leaked) -> Finding:
 
 
 def _fixes(story: Story, found: Leaked) -> tuple[Fix, ...]:
-    """Fixes that detach the generator's result where it is the only argument of the discriminator's call."""
+    """Fixes that detach the only argument of the discriminator's call; none if it has several."""
     program = story.program
     call = program.at(story.span(found.judged.step))
     if not isinstance(call, ast.Call) or len(call.args) != 1 or isinstance(call.args[0], ast.Starred):

@@ -55,7 +55,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]:
-    """The writes into data, by line and by the elements that they change; no weights, and no gradients."""
+    """The writes by the program's lines into memory of data, grouped by line and by the elements that they change.
+
+    Left out: tensors of one element, and memory of parameters, arrays, gradients, or tensors that require grad.
+    """
     held = {label for made in story.trace.optimizers for label in made.holds}
     gradients = {label for leaf in story.leaves for _, label in story.history("tensors", leaf, "grad") if label}
     learning = {r.get("storage") for label, r in story.tensors.items() if _learns(r) or label in held or label in gradients}
@@ -72,7 +75,7 @@ def _writes(story: Story) -> dict[tuple[Span, str, object, object], list[Event]]
 
 
 def _learns(record: Record) -> bool:
-    """Whether the tensor is a parameter or computed from one."""
+    """Whether the record is of a parameter, a NumPy array, or a tensor that requires grad."""
     return record.get("kind") in ("parameter", "array") or bool(record.get("requires_grad"))
 
 
@@ -96,7 +99,7 @@ def _again(story: Story, first: Event, second: Event, storage: str) -> Again | N
 
 
 def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
-    """Whether the change is by a number, or by a tensor made before the rounds and not changed since; a gradient is neither."""
+    """Whether the change is by a number, or by a tensor made before ``first``, not written since, that does not require grad."""
     operand = event.operands[1] if len(event.operands) > 1 else None
     if operand is None or operand.label is None:
         return operand is not None
@@ -106,7 +109,7 @@ def _constant(story: Story, event: Event, first: Event, second: Event) -> bool:
 
 
 def _is_fetched(event: Event) -> bool:
-    """Whether an element of a data set is being taken: what is added then, noise for instance, is meant for this one time."""
+    """Whether the call ran inside a ``__getitem__``: what is added then, noise for instance, is meant for this one time."""
     return any(name.rsplit(".", 1)[-1] == "__getitem__" for name in event.scope)
 
 
@@ -119,7 +122,7 @@ def _is_noise_on_a_part(story: Story, event: Event) -> bool:
 
 
 def _is_drawn(story: Story, label: str, depth: int = 4) -> bool:
-    """Whether a tensor consists of random numbers, perhaps scaled by a number."""
+    """Whether a tensor consists of random numbers, perhaps scaled or converted by up to three calls."""
     born = story.event((story.tensor(label) or {}).get("born"))
     if born is None or label not in born.results or depth == 0:
         return False
@@ -128,7 +131,7 @@ def _is_drawn(story: Story, label: str, depth: int = 4) -> bool:
 
 
 def _is_for_all_rows(story: Story, event: Event) -> bool:
-    """Whether one tensor is added to every row of a batch, as positions or a mean are."""
+    """Whether the first operand has at least three axes and the second fewer: one tensor for every row of a batch, as positions are."""
     shapes = [story.shape(o.label, event.step) for o in event.operands[:2]]
     return None not in shapes and len(shapes[0] or ()) > MATRIX and len(shapes[1] or ()) < len(shapes[0] or ())
 
@@ -140,7 +143,10 @@ def _is_target(story: Story, event: Event, storage: str) -> bool:
 
 
 def _read(story: Story, first: Event, second: Event, storage: str) -> Event | None:
-    """The first call between two writes that learns from the memory or what was made of it; None if there is none."""
+    """The first call between two writes that computes a result which requires grad from the memory or from what was made of it.
+
+    None if there is none.
+    """
     reached = {label for label, _ in story.tensors_on(storage)}
     for event in story.events[first.step + 1 : second.step]:
         if event.kind == "call" and event.error is None and any(o.label in reached for o in event.operands):
@@ -223,13 +229,16 @@ def _of_examples(story: Story, drift: Drift) -> Finding:
 
 
 def _statement_place(story: Story, span: Span) -> Span:
-    """The place of the whole statement on a line."""
+    """The place of the whole statement on a line of the program's own text; ``span`` itself for other code."""
     statement = story.program.statement_on(span.line) if span.source == 0 and story.program.tree is not None else None
     return story.program.place(statement) if statement is not None else span
 
 
 def _out_of_place(story: Story, span: Span) -> tuple[Fix, ...]:
-    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for ``x.mul_(2)``, or a copy before the line."""
+    """Fixes that make new numbers: ``x = x + 1`` for ``x += 1``, ``x = x.mul(2)`` for ``x.mul_(2)``, or a copy before the line.
+
+    Empty if there is no statement there that can be edited alone.
+    """
     program = story.program
     statement = program.statement_at(span) if program.tree is not None and span.source == 0 else None
     if statement is None or not program.stands_alone(statement):

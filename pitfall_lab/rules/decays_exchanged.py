@@ -29,7 +29,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _decays(story: Story, squares: Event) -> tuple[float, float] | None:
-    """The shares of the old value: in the average of a gradient, and in that of its squares; None if there is none."""
+    """The shares of the old value: in the average of a gradient, and in that of its squares.
+
+    None if the shares are not known, or no ``lerp_`` with this gradient on the same line comes shortly before.
+    """
     given = [o.label for o in squares.operands if o.label is not None]
     share = _number(argument(squares, "value", 3))
     if share is None or len(given) != 3 or given[1] != given[2]:

@@ -46,7 +46,7 @@ def _defaults(function: Function) -> list[tuple[str, ast.expr]]:
 def _written(story: Story, function: Function, name: str, value: ast.expr) -> Default | None:
     """The data of the finding if two calls of the function wrote its default value depending on the old numbers; else None.
 
-    The function must have returned between the two writes, and its caller must use the result.
+    Something outside the function must happen between the two, and the later write must change the numbers.
     """
     made = next((event for event in story.within(value) if event.results and event.span == story.program.place(value)), None)
     storage = (story.tensor(made.results[0], made.step) or {}).get("storage") if made is not None else None

@@ -35,7 +35,7 @@ class Rounded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each conversion that made neighbours equal whose differences are computed afterwards."""
+    """One finding for each conversion that made a quarter of the neighbours equal or more, if their differences are computed later."""
     reported = set()
     for lost in story.trace.beside.losses:
         event, place = story.event(lost.step), story.span(lost.step)
@@ -54,7 +54,7 @@ def _dtype(story: Story, event: Event) -> str:
 def _used(story: Story, event: Event, lost: Lost) -> Event | None:
     """The call that computes differences of the converted numbers; of whole numbers in 16 bits, any that computes with them.
 
-    None if there is none.
+    None if there is none among the next ``FURTHER`` events.
     """
     reached, short = {event.results[0]}, _dtype(story, event) != "float32" and lost.one.is_integer() and lost.other.is_integer()
     for later in story.events[event.step + 1 : event.step + FURTHER]:
@@ -100,7 +100,10 @@ def _finding(story: Story, found: Rounded) -> Finding:
 
 
 def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
-    """Fixes that convert to float64 first, and the differences to the short type; or to float64 throughout."""
+    """Fixes that convert to float64 first, and the differences to the short type; or to float64 throughout.
+
+    Empty if the text does not show the dtype of the conversion.
+    """
     program = story.program
     wide = _wider(program, program.at(story.span(found.event.step)))
     difference = program.at(story.span(found.used.step))

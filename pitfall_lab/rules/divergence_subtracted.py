@@ -86,7 +86,10 @@ def _finding(story: Story, found: Concave) -> Finding:
 
 
 def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
-    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a factor."""
+    """Fixes that change one sign between the loss and the sum of both terms: a minus into a plus, or the sign of a factor.
+
+    Empty if no line between has one of these as an operator.
+    """
     program, fixes = story.program, []
     other = {id(step.towards) for step in found.plain.path()}
     shared = [step for step in found.curved.path() if step.towards is not None and id(step) in other]
@@ -109,7 +112,7 @@ def _fixes(story: Story, found: Concave) -> tuple[Fix, ...]:
 
 
 def _number(node: ast.expr) -> float | None:
-    """The number that an expression writes out; None if there is none."""
+    """The number that an expression is, with a minus before it perhaps; None if it is no literal number."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and (inner := _number(node.operand)) is not None:
         return -inner
     return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, int | float) else None

@@ -104,7 +104,7 @@ def _apart(story: Story, event: Event, places: dict[str, str], failure: Failure)
 
 
 def _moved(story: Story, event: Event, label: str, device: str) -> tuple[Fix, ...]:
-    """Fixes that move the operand on the wrong device to the other operand's device, in the call itself."""
+    """Fixes that move the operand to ``device`` in the call itself; none if the call does not contain it as a plain name."""
     program, name = story.program, _said(story, event, label).en.strip("`")
     node = program.at(story.span(event.step)) if program.tree else None
     nodes = ast.walk(node) if node is not None else ()
@@ -186,7 +186,10 @@ def _said(story: Story, event: Event, label: str) -> T:
 
 
 def _chosen(story: Story, label: str | None, step: int) -> int | None:
-    """The earliest step, going back through the operands of the same dtype, at which that dtype was chosen; None if it is not known."""
+    """The step at which the tensor's dtype was chosen: the earliest found by going back through first operands of the same dtype.
+
+    None if it is not known where the tensor was made.
+    """
     born: int | None = None
     for _ in range(MOST_BACK):
         record = story.tensor(label, step) or {}

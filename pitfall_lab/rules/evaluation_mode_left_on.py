@@ -109,7 +109,7 @@ def _finding(story: Story, backward: Event, each: Pass, before: Pass | None) -> 
 
 
 def _switch(story: Story) -> ast.Call | None:
-    """The program's only call that switches to evaluation; None if there is none."""
+    """The program's only ``….eval()`` or ``….train(False)``; None if there is none or more than one."""
     calls = [n for n in story.program.nodes if isinstance(n, ast.Call) and _switches(n)]
     return calls[0] if len(calls) == 1 else None
 

@@ -37,7 +37,10 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each recurrent layer without ``batch_first=True`` whose loss has one target per index of the first axis."""
+    """One finding for each layer without ``batch_first=True`` whose loss has one target per index of the first axis.
+
+    Recurrent layers, and layers with attention that runs along the first axis.
+    """
     reported = set()
     for event in story.calls(*RECURRENT):
         place = story.span(event.step)
@@ -89,7 +92,7 @@ def _mixed(story: Story, layer: Event) -> Mixed | None:
 
 
 def _leaves_out(event: Event, examples: int) -> bool:
-    """Whether the call takes the last element along the second axis, or reduces that axis."""
+    """Whether the call takes the last element along the second axis, of length ``examples``, or reduces that axis."""
     if event.name == "__getitem__":
         parts = event.operands[1].text.strip("()").split(", ") if len(event.operands) > 1 else []
         return len(parts) > 1 and parts[0] == ":" and whole(parts[1].rstrip(",")) in (-1, examples - 1)
@@ -97,7 +100,10 @@ def _leaves_out(event: Event, examples: int) -> bool:
 
 
 def _measured(story: Story, pick: Event, count: int) -> Event | None:
-    """The loss that compares ``count`` rows, computed from the result, with as many targets; None if there is none."""
+    """The loss or difference that compares ``count`` rows, computed from the result, with as many targets.
+
+    None if there is none among the next ``FURTHER`` events.
+    """
     reached = set(pick.results[:1])
     for event in story.events[pick.step + 1 : pick.step + FURTHER]:
         labels = [o.label for o in event.operands if o.label is not None]

@@ -75,7 +75,10 @@ def _renewed(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:
-    """Fixes that copy the expanded tensor where it is made, or by its name before the write."""
+    """Fixes that copy the expanded tensor where it is made, or, if that call has several results, by its name on the next line.
+
+    Empty if neither is possible.
+    """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None
     if not isinstance(node, ast.expr):

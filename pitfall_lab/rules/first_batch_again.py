@@ -37,7 +37,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_learned(story: Story, first: Batch) -> bool:
-    """Whether a network that is trained is given the batch."""
+    """Whether a call before the next backward computes a result that requires grad from the batch."""
     reached, backward = set(first.event.results), next((b.step for b in story.backwards() if b.step > first.event.step), 0)
     for event in story.events[first.event.step + 1 : backward]:
         if event.kind == "call" and any(o.label in reached for o in event.operands):

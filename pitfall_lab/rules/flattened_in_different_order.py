@@ -46,7 +46,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story, label: str, step: int) -> Joined | None:
-    """How the first two axes were joined into one on the way to ``label``; None if they were not, or the rows were mixed after it."""
+    """How the first two axes were joined into one on the way to ``label``.
+
+    None if they were not, or if a call between may have mixed the rows.
+    """
     rows = (story.shape(label, step) or (0,))[:1]
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))

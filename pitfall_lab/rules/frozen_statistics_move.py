@@ -110,7 +110,10 @@ def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
 
 
 def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
-    """Fixes that switch to evaluation mode the module whose ``parameters()`` the program froze in a loop."""
+    """Fixes that add ``….eval()`` for the module whose parameters the program froze: after each ``….train()``, else after the freezing.
+
+    Empty if the text does not show that module.
+    """
     program = story.program
     if program.tree is None:
         return ()

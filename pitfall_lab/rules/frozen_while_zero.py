@@ -95,7 +95,7 @@ def _update(story: Story, found: Frozen) -> int | None:
 
 
 def _fixes(story: Story, found: Frozen) -> tuple[Fix, ...]:
-    """Fixes that freeze before the weight is made, if both statements are in one block."""
+    """Fixes that freeze before the weight is made; empty unless the two statements are in one block, the freezing below."""
     program = story.program
     storage = (story.tensor(found.weight) or {}).get("storage")
     born = min((r["born"] for _, r in story.tensors_on(storage) if r.get("born") is not None), default=None)

@@ -75,7 +75,10 @@ def _body(function: Made) -> list[ast.AST]:
 
 
 def _loop(program: Program, function: Made) -> tuple[ast.AST | None, set[str]]:
-    """The innermost loop around a function, in the same function or module, and the names that it gives values in each round."""
+    """The innermost loop around a function, in the same function or module, and the names that it gives values in each round.
+
+    ``None`` and no names if there is none, or if the nearest scope around the function is a class.
+    """
     for around in program.ancestors(function):
         if isinstance(around, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             break
@@ -189,7 +192,10 @@ def _finding(story: Story, found: Late) -> Finding:
 
 
 def _fixes(program: Program, found: Late) -> tuple[Fix, ...]:
-    """The fix that gives the function the values of its round as default arguments."""
+    """The fix that gives the function the values of its round as default arguments.
+
+    Empty if it has defaults, ``*args`` or keyword-only arguments, or is a ``def`` without arguments.
+    """
     node, given = found.function, ", ".join(f"{name}={name}" for name in found.variables)
     arguments = node.args
     if arguments.vararg or arguments.kwarg or arguments.kwonlyargs:

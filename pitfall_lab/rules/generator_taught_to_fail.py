@@ -124,7 +124,8 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
     """The first pair of equal aims and both turns, if the discriminator's loss has all the aims of the generator's; else None.
 
-    The pair is (the generator's aim, the discriminator's).
+    The pair is (the generator's aim, the discriminator's). The discriminator must have one aim for generated examples and an opposite one
+    for real examples.
     """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]
@@ -177,7 +178,10 @@ def _finding(story: Story, want: Push, fake: Push, own: Turn, critics: Turn) -> 
 
 
 def _fixes(story: Story, want: Push, critics: Turn) -> tuple[Fix, ...]:
-    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a plain mean, a minus before it."""
+    """Fixes that give the loss the opposite constant, or the label of real examples by its name; for a plain mean, a minus before it.
+
+    Empty if the text shows neither a constant nor a name.
+    """
     program, fixes = story.program, []
     if want.kind == "slope":
         event = want.way.event

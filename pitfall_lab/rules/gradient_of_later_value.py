@@ -106,9 +106,9 @@ def _finding(story: Story, found: Later) -> Finding:
 
 
 def _gets_another_name(story: Story, write: Event, label: str) -> bool:
-    """Whether the result of the write is used or has another name: the program then takes the tensor for unchanged.
+    """Whether the result of the write is used or gets another name, as if the old tensor were unchanged.
 
-    A statement that only writes, and one that assigns the result to the old name, say that the tensor changes.
+    False for a statement that only writes, and for one that assigns the result to the old name.
     """
     program = story.program
     node = program.at(story.span(write.step))
@@ -124,7 +124,7 @@ def _gets_another_name(story: Story, write: Event, label: str) -> bool:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """Fixes by which the operation makes a new tensor."""
+    """Fixes by which the operation makes a new tensor; empty if its statement cannot be written so."""
     made = [fix for fix in changing_repairs(story.program, story, write.step) if fix is not None]
     return unique(story.program.text, [Fix(fix.title, fix.edits, meaning="later") for fix in made])
 

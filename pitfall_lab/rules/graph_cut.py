@@ -174,7 +174,10 @@ def _unreached(story: Story, found: Unreached) -> Finding:
 
 
 def _cut_elsewhere(story: Story, found: Unreached) -> tuple[Fix, ...]:
-    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake = G(z)``, ``D(fake.detach())``."""
+    """Fixes that leave the value in the graph and detach it where another loss uses it: ``fake = G(z)``, ``D(fake.detach())``.
+
+    Empty if the cut is no ``detach`` in an assignment, or if no other loss uses the name.
+    """
     program, cut = story.program, found.cut
     node = program.at(story.span(cut.event.step))
     statement = program.statement(node) if node is not None else None
@@ -305,7 +308,7 @@ def _explanation(cut: Cut, lost: T, *, trained: bool = False) -> T:
 
 
 def reconnections(story: Story, cuts: list[Cut]) -> tuple[Fix, ...]:
-    """Candidates that leave the graph whole where it was cut."""
+    """Candidates that leave the graph whole at one of the first three cuts; empty if there are none."""
     program = story.program
     if program.tree is None:
         return ()
@@ -352,7 +355,10 @@ def _is_share(story: Story, label: str, step: int) -> bool:
 
 
 def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function."""
+    """Fixes that remove what switched grad mode off: the ``with`` around the call, or the decorator of its function.
+
+    Nothing if the text shows neither.
+    """
     program = story.program
     title = T(en="Let torch record this computation", zh="让 torch 记录这段计算")
     for statement in call_chain(story, cut.event):
@@ -382,7 +388,10 @@ def _switch(node: ast.expr) -> bool:
 
 
 def _kept_as_tensor(story: Story, cut: Cut) -> Iterator[Fix]:
-    """Fixes that continue with the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it."""
+    """Fixes that continue with the tensor itself, without ``.item()``, ``.detach()`` or ``torch.tensor(…)`` around it.
+
+    Nothing if the text shows none of these.
+    """
     program = story.program
     node = program.at(story.span(cut.event.step))
     torch = torch_name(program)
@@ -417,7 +426,7 @@ def _fix(shown: str, edits: tuple[Edit, ...]) -> Fix:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``."""
+    """Return ``x`` for ``x.detach().numpy()``, ``x.item()``, ``x.data``, ``float(x)``, ``x.long()``; any other expression unchanged."""
     while True:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LEAVES | {"long", "int"}:
             node = node.func.value

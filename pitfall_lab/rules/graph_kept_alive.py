@@ -31,7 +31,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _in_hook(program: Program, call: ast.Call) -> bool:
-    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook``."""
+    """Whether the call is inside a function or lambda that is registered with ``register_forward_hook`` and stores a parameter of it."""
     function = next((n for n in program.ancestors(call) if isinstance(n, ast.Lambda | ast.FunctionDef)), None)
     if function is None or not isinstance(call.args[0], ast.Name) or call.args[0].id not in {a.arg for a in function.args.args}:
         return False
@@ -55,7 +55,7 @@ def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
-    """Whether the statement is ``total += loss`` or ``total = … total …``."""
+    """Whether the statement is ``total += loss``, ``total -= loss`` or ``total = … total …`` with an operator."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Add | ast.Sub)
     target = story.program.segment(node.targets[0])
@@ -63,7 +63,10 @@ def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
 
 
 def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Finding]:
-    """Yield a finding for a sum whose graph leads through all earlier iterations, if no backward ever went through it."""
+    """Yield a finding for a sum whose graph leads through at least ``ROUNDS`` iterations, if no backward ever went through it.
+
+    Nothing if the sum has several elements and no backward runs between two rounds.
+    """
     whole = {story.program.place(statement), story.program.place(value)}
     rounds = [event for event in story.within(statement) if event.span in whole and event.results and event.error is None]
     nodes = {node: event for event in rounds if (node := _node(story, event.results[0], event.step))}
@@ -77,7 +80,10 @@ def _summed(story: Story, statement: ast.stmt, value: ast.expr) -> Iterator[Find
 
 
 def _collected(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Yield a finding for results that stay alive in a list after the last backward that needed them."""
+    """Yield a finding for results that stay alive in a list after the last backward that needed them.
+
+    All of one line, at least ``ROUNDS``, must stay alive until the last of them is made; else nothing.
+    """
     program, value = story.program, call.args[0]
     labels: list[tuple[str, int]] = []
     for each, function in _origins(program, call, value):
@@ -120,9 +126,9 @@ def _origins(program: Program, call: ast.Call, value: ast.expr) -> list[tuple[as
 
 
 def _returned(program: Program, value: ast.expr, function: ast.AST | None) -> Iterator[tuple[ast.expr, ast.AST | None]]:
-    """The expressions that a function returns, if ``value`` is the result of that function, each with the function.
+    """The expressions that a function returns, each with the function, if ``value`` is the result of a function of the program.
 
-    ``value`` is a call of it, or a name assigned from such a call.
+    ``value`` is a call of it, or a name assigned from such a call in ``function``. Nothing for any other value.
     """
     text = program.segment(value)
     same = (n for n in program.nodes if isinstance(n, ast.Assign) and [program.segment(t) for t in n.targets] == [text])

@@ -14,7 +14,7 @@ LOOKUPS = ("embedding", "embedding_bag")
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding with the name of what wrote, where a look-up shortened rows of its table; else None."""
+    """The finding with the name of what wrote, if an embedding look-up shortened rows of its table; else None."""
     event = story.event(general.step)
     if event is None or event.name not in LOOKUPS:
         return None

@@ -138,7 +138,10 @@ def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
 
 
 def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> tuple[Fix, ...]:
-    """Fixes that detach the state at the beginning of each round, or after the backward."""
+    """Fixes that detach the state at the beginning of each round, after the backward, or where it is kept or used.
+
+    Empty if the state has no name.
+    """
     program, story = reuse.story.program, reuse.story
     names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))
     given = set().union(*(assigned(program, statement) for statement in ast.walk(loop) if isinstance(statement, ast.stmt)))
@@ -175,7 +178,10 @@ def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> t
 
 
 def _cut_where_used(reuse: Reuse, labels: list[str]) -> Iterator[Fix]:
-    """Fixes that detach a state kept in an attribute where the next round uses it: ``self.cell(x, self.h.detach())``."""
+    """Fixes that detach a state kept in an attribute where the next round uses it: ``self.cell(x, self.h.detach())``.
+
+    Nothing for states that are no attributes.
+    """
     program, story = reuse.story.program, reuse.story
     for label in labels:
         used = next((e for e in story.uses(label) if e.step > reuse.freed.step), None)

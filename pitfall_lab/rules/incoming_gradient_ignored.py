@@ -54,7 +54,7 @@ def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
 
 
 def _counts(node: Record) -> bool:
-    """Whether the incoming gradient would have changed the result; where it is 1, as at the end of a loss, it would not."""
+    """Whether the incoming gradient is known and has a value other than 1; where it is 1, as at the end of a loss, it changes nothing."""
     incoming = [value for _, value in flat(node.get("gradient"))]
     return bool(incoming) and any(isinstance(value, int | float) and value != 1 for value in incoming)
 
@@ -103,7 +103,10 @@ def _finding(story: Story, found: Ignored) -> Finding:
 
 
 def _fixes(story: Story, last: Event) -> tuple[Fix, ...]:
-    """Fixes that multiply each value that ``backward`` returns by the incoming gradient: ``return incoming * (…)``."""
+    """Fixes that multiply each value that ``backward`` returns by the incoming gradient: ``return incoming * (…)``.
+
+    Empty unless ``backward`` has one parameter besides ``ctx``.
+    """
     program = story.program
     statement = program.statement_at(story.span(last.step))
     function = program.function(statement) if statement is not None else None

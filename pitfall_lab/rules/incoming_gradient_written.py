@@ -97,7 +97,7 @@ def _runs(story: Story) -> dict[int, Graph]:
 
 
 def _cells(story: Story, storage: str | None, event: Event) -> object:
-    """The numbers with which torch gave the gradient to the function."""
+    """The values that the gradient's storage got at the event that gave it to the function; None if the trace has none."""
     return next((value for step, value in story.history("storages", storage, "cells") if step == event.step), None)
 
 
@@ -195,7 +195,7 @@ def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
 
 
 def _copied_first(program: Program, story: Story, write: Event) -> list[Fix]:
-    """Fixes that give the function's parameter a copy before the first line that writes it."""
+    """At most one fix: it gives the function's parameter a copy before the line that writes it, if that is an assignment."""
     statement = program.statement_at(story.span(write.step))
     name = written_root(statement) if isinstance(statement, ast.Assign) else None
     if statement is None or name is None or not is_name(name) or not program.stands_alone(statement):

@@ -89,7 +89,10 @@ def _fixes(story: Story, step: int, label: str) -> tuple[Fix, ...]:
 
 
 def _switches(program: Program) -> list[tuple[Edit, ...]]:
-    """Return edits that turn each ``inference_mode`` of the program into ``no_grad``, and one that turns all."""
+    """Return edits that turn one ``inference_mode`` into ``no_grad``, for each of the first four in the program, and one that turns all.
+
+    A call with arguments, such as ``inference_mode(False)``, is left as it is.
+    """
     nodes = [n for n in program.nodes if (isinstance(n, ast.Attribute) and n.attr == SWITCH)]
     nodes = [n for n in nodes if not (isinstance(call := program.parents.get(n), ast.Call) and call.args)]
     changes = [(n, program.segment(n).removesuffix(SWITCH) + "no_grad") for n in nodes]

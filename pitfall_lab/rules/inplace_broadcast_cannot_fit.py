@@ -72,7 +72,7 @@ def _finding(story: Story, event: Event, failure: Failure, shapes: tuple[Shape, 
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that compute a new tensor: ``a = a + b`` for ``a += b`` and ``a.add_(b)``."""
+    """Fixes that compute a new tensor: ``a = a + b`` for ``a += b`` and ``a.add_(b)``; empty for any other statement."""
     program = story.program
     statement = program.statement_at(story.span(event.step)) if program.tree else None
     target: ast.expr | None = None

@@ -56,7 +56,10 @@ def _is_whole(story: Story, event: Event) -> bool:
 
 
 def _quantity(story: Story, event: Event) -> Event | None:
-    """The call that makes a number with fractions of the quotient, or computes with such numbers; ``None`` if it is ever an index."""
+    """The first call that computes floating-point numbers from the quotient.
+
+    ``None`` if there is none, or if the quotient is an index or an exponent in one of the next ``FURTHER`` events.
+    """
     reached, found = set(event.results), None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
         if later.kind != "call" or later.error is not None or not any(o.label in reached for o in later.operands):

@@ -38,7 +38,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _mask(story: Story, event: Event) -> str | None:
     """The label of the operand that is an integer mask, with the values 0 and 1; None if there is none.
 
-    As an index it must have as many elements as the table has rows; for ``~`` its shape may be any with at least one axis.
+    As an index it must have one axis with as many elements as the table has rows, more than ``FEW``; for ``~`` its shape may be any with at
+    least one axis.
     """
     labels = [o.label for o in event.operands]
     label = labels[0] if event.name in TURNED else labels[1] if len(labels) > 1 else None

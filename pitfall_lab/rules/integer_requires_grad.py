@@ -26,7 +26,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _switches_on(event: Event) -> bool:
-    """Whether the call sets ``requires_grad`` to True: the attribute, the method, or ``requires_grad=True`` of a factory function."""
+    """Whether the call sets ``requires_grad``: by the attribute or the method, or by ``requires_grad=True`` of a factory function."""
     given = any(o.name == "requires_grad" and o.text == "True" for o in event.operands)
     return event.name in SWITCHES or (event.name in FACTORIES and given)
 
@@ -75,7 +75,7 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 
 def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
-    """A fix that adds ``dtype=torch.float32`` where the tensor is made; None if that is not possible."""
+    """A fix that writes ``dtype=torch.float32`` where the tensor is made; None if that call has neither ``dtype`` nor ``requires_grad``."""
     if not isinstance(node, ast.Call) or called(node) in SWITCHES:
         return None
     title = T(en="Make floating point numbers from the start", zh="一开始就创建浮点数")

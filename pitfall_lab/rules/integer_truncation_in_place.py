@@ -73,7 +73,10 @@ def _loss(story: Story, event: Event) -> Loss | None:
 
 
 def _cells(story: Story, label: str, step: int) -> list[tuple[int, float]]:
-    """The elements, each after its position in memory, of a floating-point tensor that covers its whole storage; empty for others."""
+    """The known elements of a floating-point tensor, each after its position in the storage.
+
+    Empty for other dtypes and for tensors with more than 4096 elements.
+    """
     record = story.tensor(label, step) or {}
     if not str(record.get("dtype")).startswith(("float", "bfloat")):
         return []

@@ -52,7 +52,10 @@ def _dtype(story: Story, label: str | None, step: int) -> str:
 
 
 def _measured(story: Story, event: Event) -> Event | None:
-    """The call that takes the result for a quantity: it is compared, limited, or becomes a number with fractions; None if there is none."""
+    """The call that treats the result as a quantity: it compares or limits it, or converts it to floating point.
+
+    None if there is none, or if a call in ``MEANT``, for which wrapping round is usual, comes first.
+    """
     reached = set(event.results)
     for later in story.events[event.step + 1 : event.step + FURTHER]:
         if later.kind != "call" or later.error is not None or not any(o.label in reached for o in later.operands):

@@ -70,7 +70,10 @@ def _is_dead(story: Story, loop: Loop) -> bool:
 
 
 def _used_up(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the loop's iterator had been passed to an optimizer, which read it to its end; else None."""
+    """The data of the finding if the loop's iterator had been passed to an optimizer, which read it to its end; else None.
+
+    None too if the program reached the loop fewer than ``ROUNDS`` times after that.
+    """
     program = story.program
     name, scope, assignment = _iterator(story, loop)
     for made in story.trace.optimizers if assignment is not None else ():
@@ -84,7 +87,10 @@ def _used_up(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the first execution of the loop read the iterator, and later executions made no calls; else None."""
+    """The data of the finding if the first execution of the loop read the iterator, and later executions made no calls; else None.
+
+    There must be at least ``ROUNDS`` later ones, and an optimizer that stepped.
+    """
     name, _, assignment = _iterator(story, loop)
     if assignment is None:
         return None
@@ -94,7 +100,10 @@ def _ran_once(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
-    """The data of the finding if the loop ran, to its end, inside a loop of several rounds, and its iterator was made before that one."""
+    """The data of the finding if the loop ran in each of several rounds of an outer loop that its iterator was made before; else None.
+
+    None too if a ``break``, ``return``, ``raise`` or ``yield`` may end the loop before its end.
+    """
     program = story.program
     leaves = (n for part in _inside(loop) for n in ast.walk(part) if isinstance(n, ast.Break | ast.Return | ast.Raise | ast.Yield))
     ran = [event.step for part in _inside(loop) for event in story.within(part)]
@@ -108,7 +117,10 @@ def _in_each_round(story: Story, loop: Loop) -> UsedUp | None:
 
 
 def _repeating(story: Story, node: ast.AST) -> ast.For | None:
-    """The ``for`` loop that runs ``node`` again: around it, or around the only call of the function that it is in."""
+    """The ``for`` loop that runs ``node`` again: around it, or around the only call of the function that it is in.
+
+    None if there is none, or if a branch, a ``while`` or an early exit may skip ``node``.
+    """
     program = story.program
     for _ in range(DEEPEST):
         for around in program.ancestors(node):
@@ -136,7 +148,7 @@ def _may_leave(around: ast.For | ast.FunctionDef, node: ast.AST) -> bool:
 
 
 def _rounds(program: Program, loop: ast.For) -> int | None:
-    """The number of rounds of ``for … in range(5)``, where it is written or a name has it, and nothing ends the loop before."""
+    """The number of rounds of ``for … in range(5)``, or of a name for that number; None for every other loop and one with an exit."""
     call = loop.iter
     stop = call.args[-1] if isinstance(call, ast.Call) and call_name(call) == "range" and len(call.args) in (1, 2) else None
     if isinstance(stop, ast.Name):

@@ -193,7 +193,10 @@ def _fixes(story: Story, found: Last) -> tuple[Fix, ...]:
 
 
 def _by_length(story: Story, found: Last, node: ast.Subscript, torch: str) -> tuple[Fix, ...]:
-    """Fixes that take each sequence's step at its length, which the function is given or the padding of its tokens shows."""
+    """Fixes that take each sequence's step at its length, which the function is given or the padding of its tokens shows.
+
+    Empty if there is neither.
+    """
     program, lengths = story.program, list[str]()
     function = program.function(node)
     if found.lookup is not None and (tokens := name_of_tokens(story, found.lookup, found.take)) is not None:

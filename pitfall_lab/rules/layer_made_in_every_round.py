@@ -121,7 +121,10 @@ def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Findin
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that move the line before the one that makes the optimizer, if both are at the top level of the program."""
+    """Fixes that move the line before the one that makes the first optimizer, which is given its parameters too.
+
+    Empty unless both are assignments on lines of their own.
+    """
     program = story.program
     maker = next(iter(call_chain(story, story.line_event(born))), None) if program.tree is not None else None
     optimizer = program.statement_at(story.trace.optimizers[0].span) if story.trace.optimizers else None

@@ -212,7 +212,7 @@ def _named(story: Story, node: ast.AST, layer: str | None) -> list[ast.AST]:
 
 
 def _fixes(story: Story, found: Twin) -> tuple[Fix, ...]:
-    """Fixes that call the unused layer on the second line."""
+    """Fixes that call the unused layer on the second line; empty unless that names the layer exactly once and the unused one has a name."""
     names = _named(story, found.calls[1], found.layer)
     if len(names) != 1 or found.other is None:
         return ()

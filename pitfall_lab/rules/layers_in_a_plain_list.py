@@ -70,7 +70,7 @@ def _held(program: Program) -> Iterator[tuple[ast.stmt, ast.Assign]]:
 
 
 def _is_own(statement: ast.Assign) -> bool:
-    """Whether the statement assigns to an attribute of ``self``, as ``self.blocks = …`` does."""
+    """Whether the statement has one target and that is an attribute, as in ``self.blocks = …``."""
     return len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Attribute)
 
 

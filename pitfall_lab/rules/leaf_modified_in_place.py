@@ -213,7 +213,7 @@ def _targets(statement: ast.stmt) -> list[ast.AST]:
 
 
 def _guarded(program: Program, run: list[ast.stmt], torch: str) -> Fix | None:
-    """A fix that puts ``with torch.no_grad():`` around whole statements; None if that is not possible."""
+    """A fix that puts ``with torch.no_grad():`` around whole statements; None if one of them shares a line with another statement."""
     if not all(program.stands_alone(statement) for statement in run):
         return None
     first, last = program.place(run[0]).line, program.place(run[-1]).end_line

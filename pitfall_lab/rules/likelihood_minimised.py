@@ -56,7 +56,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _weighted(story: Story, backward: Event) -> Minimised | None:
-    """The data of the finding if the loss grows with log-probability · weight of an action, or with a clipped objective; else None."""
+    """The data of the finding if the loss grows with log-probability · weight of an action, or with a clipped objective; else None.
+
+    None too if the program makes no draw (``DRAWS``) by which actions could be chosen.
+    """
     if not any(True for _ in story.calls(*DRAWS)):
         return None
     for label, ways in slopes(story, backward.operands[0].label, backward.step).items():
@@ -100,7 +103,10 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 
 
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the logarithms of which the number is a mean or a sum; None if there is none."""
+    """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``, ``logsigmoid`` or ``log_softmax``.
+
+    None if there is none, or if no entries were chosen out of the result of ``log_softmax``.
+    """
     chosen = False
     for _ in range(MOST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -178,7 +184,10 @@ def _of_policy(story: Story, found: Minimised) -> Finding:
 
 
 def _fixes(story: Story, found: Minimised) -> tuple[Fix, ...]:
-    """Fixes that put a minus before the logarithms."""
+    """Fixes that put a minus before the logarithms or the product.
+
+    Empty if the place is no expression; for plain logarithms, if it is no call.
+    """
     program = story.program
     node = program.at(found.place)
     if not isinstance(node, ast.Call if found.kind == "plain" else ast.expr):

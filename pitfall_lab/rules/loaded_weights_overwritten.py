@@ -49,7 +49,7 @@ def _is_parameter(story: Story, results: tuple[str, ...]) -> bool:
 
 
 def _overwritten(story: Story, copy: Event) -> Event | None:
-    """The call that filled the parameter next, when nothing had read it since it was copied."""
+    """The call that filled the parameter anew, if it was the first to use its numbers after the copy and is on another line; else None."""
     label = copy.results[0]
     uses = story.uses(label)
     following = uses[bisect_right([use.step for use in uses], copy.step) :]
@@ -90,7 +90,7 @@ def _finding(story: Story, found: Lost) -> Finding:
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
-    """Fixes that move the loading after the initialisation, if both are in one block."""
+    """Fixes that move the loading after the initialisation; empty unless both are in one block, the loading above."""
     program = story.program
     load = program.statement_at(story.span(found.copies[0].step)) if program.tree is not None else None
     if load is None or not program.stands_alone(load):

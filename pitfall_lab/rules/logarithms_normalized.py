@@ -43,7 +43,10 @@ def _is_sum(story: Story, label: str, total: str, step: int) -> bool:
 
 
 def _is_negative(story: Story, label: str, step: int) -> bool:
-    """Whether no known entry is positive. Log-probabilities never are; a plain logarithm must be known."""
+    """Whether no known entry is positive; if none is known, whether another call than ``log`` made them.
+
+    Log-probabilities never are positive; a plain logarithm must be known.
+    """
     values = [value for value in story.held(label, step).values() if isinstance(value, int | float)]
     made = origin(story, label, step)
     return all(value <= 0 for value in values) and (bool(values) or (made is not None and made.name != "log"))
@@ -73,7 +76,10 @@ def _finding(story: Story, event: Event, made: Event) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that pass the logarithms as ``logits=`` if the line makes a distribution."""
+    """Fixes that pass the logarithms as ``logits=`` if the line makes a distribution; else empty.
+
+    They must be given as ``probs=``, or as the only argument without a name.
+    """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(event.step))
     if not isinstance(node, ast.Call) or call_name(node) not in DISTRIBUTIONS or torch is None:

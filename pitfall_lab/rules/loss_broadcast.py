@@ -69,7 +69,7 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
 
 
 def _feeds_loss(story: Story, event: Event) -> bool:
-    """Whether a loss compares the results of ``event``."""
+    """Whether a loss function is given a result of ``event`` among the next seven events."""
     results = set(event.results)
     return any(
         _plain(later) in LOSSES and results & {operand.label for operand in later.operands}
@@ -412,7 +412,7 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
 
 
 def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
-    """The two compared expressions: of ``a - b``, or the arguments of a loss."""
+    """The two compared expressions: of ``a - b``, or the arguments of a loss; an empty or shorter list if the line shows no two."""
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Sub | ast.Mult | ast.Div):
             return [node.left, node.right]

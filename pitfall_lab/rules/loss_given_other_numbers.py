@@ -97,7 +97,7 @@ def _mismatch(story: Story, event: Event) -> Mismatch | None:
 
 
 def _in_place(story: Story, label: str, step: int) -> Event | None:
-    """The last call that wrote the scores, if it is an activation that works in place; else None."""
+    """The last call that wrote into the memory of the scores, if it is a ReLU; else None."""
     writes = story.writes(str((story.tensor(label, step) or {}).get("storage")), -1, step)
     last = story.event(writes[-1]) if writes else None
     return last if last is not None and last.name in ("relu_", "relu") else None
@@ -201,7 +201,10 @@ OTHER_MAKER = {"softmax": "log_softmax", "Softmax": "LogSoftmax", "sigmoid": "lo
 
 
 def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers."""
+    """Fixes that replace the loss, by its name in the text, by the one that works on these numbers.
+
+    Nothing if there is no such loss, or its call has keyword arguments.
+    """
     program, names = story.program, OTHER_LOSS.get((found.event.name, found.got), {})
     for node in program.nodes:
         if isinstance(node, ast.Call) and (new := names.get(call_name(node))) is not None and not node.keywords:
@@ -210,7 +213,7 @@ def _other_loss(story: Story, found: Mismatch) -> Iterator[Fix]:
 
 
 def _normalised(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Fixes that turn the scores into log-probabilities in the call of the loss."""
+    """The fix that adds ``log_softmax(-1)`` to the scores in a call of ``ctc_loss``; nothing for other losses."""
     given = (
         written_as(story, found.event, found.event.operands[0].label) if found.event.name == "ctc_loss" and found.got == "logits" else None
     )
@@ -225,7 +228,10 @@ def _renamed(program: Program, function: ast.expr, name: str) -> str:
 
 
 def _other_maker(story: Story, found: Mismatch) -> Iterator[Fix]:
-    """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes."""
+    """Fixes that remove the call that made the numbers, or replace it by the one that makes what the loss takes.
+
+    Nothing if the maker is unknown or the text does not show it.
+    """
     program = story.program
     node = program.at(story.span(found.maker.step)) if found.maker is not None else None
     name = found.maker.name.rstrip("_") if found.maker is not None else ""

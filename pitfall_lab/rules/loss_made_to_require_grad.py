@@ -83,7 +83,7 @@ def _fixes(story: Story, setter: ast.AST | None, cuts: list[Cut]) -> tuple[Fix, 
 
 
 def _without(program: Program, setter: ast.AST | None) -> tuple[Edit, ...]:
-    """The edits that remove the request for gradients, if it is a statement or a call of its own."""
+    """The edits that remove ``requires_grad_()`` or ``loss.requires_grad = True``; empty if ``setter`` is neither."""
     statement = program.statement(setter)
     if isinstance(setter, ast.Call) and call_name(setter) == "requires_grad_" and isinstance(setter.func, ast.Attribute):
         if isinstance(statement, ast.Expr) and statement.value is setter:

@@ -51,7 +51,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _assignment(story: Story, event: Event) -> ast.Assign | None:
-    """The assignment to a single name whose value is just the expression that ``event`` computed; else None."""
+    """The assignment to a single name whose value is just the expression that ``event`` computed; else None.
+
+    None too for a name that begins with ``_``.
+    """
     node = story.program.at(event.span)
     statement = story.program.parents.get(node) if node is not None else None
     if not isinstance(statement, ast.Assign) or statement.value is not node or len(statement.targets) != 1:
@@ -65,7 +68,10 @@ def _is_read(story: Story, name: str) -> bool:
 
 
 def _overwriting(story: Story, statement: ast.Assign) -> ast.Assign | None:
-    """The assignment in the same block that gives the name to another term before it is read; the same term computed anew is none."""
+    """The assignment in the same block that gives the name to another term before it is read.
+
+    None if there is none, or if it computes the same term anew.
+    """
     program, name = story.program, story.program.segment(statement.targets[0])
     block = program.block(statement)
     for following in block[block.index(statement) + 1 :]:
@@ -105,7 +111,10 @@ def _finding(story: Story, found: Unused) -> Finding:
 
 
 def _fixes(story: Story, found: Unused, backward: Event | None) -> tuple[Fix, ...]:
-    """Fixes that add the term to the loss at the line that calls backward, or where its name is given to another term."""
+    """Fixes that add the term to the loss at the line that calls backward, or where its name is given to another term.
+
+    Empty if that line is in another function, or starts from the term already.
+    """
     program = story.program
     other = _overwriting(story, found.statement)
     if other is not None:

@@ -85,7 +85,10 @@ def _lost(story: Story, node: ast.AugAssign | ast.Assign | ast.Expr) -> Sum | No
 
 
 def _exactly(story: Story, node: ast.stmt, rounds: list[Event], dtype: str) -> Sum | None:
-    """The finding's data if all that was added to one number is known, and makes another sum."""
+    """The finding's data if all that was added to one number is known, and the exact sum is another one; else None.
+
+    None too if something else wrote the sum between two rounds.
+    """
     exact = _value(story, rounds[0].operands[0].label, rounds[0].step - 1)
     previous, last = rounds[0].operands[0].label, rounds[0].step
     for event in rounds:
@@ -122,7 +125,7 @@ def _stalled(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
 
 
 def _stands_still(story: Story, rounds: list[Event]) -> tuple[float, float] | None:
-    """A sum, perhaps one of several in a tensor, to which the last rounds added without effect, and what they added.
+    """A sum, perhaps one of several in a tensor, to which the last rounds added without effect, and what they added; else None.
 
     It must be as large as what had an effect before; where nothing had, always the same: terms that get smaller and smaller may be lost.
     """
@@ -245,7 +248,7 @@ def _what(found: Sum, name: str, here: T) -> T:
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that begin the sum in a dtype with more bits."""
+    """Fixes that begin the sum in a dtype with more bits; empty if the text does not show where it begins."""
     program = story.program
     node = program.at(story.span(born)) if program.tree else None
     torch = torch_name(program)

@@ -59,7 +59,7 @@ def _value(event: Event) -> float | None:
 
 
 def _masks_something(story: Story, event: Event) -> bool:
-    """Whether the mask excludes some score; True if its values are unknown."""
+    """Whether the call has a bool mask that excludes some scores and keeps others; True if not all its values are known."""
     masks = [o.label for o in event.operands if (story.tensor(o.label, event.step) or {}).get("dtype") == "bool"]
     held = (story.record("storages", (story.tensor(masks[0]) or {}).get("storage"), event.step) or {}).get("cells") if masks else None
     values = [value for _, value in flat(held)]

@@ -151,7 +151,10 @@ def _finding(story: Story, found: Lost) -> Finding:
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
-    """Fixes that set masked scores to -inf before the softmax, and remove the mask after it."""
+    """Fixes that set masked scores to -inf before the softmax, and remove the mask after it.
+
+    Empty if the text does not show the softmax's call, its scores and the mask.
+    """
     program = story.program
     soft, node = program.at(story.span(found.softmax.step)), program.at(story.span(found.mask.step))
     shares, mask = written_as(story, found.mask, found.softmax.results[0]), written_as(story, found.mask, found.label)

@@ -93,7 +93,10 @@ def _is_mean(use: Event, count: int) -> bool:
 
 
 def _pooled(story: Story, mean: Event) -> Pooled | None:
-    """The data of the finding if ``mean`` goes over the positions of looked-up tokens, some of them padding, and is trained; else None."""
+    """The data of the finding if ``mean`` goes over the positions of looked-up tokens, some of them padding, and is trained; else None.
+
+    None too if the mean's operand was multiplied by a mask that the program also counts.
+    """
     label = mean.operands[0].label if mean.operands else None
     shape, axis = story.shape(label, mean.step) or (), whole(argument(mean, "dim", 1))
     node = story.record("nodes", (story.tensor(mean.results[0], mean.step) or {}).get("grad_fn")) if mean.results else None
@@ -192,7 +195,10 @@ def _of_pooled(story: Story, found: Pooled) -> Finding:
 
 
 def _pooled_fixes(story: Story, found: Pooled) -> tuple[Fix, ...]:
-    """Fixes that divide the sum over real positions by their number, on two lines before the mean."""
+    """Fixes that replace the mean by the sum over real positions, divided by their number.
+
+    Empty if the tokens have no name there, or if the mean is not called as a method.
+    """
     program, mean = story.program, found.mean
     node = program.at(story.span(mean.step)) if program.tree is not None else None
     name, statement = name_of_tokens(story, found.lookup, mean), program.statement(node)

@@ -177,7 +177,10 @@ def _fixes(story: Story, each: Pass, functional: ast.Call | None) -> tuple[Fix, 
 
 
 def _switched(story: Story, statement: ast.stmt, model: str, each: Pass) -> Iterator[Fix]:
-    """Fixes that put ``model.eval()`` before the line, and ``model.train()`` after it if training continues."""
+    """The fix that puts ``model.eval()`` before the line, and ``model.train()`` after it if training continues.
+
+    Nothing for a compound statement, a ``return`` if training continues, or a ``model`` such as ``torch``.
+    """
     program = story.program
     if hasattr(statement, "body") or model.split(".", maxsplit=1)[0] in ("torch", "nn", "F", "print", "range", "len"):
         return

@@ -142,7 +142,7 @@ def _is_drawn_anew(story: Story, one: Part, other: Part) -> bool:
 def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> Seen | None:
     """The data of the finding if no call uses some rows of a table and the network is evaluated only with rows of its training.
 
-    Otherwise None.
+    Otherwise None, also if it was trained with rows of several tables.
     """
     if len(learned) != 1 or set(measured) != set(learned):
         return None
@@ -157,9 +157,9 @@ def _left(story: Story, learned: dict[str, Part], measured: dict[str, Part]) -> 
 
 
 def _place(story: Story, event: Event) -> ast.stmt | None:
-    """The statement that passes the data to the network; if that is in a function which is given the data, the call of that function.
+    """The innermost statement outside of methods at the network's call; if its function has parameters, the call of that function.
 
-    Otherwise None.
+    None if there is no such statement.
     """
     chain = []
     for statement in call_chain(story, event):
@@ -238,7 +238,10 @@ def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
 
 
 def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
-    """Fixes that let one part of the rows begin where the other part ends."""
+    """Fixes that let the evaluation's slice begin where the training's slice ends.
+
+    Empty if it is no slice in the text, or if the training's slice begins after it.
+    """
     program, one, other = story.program, found.learned, found.measured
     node = program.at(story.span(other.event.step))
     if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice) or one.first > other.first:
@@ -249,7 +252,10 @@ def _apart(story: Story, found: Seen) -> tuple[Fix, ...]:
 
 
 def _other_loader(story: Story, place: ast.stmt | None) -> tuple[Fix, ...]:
-    """Fixes that evaluate with the loader that the program does not use yet."""
+    """At most one fix: it evaluates with the only ``DataLoader`` that the program assigns to a name and never reads.
+
+    Empty if there is not exactly one, or if ``place`` does not name exactly one loader.
+    """
     program = story.program
     made = [n for n in program.nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call) and call_name(n.value) == "DataLoader"]
     names = {program.segment(n.targets[0]) for n in made}

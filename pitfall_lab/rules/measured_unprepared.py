@@ -149,7 +149,7 @@ def _finding(story: Story, found: Raw, place: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, place: ast.Call, last: Event) -> tuple[Fix, ...]:
-    """Fixes that prepare the argument by the same expression as in training."""
+    """Fixes that prepare the argument as in training, if that was ``(x - low) / high`` and the argument is a name; else empty."""
     program, node = story.program, story.program.at(last.span)
     if not isinstance(node, ast.BinOp) or not isinstance(node.left, ast.BinOp) or not is_name(place.args[0]):
         return ()

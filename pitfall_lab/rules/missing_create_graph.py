@@ -71,7 +71,10 @@ def _as_numbers(story: Story, flow: Flow, terms: set[Span | None]) -> Iterator[F
 
 
 def _step_inside(story: Story, maker: Event) -> Event | None:
-    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through its result; else None."""
+    """The update ``p - lr * g`` by a gradient without a graph, if a later backward went through its result; else None.
+
+    The gradient may be multiplied by factors before.
+    """
     inputs = {o.label for o in maker.operands[1:] if o.label is not None}
     for result in maker.results if maker.error is None else ():
         pending = [] if (story.tensor(result, maker.step) or {}).get("requires_grad") else [result]

@@ -94,7 +94,10 @@ def _finding(story: Story, custom: Custom, write: Event, use: Event, label: str)
 
 
 def _fixes(story: Story, custom: Custom, write: Event) -> tuple[Fix, ...]:
-    """Return the repairs: declare the write with ``ctx.mark_dirty``, or compute a new tensor instead of writing."""
+    """Return the repairs: declare the write with ``ctx.mark_dirty``, or compute a new tensor instead of writing.
+
+    Empty if the statement writes into no name.
+    """
     program = story.program
     statement = program.statement_at(story.span(write.step))
     name = written_root(statement) if statement is not None else None

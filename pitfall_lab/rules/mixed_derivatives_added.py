@@ -147,7 +147,10 @@ def _finding(story: Story, found: Added, call: tuple[ast.Call, ast.expr] | None)
 
 
 def _fixes(story: Story, found: Added, place: tuple[ast.Call, ast.expr] | None) -> tuple[Fix, ...]:
-    """Fixes that differentiate only the column that is used, or one column after the other."""
+    """Fixes that differentiate only the column that is used, or one column after the other.
+
+    Empty if the call is not known, or if it cannot be written so.
+    """
     program, torch = story.program, torch_name(story.program)
     if place is None or torch is None:
         return ()

@@ -76,7 +76,10 @@ def _code(name: str) -> T | None:
 
 
 def _maker(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that made all the parts: of the tensor itself, or of what it is a view of; None if there is none."""
+    """The call that made the tensor together with others, or what it is a view of.
+
+    None if there is none; if going back ends at a call without operands, that call.
+    """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or len(event.results) > 1 or event.name in MANY or not event.operands:
@@ -89,7 +92,7 @@ MANY = {"chunk", "split", "unbind", "tensor_split", "hsplit", "vsplit", "dsplit"
 
 
 def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
-    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is."""
+    """Fixes: a new tensor if only the part is used again; views made one by one if the whole is. Empty if neither can be written."""
     program = story.program
     if program.tree is None:
         return ()
@@ -102,7 +105,10 @@ def _fixes(story: Story, step: int, maker: Event | None) -> tuple[Fix, ...]:
 
 
 def _one_by_one(story: Story, maker: Event | None) -> tuple[Edit, ...]:
-    """The edits that take the parts by an index each: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a split."""
+    """The edits that take the parts by an index each: ``h[0], h[1]`` for ``h.unbind(0)``, ``h[:, 0:2], h[:, 2:4]`` for a split.
+
+    Empty if the whole is no plain name, has more than eight parts, or an index is not known.
+    """
     program = story.program
     node = program.at(story.span(maker.step)) if maker is not None else None
     if maker is None or node is None:
@@ -153,7 +159,10 @@ def _index(story: Story, maker: Event, label: str) -> str | None:
 
 
 def _read_again(story: Story, maker: Event | None, step: int) -> bool:
-    """Whether the whole may be read again, by one of its names, below the write, so that the change has to reach it."""
+    """Whether the whole may be read again, by one of its names, below the write, so that the change has to reach it.
+
+    True if the call that took it apart is unknown.
+    """
     if maker is None or not maker.operands:
         return True
     record = story.tensor(maker.operands[0].label) or {}

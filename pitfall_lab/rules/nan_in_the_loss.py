@@ -96,7 +96,10 @@ def _made_before(story: Story, backward: Event) -> Made | None:
 
 
 def _made(story: Story, start: str | None, backward: Event) -> Made | None:
-    """The first call on the way to the loss that returned NaN although its operands had none, with the reason; None if unknown."""
+    """The first call that returned NaN although its operands had none, among those that the loss was computed from, with the reason.
+
+    None if none of them is known to.
+    """
     pending, seen = deque([start]), {start}
     found: list[Made] = []
     while pending and len(seen) < UPWARD:
@@ -202,7 +205,7 @@ def _of_nothing(story: Story, event: Event) -> T | None:
 
 
 def _no_target(story: Story, event: Event) -> T | None:
-    """The reason if the call is a cross entropy all of whose targets are the ``ignore_index``; else None."""
+    """The reason if the call is a cross entropy with an ``ignore_index`` that all its targets, all known, are equal to; else None."""
     left_out = whole(given(event, "ignore_index"))
     label = event.operands[1].label if len(event.operands) > 1 else None
     held, shape = story.held(label, event.step - 1), story.shape(label, event.step) or ()
@@ -308,7 +311,10 @@ def _word(found: Unfinite) -> T:
 
 
 def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
-    """Fixes for rows of masked scores without any score: put a finite number there before the softmax, and set the shares to 0 after it."""
+    """Fixes for rows of masked scores without any score: put a finite number there before the softmax, and set the shares to 0 after it.
+
+    If a triangular mask leaves out the diagonal, only the fix of that mask. Empty for other calls than a softmax.
+    """
     program = story.program
     node = program.at(story.span(made.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or made.event.name != "softmax":
@@ -332,7 +338,10 @@ def _fixes(story: Story, made: Made) -> tuple[Fix, ...]:
 
 
 def _with_itself(story: Story, made: Made) -> Iterator[Fix]:
-    """Fixes for a triangular mask that leaves out the diagonal too: let each position attend to itself."""
+    """The fix for a triangular mask that leaves out the diagonal too: let each position attend to itself.
+
+    Nothing if there is no such mask, or if it keeps the diagonal.
+    """
     masked = _masked(story, made.event)
     event = _triangle(story, [o.label for o in masked.operands if o.label is not None]) if masked is not None else None
     node = story.program.at(story.span(event.step)) if event is not None else None

@@ -99,7 +99,10 @@ def _spoiled(story: Story, backward: Event) -> Record | None:
 
 
 def _origin(story: Story, backward: Event) -> Origin | None:
-    """The first node that received a finite gradient and returned one that is not, if its operation's operands were not NaN; else None."""
+    """The first node of an operation with singularities (``SINGULAR``) that received a finite gradient and returned one that is not.
+
+    Nodes whose operation was given NaN are left out; None if there is none.
+    """
     ran = _ran(story, backward)
     records = dict(ran)
     for label, node in ran:

@@ -19,7 +19,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _used_again(story: Story, backward: Event) -> bool:
-    """Whether a later backward goes through a node of this graph that has saved tensors."""
+    """Whether a later backward goes through a node of this graph that has saved tensors; True if the graph is not known."""
     ran = story.nodes_run(backward)
     last = ran[-1].step if ran else backward.step
     start = (story.tensor(backward.operands[0].label, backward.step) or {}).get("grad_fn") if backward.operands else None

@@ -79,7 +79,10 @@ def _finding(story: Story, statement: ast.Assign, event: Event) -> Finding:
 
 
 def _fixes(story: Story, target: ast.expr) -> tuple[Fix, ...]:
-    """Fixes that give the layer the name of the old one, as the program's own classes or well-known networks call it."""
+    """Fixes that give the layer another name: of an attribute that the program's own classes set, or as well-known networks call it.
+
+    Empty if the target is no attribute.
+    """
     program = story.program
     if not isinstance(target, ast.Attribute):
         return ()

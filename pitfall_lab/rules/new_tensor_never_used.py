@@ -120,7 +120,10 @@ def _returns(function: Function) -> bool:
 
 
 def _loop(program: Program, statement: ast.stmt, name: str | None) -> ast.For | None:
-    """The innermost loop around a statement, if ``name`` is what it goes over."""
+    """The innermost ``for`` loop around a statement, if ``name`` is one of its variables; else None.
+
+    A ``while`` loop or a function in between makes it None too.
+    """
     for around in program.ancestors(statement):
         if isinstance(around, ast.For | ast.While | ast.AsyncFor | Function | ast.Lambda):
             return around if isinstance(around, ast.For) and any(_is(t, name) for t in flat_targets(around.target)) else None
@@ -132,7 +135,10 @@ def _is(node: ast.AST, name: str | None) -> bool:
 
 
 def _dead(story: Story, statement: ast.Assign | ast.AnnAssign | ast.Expr, name: str | None, scope: Function | ast.For) -> Event | None:
-    """The call that made the statement's tensor, if neither a call nor the text of the scope reads it afterwards."""
+    """The call that made the statement's tensor, if neither a call nor the text of the scope reads it afterwards; else None.
+
+    None too if the statement writes in place.
+    """
     program = story.program
     events = story.within(statement)
     used = {o.label for e in events for o in e.operands}
@@ -150,7 +156,7 @@ def _is_call(node: ast.AST | None) -> bool:
 
 
 def _read(story: Story, event: Event) -> bool:
-    """Whether a later call reads the result, or it is the very tensor that the call was given."""
+    """Whether a later call reads the result, or the result is on the memory of an operand of its call."""
     label = event.results[0]
     storage = (story.tensor(label, event.step) or {}).get("storage")
     same = any((story.tensor(o.label, event.step) or {}).get("storage") == storage for o in event.operands if o.label is not None)
@@ -180,7 +186,10 @@ def _is_read(program: Program, statement: ast.stmt, name: str, scope: Function |
 
 
 def _like(story: Story, statement: ast.AST, event: Event) -> str | None:
-    """The tensor of the same shape that the new one was computed from, which the statement did not make itself."""
+    """The tensor of the same shape that the new one, in floating point, was computed from, and that the statement did not make itself.
+
+    None if there is none.
+    """
     shape = story.shape(event.results[0], event.step)
     events = [e for e in story.within(statement) if e.step <= event.step]
     made = {label for e in events for label in e.results}
@@ -191,7 +200,7 @@ def _like(story: Story, statement: ast.AST, event: Event) -> str | None:
 
 
 def _learns(story: Story, label: str) -> bool:
-    """Whether the tensor is a parameter: another rule is about its new values."""
+    """Whether the tensor is a leaf that requires grad: another rule is about its new values."""
     record = story.tensor(label) or {}
     return bool(record.get("is_leaf") and record.get("requires_grad"))
 

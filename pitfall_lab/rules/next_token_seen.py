@@ -143,7 +143,10 @@ def _backwards(story: Story, layer: Event, lookup: Event, loss: Event) -> Findin
 
 
 def _one_direction(story: Story, layer: Event) -> tuple[Fix, ...]:
-    """Fixes that let the layer read in one direction, and halve the input width of the layers after it."""
+    """Fixes that let the layer read in one direction, and halve the input width of the layer after it.
+
+    Empty unless the program has exactly one ``bidirectional=`` and one ``nn.Linear`` of twice that width.
+    """
     program, width = story.program, (story.shape(layer.results[1], layer.step) or (0,))[-1]
     if program.tree is None:
         return ()
@@ -181,7 +184,10 @@ def _title(text: str) -> T:
 
 
 def _turned_masks(story: Story, leak: Leak, torch: str) -> Iterator[tuple[str, tuple[Edit, ...]]]:
-    """Yield a triangular mask's expression, and the edits that put it in place of a mask that may have the opposite meaning."""
+    """Yield the text of a new triangular mask, and the edits that put it in place of a mask in the program, which may be inverted.
+
+    The masks are arguments of ``masked_fill`` and attention calls within 12 steps of the attention in ``leak``.
+    """
     program, size = story.program, [leak.length, leak.length]
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if abs(event.step - leak.attention.event.step) > 12 or (event.name != "scaled_dot_product_attention" and len(event.operands) < 2):

@@ -71,7 +71,10 @@ def _finding(story: Story, step: int, failure: Failure) -> Finding:
 
 
 def _fixes(story: Story, step: int, made: int | None, *, is_leaf: bool) -> tuple[Fix, ...]:
-    """Fixes: write to a leaf under ``no_grad()``; make the view of a computed tensor outside ``no_grad()``."""
+    """Fixes: write to a leaf under ``no_grad()``; make the view of a computed tensor outside ``no_grad()``.
+
+    Empty if the text does not show both statements.
+    """
     program = story.program
     write, view = (program.statement_at(story.span(at)) if program.tree else None for at in (step, made))
     if write is None or view is None:
@@ -91,14 +94,17 @@ def _fixes(story: Story, step: int, made: int | None, *, is_leaf: bool) -> tuple
 
 
 def guarded(program: Program, statement: ast.stmt, torch: str) -> tuple[Edit, ...]:
-    """The edits that put ``with torch.no_grad():`` around a statement, if no other statement is on its lines."""
+    """The edits that put ``with torch.no_grad():`` around all lines of a statement; no other statement may be on them."""
     place, indent = program.place(statement), program.indent(statement)
     inner = "".join("    " + line if line.strip() else line for line in program.lines[place.line - 1 : place.end_line])
     return (Edit(place.line, place.end_line, f"{indent}with {torch}.no_grad():\n" + (inner if inner.endswith("\n") else inner + "\n")),)
 
 
 def _outside(program: Program, view: ast.stmt) -> tuple[Edit, ...]:
-    """Return edits that move ``view`` out of the ``with`` block around it: before it if it is the first statement, else after it."""
+    """Return edits that move ``view`` out of the ``with`` block around it: before it if it is the first statement, else after it.
+
+    If ``view`` is all that the block contains, the block is removed. Empty if there is no such block of a grad mode.
+    """
     block = program.parents.get(view)
     if not isinstance(block, ast.With) or "grad" not in _head(program, block):
         return ()
@@ -118,7 +124,7 @@ def _head(program: Program, block: ast.With) -> str:
 
 
 def _undecorated(program: Program, view: ast.stmt) -> tuple[Edit, ...]:
-    """Return edits that remove ``@torch.no_grad()`` from the function that makes the view."""
+    """Return edits that remove ``@torch.no_grad()`` from the function that makes the view; empty unless it has exactly one."""
     function = program.function(view)
     marks = [mark for mark in function.decorator_list if "no_grad" in program.segment(mark)] if function else []
     return (Edit(marks[0].lineno, marks[0].lineno, ""),) if len(marks) == 1 else ()

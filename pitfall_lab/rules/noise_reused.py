@@ -83,7 +83,10 @@ def _moves_something(story: Story, label: str) -> bool:
 
 
 def _becomes(kind: str, keep: float | None, use: Event) -> tuple[str, float | None] | None:
-    """What a call makes of drawn numbers: (kind, scale). A comparison of uniform numbers gives a coin, its division a dropout mask."""
+    """What a call makes of drawn numbers: (kind, scale).
+
+    A comparison of uniform numbers gives a coin, its division a dropout mask. None if the result is noise no more.
+    """
     if kind == "uniform":
         return ("coin", None) if use.name in COMPARED else ("uniform", None) if use.name in AGAIN else None
     if kind == "coin" and use.name in QUOTIENTS and len(use.operands) > 1 and use.operands[1].label is None:

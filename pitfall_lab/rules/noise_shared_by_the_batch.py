@@ -94,7 +94,7 @@ def _without_ones(shape: tuple[int, ...] | list[int]) -> tuple[int, ...]:
 
 
 def _is_computed(story: Story, label: str | None, step: int) -> bool:
-    """Whether the tensor requires grad or was computed from a parameter."""
+    """Whether the tensor requires grad."""
     return bool((story.tensor(label, step) or {}).get("requires_grad"))
 
 
@@ -125,7 +125,10 @@ def _finding(story: Story, found: SharedNoise, count: int) -> Finding:
 
 
 def _fixes(story: Story, found: SharedNoise) -> tuple[Fix, ...]:
-    """Fixes that draw noise of the shape of the mean (``torch.randn_like``), using its name on the line that adds."""
+    """Fixes that draw noise of the shape of the mean (``torch.randn_like``).
+
+    Empty unless the line that adds has a name for the mean and is in the function of the draw.
+    """
     program, torch = story.program, torch_name(story.program)
     draw, mean = program.at(story.span(found.draw.step)), written_as(story, found.added, found.mean)
     if torch is None or not isinstance(draw, ast.Call) or not isinstance(mean, ast.Name | ast.Attribute):

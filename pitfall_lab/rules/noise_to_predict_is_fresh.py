@@ -137,7 +137,7 @@ def _finding(story: Story, found: Fresh) -> Finding:
 
 
 def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
-    """Fixes that use the draw that has a name in both places, if both are in one function and it comes first."""
+    """Fixes that use the first of the two draws in both places; empty unless it has a name and both are in one function."""
     program = story.program
     drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
     if drawn is None or mixed is None or program.function(drawn) is not program.function(mixed):

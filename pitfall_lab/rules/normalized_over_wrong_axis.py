@@ -57,7 +57,10 @@ def _cosine(story: Story, event: Event) -> tuple[int, tuple[int, ...], Event] | 
 
 
 def _layer(story: Story, label: str, step: int) -> Event | None:
-    """The layer that returned the vectors, with their numbers on the last axis, before calls that leave each where it is; else None."""
+    """The layer that returned the vectors, with their numbers on the last axis.
+
+    Only calls that keep the shape and each number's place may come after it; else None.
+    """
     shape = story.shape(label, step)
     for _ in range(FURTHER):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -95,7 +98,7 @@ def _of_cosine(story: Story, event: Event, axis: int, shape: tuple[int, ...], la
 
 
 def _along_last(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that give the last axis to the call, or to the layer that makes it."""
+    """Fixes that give the last axis to the call, or to the layer that makes it; empty if the text shows neither."""
     program, node = story.program, story.program.at(story.span(event.step))
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and (call_name(n) == "CosineSimilarity" or n is node)]
     fixes = []

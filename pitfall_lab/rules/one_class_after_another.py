@@ -114,7 +114,7 @@ def _finding(story: Story, found: Sorted) -> Finding:
 
 
 def _pass(story: Story, loss: Event) -> DataPass | None:
-    """The loop over a ``DataLoader`` that the batch comes from; None if there is none."""
+    """The last pass over a ``DataLoader`` that began before the loss; None if there is none."""
     return next((each for each in reversed(story.trace.beside.passes) if each.step <= loss.step), None)
 
 
@@ -134,7 +134,10 @@ def _fixes(story: Story) -> tuple[Fix, ...]:
 
 
 def _permuted(story: Story, loss: Event) -> tuple[Fix, ...]:
-    """Fixes that put the tables from which a loop cuts batches into one random order, before the loop."""
+    """Fixes that put the tables from which a loop cuts batches into one random order, before the outermost loop.
+
+    Empty if the targets are not cut out of a plain name in a loop.
+    """
     program, torch = story.program, torch_name(story.program)
     label = loss.operands[1].label
     cut = story.event((story.tensor(label, loss.step) or {}).get("born"))

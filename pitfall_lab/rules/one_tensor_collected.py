@@ -111,7 +111,7 @@ def _reads(text: str, node: ast.expr, names: set[str]) -> bool:
 
 
 def _fixes(story: Story, found: Repeated, collected: ast.Call | None) -> tuple[Fix, ...]:
-    """Fixes that copy the tensor where it is put into the list, or where a function returns it."""
+    """Fixes that copy the tensor where it is put into the list, or where a function returns it; empty if neither is by its name."""
     program, names = story.program, _names(story, found)
     places: list[ast.expr] = []
     for argument in collected.args if collected is not None else ():

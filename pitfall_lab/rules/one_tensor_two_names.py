@@ -86,7 +86,7 @@ def _finding(story: Story, found: TwoNames) -> Finding:
 
 
 def _fixes(story: Story, found: TwoNames) -> tuple[Fix, ...]:
-    """Fixes that write one statement for each name."""
+    """Fixes that write one statement for each name; empty if the statement shares a line with another one."""
     program, value = story.program, story.program.segment(found.statement.value)
     if not program.stands_alone(found.statement):
         return ()

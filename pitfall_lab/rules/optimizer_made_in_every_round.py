@@ -58,7 +58,7 @@ def _finding(story: Story, span: Span, rounds: list[OptimizerMade]) -> Finding:
 
 
 def _fixes(story: Story, span: Span) -> tuple[Fix, ...]:
-    """Fixes that move the statement before the outermost loop around it."""
+    """Fixes that move the statement before the outermost loop around it; empty if it is no assignment alone on its lines."""
     program = story.program
     statement = program.statement_at(span)
     loops = [n for n in program.ancestors(statement) if isinstance(n, ast.For | ast.While)] if statement is not None else []

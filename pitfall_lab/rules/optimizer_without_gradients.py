@@ -47,7 +47,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
-    """Return the data of the finding if no parameter had a gradient although others got one before each step; else None."""
+    """Return the data of the finding if no parameter had a gradient although others got one before each step; else None.
+
+    None too if one of the others replaced a parameter or is a ``torch.tensor`` copy, or if the graph was cut.
+    """
     held = dict.fromkeys(label for update in updates for label in update.holds)
     free = [label for label in held if (story.tensor(label) or {}).get("requires_grad")]
     if not free or any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):
@@ -203,7 +206,7 @@ def _twin(story: Story, idle: Idle) -> str:
 
 
 def _owner(story: Story, label: str) -> str:
-    """The module's name in the name of a parameter: ``net.0`` in ``net.0.weight``."""
+    """The part of a parameter's name before the first dot: ``net`` for ``net.0.weight``; empty if it has no name."""
     return (story.name(label) or "").split(".")[0]
 
 

@@ -95,7 +95,7 @@ def _finding(story: Story, found: Orders) -> Finding:
 
 
 def _fixes(story: Story, found: Orders) -> tuple[Fix, ...]:
-    """Fixes that sort both once more, which turns positions into ranks."""
+    """Fixes that sort both once more, which turns positions into ranks; empty unless both are ``argsort`` without ``descending``."""
     program = story.program
     calls = dict.fromkeys(n for e in (found.first, found.second) if isinstance(n := program.at(story.span(e.step)), ast.Call))
     changes: list[tuple[ast.AST, str]] = []

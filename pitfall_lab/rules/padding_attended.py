@@ -70,7 +70,10 @@ def _seen(story: Story, attention: Attention) -> Seen | None:
 
 
 def _predicts_the_next(story: Story, lookup: Event) -> bool:
-    """Whether the next tokens are the targets: then a causal mask is missing, since all padding comes after what is predicted."""
+    """Whether the targets of a loss are the next tokens after the looked-up ones.
+
+    Then a causal mask is missing, since all padding comes after what is predicted.
+    """
     tokens = (lookup.operands[0].label, lookup.step)
     return any(
         next_axis(story, (loss.operands[1].label, loss.step), tokens) is not None

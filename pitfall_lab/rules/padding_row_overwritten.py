@@ -36,7 +36,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _fill(story: Story, event: Event) -> Event | None:
-    """The last call that filled the whole table with random numbers; None if there is none."""
+    """The last of the calls before ``event`` that filled the whole table with random numbers; None if there is none."""
     table = event.operands[1].label
     fills = [use for use in story.uses(table) if use.step < event.step and use.name in RANDOM and use.writes]
     return fills[-1] if fills else None

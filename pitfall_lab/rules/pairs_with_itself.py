@@ -48,7 +48,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event | None:
-    """The call that computed the table of all pairs of one tensor with itself; ``None`` if its diagonal may have changed since."""
+    """The product or ``cdist`` of one tensor with itself that ``label`` was computed from by calls named in ``kept``.
+
+    ``None`` if there is none, or if a write by another call than these may have changed its diagonal.
+    """
     for _ in range(MOST):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))
@@ -117,7 +120,7 @@ def _finding(story: Story, found: Own) -> Finding:
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
-    """Fixes that give the diagonal the worst of all numbers."""
+    """Fixes that set the diagonal to inf where the smallest entry is taken, else to -inf; empty if the text does not show the table."""
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, found.used, found.table)
     if given is None or torch is None:

@@ -14,7 +14,7 @@ from pitfall_lab.trace import T
 
 
 def refine(story: Story, general: Finding) -> Finding | None:
-    """The finding, explained as a parameter update, if a parameter was overwritten by a line of its own; else None."""
+    """The finding, explained as an update, if a call such as ``add_`` wrote the memory of a leaf that requires grad; else None."""
     event = story.event(general.step)
     if not is_leaf_memory(story, general.fact("storage")) or event is None or not event.name.endswith("_"):
         return None

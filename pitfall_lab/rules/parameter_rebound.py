@@ -91,7 +91,10 @@ def _fixes(story: Story, found: Rebinding, *, recorded: bool) -> tuple[Fix, ...]
 
 
 def _written(story: Story, statement: ast.Assign, lines: list[str], torch: str, *, guarded: bool) -> tuple[Edit, ...]:
-    """Return edits that replace the statement by ``lines``; with ``guarded``, inside ``with torch.no_grad():``."""
+    """Return edits that replace the statement by ``lines``; with ``guarded``, inside ``with torch.no_grad():``.
+
+    Empty if the statement shares a line with another one.
+    """
     program = story.program
     indent = program.indent(statement)
     if not program.stands_alone(statement):

@@ -59,7 +59,7 @@ def _ran(story: Story, call: ast.Call) -> Event | None:
 def _shared(program: Program, split: Event, call: ast.Call, parts: list[str]) -> Shared | None:
     """The data of the finding for the first attribute that is set through one part, but not, or not to the same, through another.
 
-    None if there is none.
+    None if there is none. An attribute is left out if a loop sets it through several parts, or if a part's ``dataset`` is assigned.
     """
     given: dict[str, list[tuple[str, ast.Assign]]] = {}
     for node in program.nodes:

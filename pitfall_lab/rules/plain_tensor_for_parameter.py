@@ -96,7 +96,10 @@ def _finding(story: Story, label: str, added: list[Event]) -> Finding:
 
 
 def _fixes(story: Story, made: Event | None) -> tuple[Fix, ...]:
-    """Fixes that make a module's attribute an ``nn.Parameter``, or add another tensor to the list of an optimizer made later."""
+    """Fixes that make a module's attribute an ``nn.Parameter``, or add another tensor to the list of the only optimizer.
+
+    Empty if the tensor is not made by an assignment to one of these.
+    """
     program, torch = story.program, torch_name(story.program)
     statement = next(iter(call_chain(story, made)), None)
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or torch is None:

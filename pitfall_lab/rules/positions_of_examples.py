@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 def _pair(story: Story, added: Event) -> tuple[str, str, Event] | None:
     """Rows of shape (n, 1, d), what they were added to, of shape (n, m, d), and the call that took the first n rows of a table.
 
-    None if there is none.
+    None if there is none; ``m`` must be neither 1 nor ``n``.
     """
     labels = [o.label for o in added.operands if o.label is not None]
     if len(labels) != 2:

@@ -49,9 +49,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _losses(story: Story) -> dict[object, Event]:
-    """The classification losses with scores of shape (N, C), by the layer that computed the scores.
+    """The classification losses with scores of shape (N, C), by the layer that computed the scores: the last one of each layer.
 
-    Empty if some layer's scores are also used with the classes on the other axis.
+    Empty if there is none.
     """
     found: dict[object, Event] = {}
     for loss in story.calls("cross_entropy", "nll_loss"):
@@ -63,7 +63,7 @@ def _losses(story: Story) -> dict[object, Event]:
 
 
 def _layer(story: Story, label: str | None, step: int) -> object:
-    """The layer that computed the scores, identified by its parameters."""
+    """The layer that computed the scores, identified by its parameters; None if no call with parameters did."""
     made = origin(story, label, step)
     while made is not None and made.name in SQUASHING and made.operands:
         made = origin(story, made.operands[0].label, made.step)

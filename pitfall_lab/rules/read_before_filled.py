@@ -162,7 +162,7 @@ def _along(length: int, part: ast.expr) -> range | None:
 
 
 def _left_out_again(story: Story, read: Event) -> bool:
-    """Whether a later call masks the result or selects from it."""
+    """Whether one of the next ``FURTHER`` events masks the result or selects from it."""
     reached = set(read.results)
     for event in story.events[read.step + 1 : read.step + FURTHER]:
         if event.kind == "call" and any(o.label in reached for o in event.operands):
@@ -201,7 +201,10 @@ def _finding(story: Story, found: Unwritten) -> Finding:
 
 
 def _fixes(story: Story, found: Unwritten) -> tuple[Fix, ...]:
-    """Fixes that fill with zeros, or with random numbers for the weights of a layer, which would otherwise stay equal."""
+    """Fixes that fill with zeros, or with random numbers for the weights of a layer, which would otherwise stay equal.
+
+    Empty if the text does not show the call.
+    """
     program, torch = story.program, torch_name(story.program)
     record = story.tensor(found.label, found.read.step) or {}
     is_weight = record.get("kind") == "parameter" and len(record.get("shape") or ()) > 1

@@ -63,7 +63,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
-    """The orders of the prediction and of the target, where they differ; else None."""
+    """The orders of the prediction and of the target, where they differ; else None.
+
+    Both must repeat as many rows as often, and not as many rows as times; only one of the two may require grad.
+    """
     labels = [o.label for o in loss.operands[:2] if o.label is not None]
     wanted = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
     if sorted(wanted) != [False, True]:
@@ -217,7 +220,7 @@ def _of_fold(story: Story, fold: Event, order: Order) -> Finding:
 
 
 def _fixes(story: Story, order: Order) -> tuple[Fix, ...]:
-    """Fixes that repeat the rows in the other order where the call is a method of them."""
+    """Fixes that repeat the rows in the other order where the call is a method of them; empty for every other call."""
     program: Program = story.program
     node = program.at(story.span(order.event.step))
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or call_name(node) not in ("repeat", "repeat_interleave"):

@@ -67,7 +67,7 @@ def _repeated(story: Story, write: Event) -> Repeated | None:
 
 
 def _index(story: Story, event: Event) -> list[str]:
-    """The tensors of positions by which all leading axes are selected; empty where there are others than these."""
+    """The integer tensors among the operands after the first one: the positions of an index; empty if there are none."""
     labels = [o.label for o in event.operands[1:] if o.label is not None]
     dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]
     return [label for label, dtype in zip(labels, dtypes, strict=True) if dtype in ("int64", "int32")]
@@ -85,7 +85,10 @@ def _read(story: Story, write: Event) -> Event | None:
 
 
 def _changed(story: Story, read: Event, write: Event) -> set[str | None]:
-    """The tensors that calls between ``read`` and ``write`` computed from the elements read, without these elements themselves."""
+    """The tensors that additions and subtractions between ``read`` and ``write`` computed from the elements read.
+
+    These elements themselves are not among them.
+    """
     reached: set[str | None] = set(read.results)
     grown: set[str | None] = set()
     for event in story.events[read.step + 1 : write.step]:

@@ -144,7 +144,10 @@ def _finding(story: Story, event: Event, statement: ast.Expr) -> Finding:
 
 
 def _target(story: Story, node: ast.AST, event: Event) -> str:
-    """The text of what the call was applied to: ``p.grad`` of ``p.grad.clamp(-1, 1)``, ``x`` of ``F.normalize(x)`` and ``norm(x)``."""
+    """The text of what the call was applied to: ``p.grad`` of ``p.grad.clamp(-1, 1)``, ``x`` of ``F.normalize(x)`` and ``norm(x)``.
+
+    Empty if that is no plain name.
+    """
     if isinstance(node, ast.Call) and call_name(node) != event.name:
         return story.program.segment(node.args[0]) if node.args and is_name(node.args[0]) else ""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

@@ -56,7 +56,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
-    """The prediction and the target of a loss: what requires grad, and what does not; None if there is none."""
+    """The prediction and the target of a loss: the operand that requires grad, and the one that does not.
+
+    None unless it has one of each.
+    """
     labels = [operand.label for operand in loss.operands[:2] if operand.label is not None]
     if len(labels) != 2:
         return None
@@ -65,9 +68,9 @@ def _sides(story: Story, loss: Event) -> tuple[str, str] | None:
 
 
 def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] | None:
-    """The different orders in which rows were indexed on the way to ``label``.
+    """The different orders in which rows were indexed in the calls that ``label`` was computed from; empty if there are none.
 
-    None if ``plain`` is True and something was computed from the rows on the way.
+    None if ``plain`` is True and something other than a conversion or a view was computed from the rows after that.
     """
     found: dict[str, Order] = {}
     pending, seen = deque([(label, plain)]), {label}
@@ -196,7 +199,10 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
 
 
 def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
-    """Fixes that index the target in the call of the loss, if the index has a name that is visible there."""
+    """Fixes that index the target in the call of the loss.
+
+    Empty unless the examples' index is a plain name and both lines are in the same function.
+    """
     program = story.program
     first = program.at(story.span(examples.event.step)) if program.tree is not None else None
     given = written_as(story, loss, target)
@@ -255,7 +261,11 @@ def _finding(story: Story, examples: Order, labels: Order, loss: Event) -> Findi
 
 
 def _fixes(story: Story, examples: Order, labels: Order) -> tuple[Fix, ...]:
-    """Fixes that index the labels as the examples are; the index gets a name if it has none."""
+    """Fixes that index the labels as the examples are; the index gets a name if it has none.
+
+    Empty unless both are indexed in the text by ``[…]``; without a name for the index, also unless both are on different lines of one
+    block.
+    """
     program = story.program
     if program.tree is None:
         return ()

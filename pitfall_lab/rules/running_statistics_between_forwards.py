@@ -68,7 +68,10 @@ def _own_statistics(story: Story, event: Event) -> list[Fix]:
 
 
 def _layer(story: Story, event: Event) -> str:
-    """The expression for the layer at the program's top level (``net[1]``), found by the name of its weight; else the call itself."""
+    """The expression for the layer at the program's top level (``net[1]``), found by the name of its weight.
+
+    If that has no name: what is called on the line, or an empty text.
+    """
     for operand in event.operands:
         tensor = story.tensor(operand.label, event.step) or {}
         name = called(story, operand.label, None, event.step).en.strip("`")

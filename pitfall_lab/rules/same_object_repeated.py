@@ -67,7 +67,7 @@ def _shared_parameter(story: Story, inner: ast.Call) -> Met | None:
 
 
 def _written_tensor(story: Story, inner: ast.Call) -> Met | None:
-    """The first two writes into a tensor that the call made, by statements that write one entry each; None if there is none."""
+    """The first two writes to the memory of the tensor that the call made; None if there are fewer."""
     made = [event for event in story.within(inner) if event.span == story.program.place(inner) and event.results]
     for event in made[:1]:
         label = event.results[0]

@@ -61,7 +61,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scaled(story: Story, event: Event) -> Scaled | None:
-    """How data was scaled, if the call divides data minus a statistic of its rows by such statistics; else None."""
+    """How data was scaled, if the call divides data minus a statistic of its rows by such statistics; else None.
+
+    The data must have two axes or more and at least ``FEWEST`` rows, and the result must require no grad.
+    """
     if event.error is not None or len(event.operands) < 2 or event.operands[1].label is None or not event.results:
         return None
     sub = _maker(story, event.operands[0].label, event.step)
@@ -84,7 +87,7 @@ def _maker(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _statistics(story: Story, label: str | None, step: int, data: str | None) -> list[Event]:
-    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows."""
+    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows; else an empty list."""
     found, pending = list[Event](), [(label, step)]
     for _ in range(UPWARD):
         if not pending:
@@ -171,7 +174,10 @@ def _numbers(story: Story, statistic: Event) -> str:
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
-    """Fixes that name the statistics of the training data and use them on both lines."""
+    """Fixes that name the statistics of the training data and use them on both lines.
+
+    Empty unless each statistic is a call on its line and the two lines have as many.
+    """
     program = story.program
     first, second = (program.statement_at(story.span(each.event.step)) for each in (found.learned, found.measured))
     pairs = [

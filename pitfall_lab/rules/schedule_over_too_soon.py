@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _rose_again(scheduler: Scheduler, optimizer: OptimizerMade) -> bool:
-    """Whether a cosine schedule went past its end, so that the learning rate rose again."""
+    """Whether a ``CosineAnnealingLR`` was stepped twice ``T_max`` times or more and the rate rose again after its lowest value."""
     end = dict(scheduler.settings).get("T_max")
     rates = [rate for _, rate in optimizer.rates]
     if scheduler.scheduler != "CosineAnnealingLR" or end is None or scheduler.steps < 2 * end or not rates:
@@ -97,7 +97,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that move the scheduler's step behind the innermost loop."""
+    """Fixes that move the scheduler's step behind the innermost loop; empty if it is not a statement directly in that loop."""
     program, statement = story.program, story.program.statement(call)
     loop = next((a for a in program.ancestors(call) if isinstance(a, ast.For | ast.While)), None)
     if loop is None or not isinstance(statement, ast.Expr) or program.block(statement) is not loop.body or len(loop.body) < 2:

@@ -59,7 +59,10 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, updat
 
 
 def _fixes(story: Story, scheduler: Scheduler, update: OptimizerStep) -> tuple[Fix, ...]:
-    """Fixes that add ``step()`` at the end of the outermost loop around the optimizer's step where the scheduler is visible."""
+    """Fixes that add ``step()`` at the end of the outermost loop around the optimizer's step in the scheduler's function.
+
+    Empty if there is no such loop, or if the program reads the scheduler's name anywhere.
+    """
     program, made = story.program, made_as(story, scheduler.span)
     if made is None:
         return ()

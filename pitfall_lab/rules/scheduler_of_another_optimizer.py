@@ -58,7 +58,10 @@ def _finding(story: Story, scheduler: Scheduler, idle: OptimizerMade, other: Opt
 
 
 def _fixes(story: Story, scheduler: Scheduler, other: OptimizerMade) -> tuple[Fix, ...]:
-    """Fixes that make the scheduler with the optimizer that steps, after that one is made."""
+    """Fixes that make the scheduler with the optimizer that steps, after that one is made.
+
+    Empty unless both are assigned to names in one function.
+    """
     program = story.program
     ours, theirs, call = made_as(story, scheduler.span), made_as(story, other.span), call_of(story, scheduler.span)
     if ours is None or theirs is None or call is None:

@@ -67,7 +67,8 @@ def find(story: Story) -> Iterator[Finding]:
 def _classes_elsewhere(story: Story, loss: Event) -> Event | None:
     """The call that shows that the classes are on the last axis and not on axis 1; None if there is none.
 
-    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1.
+    It compares the layer's results along the last axis, or it looked up one token for each index of axis 1. Only for three axes, of which
+    the last two are equally long, returned by a linear layer.
     """
     shape, target = (story.shape(o.label, loss.step) or () for o in loss.operands[:2])
     if len(shape) != MATRIX + 1 or len(target) != MATRIX or shape[1] != shape[2]:
@@ -243,7 +244,7 @@ def _example(story: Story, found: WrongAxis) -> T:
 
 
 def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
-    """Fixes that write the other axis where the call or the layer states its axis."""
+    """Fixes that write the other axis where the call or the layer has a literal axis; empty if none has."""
     program = story.program
     node = program.at(story.span(found.event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []

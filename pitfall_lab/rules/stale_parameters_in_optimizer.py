@@ -151,7 +151,10 @@ def _fixes(program: Program, statement: ast.stmt, optimizer: ast.Assign) -> tupl
 
 
 def written_instead(program: Program, statement: ast.stmt) -> list[Fix]:
-    """Fixes that write ``w.copy_(new)`` for ``w = nn.Parameter(new)``: the parameter stays the same object."""
+    """Fixes that write ``w.copy_(new)`` for ``w = nn.Parameter(new)``: the parameter stays the same object.
+
+    Empty for any other statement, or if the name in ``setattr`` is computed.
+    """
     targets, value = _bound(program, statement)
     if not _is_parameter(statement) or not isinstance(value, ast.Call) or not value.args or targets[0].endswith("."):
         return []

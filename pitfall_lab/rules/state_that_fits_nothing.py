@@ -108,7 +108,10 @@ def _in_part(story: Story, loading: Loading, call: ast.Call, name: str) -> Findi
 
 
 def _fixes(story: Story, call: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that load the names without the prefix that a wrapper put before them, or that let ``load_state_dict`` raise."""
+    """Fixes that load the names without the prefix that a wrapper put before them; with ``strict=True`` if ``strict`` was given by name.
+
+    Empty if the state is no plain name.
+    """
     program, state = story.program, call.args[0] if call.args else None
     strict = [k for k in call.keywords if k.arg == "strict"]
     if state is None or not (is_name(state) or is_entry(state)):

@@ -98,7 +98,10 @@ def _finding(story: Story, found: Left) -> Finding:
 
 
 def _fixes(story: Story, written: Event) -> tuple[Fix, ...]:
-    """Fixes that add a loop over the buffers of both networks, like the program's loop over their parameters."""
+    """Fixes that add a loop over the buffers of both networks, like the program's loop over their parameters.
+
+    Empty if there is no such loop.
+    """
     program = story.program
     for statement in call_chain(story, story.line_event(written.step)):
         for loop in (a for a in (statement, *program.ancestors(statement)) if isinstance(a, ast.For)):

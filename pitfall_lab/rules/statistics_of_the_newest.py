@@ -75,7 +75,7 @@ def _finding(story: Story, event: Event, share: float) -> Finding:
 
 
 def _fixes(story: Story, share: float) -> tuple[Fix, ...]:
-    """Fixes that write 1 less the momentum in all layers that have this one."""
+    """Fixes that write 1 less the momentum in all layers with this momentum, or with one that is no literal; empty if there are none."""
     program = story.program
     places: list[tuple[ast.expr, str]] = []
     for call in [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) in LAYERS] if program.tree is not None else []:

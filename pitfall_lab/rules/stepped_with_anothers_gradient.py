@@ -111,7 +111,10 @@ def _finding(story: Story, found: Mixed) -> Finding:
 
 
 def _fixes(story: Story, found: Mixed) -> tuple[Fix, ...]:
-    """Fixes that let the other loss fill only the gradients of its own player: ``backward(inputs=…)``."""
+    """Fixes that let the other loss fill only the gradients of its own player: ``backward(inputs=…)``.
+
+    Empty if ``inputs`` is given already, or if the line that made the player's optimizer is not known.
+    """
     program = story.program
     call, made = program.at(story.span(found.other.step)), program.at(found.player.span) if found.player is not None else None
     given = made.args[0] if isinstance(made, ast.Call) and made.args else None

@@ -117,7 +117,7 @@ def _first_layer(story: Story, layer: Layer) -> Read | None:
 
 
 def _one_direction(story: Story, layer: Layer) -> Read | None:
-    """Return the data of the finding if the state of the backward direction alone is read; else None."""
+    """Return the data of the finding if the state of the backward direction alone is read, and the output of no step; else None."""
     out, state = layer.event.results[:2]
     count = (story.shape(state, layer.event.step) or (0,))[0]
     if layer.directions != BOTH or story.uses(out):
@@ -187,7 +187,10 @@ def _of_one_direction(story: Story, found: Read) -> Finding:
 
 
 def _both_states(story: Story, found: Read) -> tuple[Fix, ...]:
-    """Fixes that join both directions' states and double the input width of the linear layer that takes them."""
+    """Fixes that join both directions' states and double the input width of a linear layer.
+
+    Empty if the state is not indexed in the text, or if the program makes no ``Linear``.
+    """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Subscript) or torch is None or any(isinstance(n, ast.Call) for n in ast.walk(node.value)):

@@ -106,7 +106,10 @@ def _finding(story: Story, swaps: list[Swap]) -> Finding:
 
 
 def _fixes(story: Story, found: Swap) -> tuple[Fix, ...]:
-    """Fixes that copy the part that is kept, or reorder rows by an index in place of Python's shuffle."""
+    """Fixes that copy the part that is kept, or reorder rows by an index in place of Python's shuffle.
+
+    Empty if the line does neither index, select nor shuffle.
+    """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.kept.step))
     if isinstance(node, ast.Subscript) or (

@@ -116,7 +116,10 @@ def _finding(story: Story, found: Copied) -> Finding:
 
 
 def _fixes(story: Story, found: Copied) -> tuple[Fix, ...]:
-    """Fixes that shift predictions and targets by one position in the call of the loss."""
+    """Fixes that shift predictions and targets by one position in the call of the loss.
+
+    Empty unless both are reshaped by a method in that call.
+    """
     program = story.program
     sides = [written_as(story, found.loss, o.label) for o in found.loss.operands[:2]]
     joined = [side for side in sides if isinstance(side, ast.Call) and isinstance(side.func, ast.Attribute) and side.func.attr in JOINS]

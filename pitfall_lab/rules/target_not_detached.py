@@ -160,7 +160,7 @@ def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _is_share(story: Story, label: str | None, step: int) -> bool:
-    """Whether the tensor is a network's result times a number between 0 and 1, with at most a mask."""
+    """Whether the tensor is a network's result times a number from 0.5 to below 1, with at most a mask."""
     discounted = False
     for _ in range(DEPTH):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -185,7 +185,7 @@ def _is_discount(text: str) -> bool:
 
 
 def _is_data(story: Story, label: str, step: int) -> bool:
-    """Whether the values were computed without a parameter."""
+    """Whether the tensor requires no grad and is no parameter."""
     record = story.tensor(label, step) or {}
     return not record.get("requires_grad") and record.get("kind") != "parameter"
 
@@ -196,7 +196,10 @@ def _leaves(story: Story, label: str, step: int) -> set[str]:
 
 
 def _is_minimised(story: Story, event: Event) -> bool:
-    """Whether a backward goes through the comparison, squared or as a loss, and not only through a weight computed from it."""
+    """Whether the call is a loss itself, or a difference that is squared, made positive or given to a loss.
+
+    A difference that is only a weight is none of these.
+    """
     if event.name not in ("sub", "__rsub__", "subtract"):
         return True
     return any(

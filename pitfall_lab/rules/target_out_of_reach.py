@@ -164,7 +164,7 @@ def _scaled(story: Story, found: Beyond) -> tuple[Fix, ...]:
 
 
 def _fixes(story: Story, bound: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the last function out where the line calls it itself."""
+    """Fixes that leave the last function out; empty if the line does not call it itself."""
     program = story.program
     node = program.at(story.span(bound.step))
     given = written_as(story, bound, bound.operands[0].label) if bound.operands else None

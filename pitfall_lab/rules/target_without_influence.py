@@ -73,7 +73,10 @@ def _is_data(story: Story, label: str, step: int) -> bool:
 
 
 def _matters(story: Story, added: Added, before: int) -> bool:
-    """Whether the loss depends on the target in some other way too: on what it was made of since the step ``before``, or copied from."""
+    """Whether the loss depends on the target in some other way too: on what it was made of since the step ``before``, or copied from.
+
+    True if there are too many calls to tell.
+    """
     own, pending = {added.target}, [added.target]
     while pending and len(own) < LIMIT:
         event = story.event((story.tensor(pending.pop(), added.event.step) or {}).get("born"))

@@ -97,7 +97,10 @@ def _called_at(story: Story, each: Pass) -> Span | None:
 
 
 def _caller(story: Story, each: Pass) -> ast.stmt | None:
-    """The innermost statement around the layer that is in no module's ``forward``; None if there is none."""
+    """The innermost statement around the layer that is in no module's ``forward``; if all are in one, the outermost.
+
+    None if none is known.
+    """
     last = None
     for statement in call_chain(story, each.event):
         last, function = statement, story.program.function(statement)
@@ -135,7 +138,10 @@ def _finding(story: Story, found: Noisy) -> Finding:
 
 
 def _fixes(story: Story, statement: ast.stmt | None) -> tuple[Fix, ...]:
-    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute of another one."""
+    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute of another one.
+
+    Empty if the statement calls nothing by a plain name.
+    """
     program, fixes = story.program, list[Fix]()
     if statement is None:
         return ()

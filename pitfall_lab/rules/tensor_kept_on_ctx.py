@@ -135,7 +135,10 @@ def _finding(story: Story, custom: Custom, events: tuple[Event, int, Event], att
 
 
 def _fixes(story: Story, custom: Custom, attribute: str, changed: int) -> tuple[Fix, ...]:
-    """Fixes that save the tensor with ``save_for_backward`` and do not overwrite it, checked against the gradients that a copy gives."""
+    """Fixes that save the tensor with ``save_for_backward`` and do not overwrite it, checked against the gradients that a copy gives.
+
+    Empty if the write cannot be written otherwise.
+    """
     program, kept = story.program, custom.kept()[attribute]
     value = program.segment(kept.value)
     reference = program.replace((kept.value, f"{value}.clone()"))

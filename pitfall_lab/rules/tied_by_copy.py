@@ -57,9 +57,10 @@ def _is_whole(story: Story, given: str | None, source: str, step: int) -> bool:
 
 
 def _tied(story: Story, event: Event, source: str, copy: str) -> Copied | None:
-    """The data of the finding if both weights are used in different parts of one forward; else None.
+    """The data of the finding if an embedding and a linear layer, or two linear ones, use the two weights in one forward; else None.
 
-    Neither may be given other first values after the copy.
+    Both must get their first gradient from one backward, and gradients of ``ROUNDS`` in all. Neither may be given other first values after
+    the copy, nor the two be made equal again later.
     """
     moments = [[m for m in lives(story).get(label, ()) if m.kind == "added"] for label in (source, copy)]
     if any(len(each) < ROUNDS for each in moments) or moments[0][0].step != moments[1][0].step or moments[0][0].step < event.step:
@@ -129,7 +130,10 @@ def _finding(story: Story, found: Copied) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that share the parameter: ``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``."""
+    """Fixes that share the parameter: ``a.weight = b.weight`` in place of ``a.weight.data.copy_(b.weight.data)``.
+
+    Empty if the copy is written in another way.
+    """
     program = story.program
     for statement in call_chain(story, event):
         call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None

@@ -53,9 +53,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _filled(story: Story, weight: str) -> Event | None:
-    """The last call that filled the weight with one number before optimizers updated it at least ``ROUNDS`` times; else None.
+    """The last call that filled the weight with one number before its first gradient.
 
-    None also if anything wrote the weight between that call and the first update.
+    None if there is none, if anything wrote the weight between that call and the first backward, or if fewer than ``ROUNDS`` backwards
+    reached the weight.
     """
     storage = (story.tensor(weight) or {}).get("storage")
     added = [m.step for m in lives(story).get(weight, ()) if m.kind == "added"]
@@ -146,7 +147,7 @@ def _finding(story: Story, found: Equal) -> Finding:
 
 
 def _fixes(story: Story, filled: Event) -> tuple[Fix, ...]:
-    """Fixes that fill with random numbers instead of one constant."""
+    """Fixes that fill with random numbers instead of one constant; empty if the text does not show a call that fills."""
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(filled.step)) if torch is not None else ():
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):

@@ -128,7 +128,10 @@ def _finding(story: Story, found: Stalled) -> Finding:
 
 
 def _fixes(story: Story) -> tuple[Fix, ...]:
-    """Fixes that use float32 where the program names a shorter dtype, but not for `autocast`, which leaves the weights unchanged."""
+    """Fixes that use float32 where the program names a shorter dtype, but not for `autocast`, which leaves the weights unchanged.
+
+    Empty if the program names none.
+    """
     program, changes = story.program, []
     for node in program.nodes:
         if any(isinstance(outer, ast.Call) and call_name(outer) == "autocast" for outer in program.ancestors(node)):

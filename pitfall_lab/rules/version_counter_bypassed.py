@@ -63,7 +63,7 @@ def _first(cause: StaleRead) -> int | None:
 
 
 def _is_wrong(harm: Harm) -> bool:
-    """Whether both gradients are known and differ by more than rounding."""
+    """Whether both gradients are known and differ by more than rounding; True if one of them is known in part only."""
     if harm.torch is None or harm.meant is None:
         return False
     # of long gradients the trace shows a few cells, and those that differ may be others: there the engine's word counts
@@ -203,7 +203,7 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Where a tensor or array was made that shares the memory but not the version counter, as a related line."""
+    """Where a tensor or array was made that shares the memory but not the version counter, as a related line; empty if there is none."""
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
     for label, tensor in story.tensors_on(cause.storage):

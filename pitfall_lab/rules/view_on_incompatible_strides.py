@@ -24,7 +24,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _holds(story: Story, event: Event, count: int) -> bool:
-    """Whether the requested shape has ``count`` elements; if not, the mistake is another one."""
+    """Whether the requested shape has ``count`` elements; if not, the mistake is another one.
+
+    False if the text of the sizes cannot be read.
+    """
     if event.name == "view_as":
         return math.prod(story.shape(event.operands[1].label, event.step) or ()) == count
     try:

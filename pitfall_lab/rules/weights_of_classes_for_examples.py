@@ -57,7 +57,10 @@ def _made(story: Story, each: DataPass) -> ast.Call | None:
 
 
 def _fixes(story: Story, made: ast.Call | None, each: DataPass) -> tuple[Fix, ...]:
-    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a name where the sampler is made."""
+    """Fixes that index the weights by the labels: an integer tensor with an entry for each example and a name where the sampler is made.
+
+    Empty if there is none.
+    """
     program = story.program
     given = next((k.value for k in made.keywords if k.arg == "weights"), made.args[0] if made.args else None) if made is not None else None
     if made is None or given is None:

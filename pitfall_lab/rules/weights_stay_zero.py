@@ -47,7 +47,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _held(story: Story) -> list[str]:
-    """The weights of two or more axes that optimizers held in several rounds. A bias or a gate may begin as zeros."""
+    """The weights of two or more axes that an optimizer held when it stepped. A bias or a gate may begin as zeros."""
     held = dict.fromkeys(label for update in story.trace.optimizer_steps for label in update.holds)
     return [label for label in held if len((story.tensor(label) or {}).get("shape") or ()) > 1]
 
@@ -57,7 +57,10 @@ def _added(story: Story, label: str) -> list[Event]:
 
 
 def _stays_zero(story: Story, label: str) -> bool:
-    """Whether all known values of the weight and of its gradients were zero, from the first backward to the last."""
+    """Whether all known values of the weight and of its gradient were zero at its first and at its last backward.
+
+    False if no value is known at one of them.
+    """
     storage, added = (story.tensor(label) or {}).get("storage"), _added(story, label)
     if not all(_only_zeros(story, storage, backward.step) for backward in (added[0], added[-1])):
         return False
@@ -150,7 +153,10 @@ def _finding(story: Story, found: Stuck) -> Finding:
 
 
 def _fixes(story: Story, made: int | None) -> tuple[Fix, ...]:
-    """Fixes that begin with small random numbers instead of zeros."""
+    """Fixes that begin with small random numbers instead of zeros.
+
+    Empty if the text does not show a call that makes or fills with zeros.
+    """
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(made)):
         for call in _calls(statement):

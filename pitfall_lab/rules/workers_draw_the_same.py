@@ -53,7 +53,10 @@ def _finding(story: Story, each: DataPass) -> Finding:
 
 
 def _fixes(story: Story, name: str) -> tuple[Fix, ...]:
-    """Fixes that draw with NumPy's global generator, which torch seeds in each worker, and not with the dataset's own."""
+    """Fixes that draw with NumPy's global generator, which torch seeds in each worker, and not with the dataset's own.
+
+    Empty unless the program makes exactly one generator and draws with it.
+    """
     program = story.program
     draws = [
         n for n in program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and n.func.attr in ("normal", "uniform")

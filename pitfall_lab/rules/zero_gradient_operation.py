@@ -102,7 +102,10 @@ def _finding(story: Story, found: Flat) -> Finding:
 
 
 def _fixes(story: Story, found: Flat) -> tuple[Fix, ...]:
-    """Fixes with a straight-through estimate: the rounded value with the gradient of the value before rounding."""
+    """Fixes with a straight-through estimate: the rounded value with the gradient of the value before rounding.
+
+    Empty if the line does not call the operation by its name.
+    """
     program = story.program
     node = program.at(story.span(found.made.step))
     node = node.left if isinstance(node, ast.BinOp) and isinstance(node.left, ast.Call) else node

@@ -44,7 +44,7 @@ def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
 
 
 def _foreign(text: T, program: Program) -> bool:
-    """Whether code in backticks in ``text`` contains a variable that does not occur in the program."""
+    """Whether code in backticks in the English text contains a variable that is neither a name in the program nor one of ``KNOWN``."""
     known = {node.id for node in program.nodes if isinstance(node, ast.Name)} | KNOWN
     return any(name not in known for code in CODE.findall(text.en) for name in VARIABLE.findall(code))
 

@@ -64,7 +64,7 @@ def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | N
 
 
 def _own(story: Story, event: Event) -> int:
-    """Return how many of the outermost functions on the stack of ``event`` the program itself defines."""
+    """Return how many of the outermost functions on the stack of ``event``, without a gap, have the name of a function of the program."""
     written = {n.name for n in story.program.nodes if isinstance(n, Function)}
     scope = _functions(event)
     return next((i for i, name in enumerate(scope) if name.rsplit(".", 1)[-1] not in written), len(scope))
@@ -76,7 +76,10 @@ def _functions(event: Event) -> list[str]:
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call in ``caller`` that is not of torch, between its torch calls before and after ``event``; None unless exactly one."""
+    """The call in ``caller`` that no event records, between the lines of the caller's events before and after ``event``.
+
+    None unless there is exactly one such call that is not inside another one.
+    """
     program = story.program
     low, high = _neighbours(story, caller, event)
     own = {e.span for e in story.calls() if e.span is not None and e.span.source == 0}
@@ -114,7 +117,10 @@ def _home(story: Story, span: Span | None, step: int | None) -> Span | None:
 
 
 def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None) -> ast.Call | None:
-    """The call in ``caller`` (at the top level when empty) of the function with this qualified name on the way to ``event``."""
+    """The call in ``caller`` (at the top level when empty) of the function with this qualified name on the way to ``event``.
+
+    None if the program's text has no such call.
+    """
     program = story.program
     inside = caller[-1].rsplit(".", 1)[-1] if caller else None
     owner, _, name = qualified.rpartition(".")

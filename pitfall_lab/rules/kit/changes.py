@@ -38,7 +38,10 @@ class Change:
 
 
 def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...]:
-    """What can be tried with the traced program, fixes first; each gives another program that parses, none twice."""
+    """What can be tried with the traced program, fixes first; each gives another program that parses, none twice.
+
+    At most ``MOST``, of which at most ``GENERIC`` are no fixes. Empty if the program cannot be parsed.
+    """
     if not trace.sources:
         return ()
     program = Program(trace.sources[0].text)
@@ -125,7 +128,10 @@ def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at:
 
 
 def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """Changes of a line that writes: a new tensor instead, a copy before, no_grad around it, or exchange it with the next line."""
+    """Changes of a line that writes: a new tensor instead, a copy before, no_grad around it, or exchange it with the next line.
+
+    Nothing for other lines.
+    """
     if written_root(statement) is None:
         return
     fix = new_value(program, statement, statement)
@@ -158,7 +164,10 @@ def _swap(program: Program, first: ast.stmt, second: ast.stmt, line: int, at: Pl
 
 
 def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """Changes of a line that runs backward: clear the gradients before it, or do not clear them."""
+    """One change for a line that runs backward: leave out the program's first ``zero_grad``; if it has none, clear the gradients before it.
+
+    Nothing for other lines, or without an optimizer's ``step`` whose ``zero_grad`` could be called.
+    """
     if not any(isinstance(n, ast.Call) and called(n) == "backward" for n in ast.walk(statement)):
         return
     for node in program.nodes:
@@ -176,7 +185,7 @@ def _of_backward(program: Program, statement: ast.stmt, line: int, at: Place) ->
 
 
 def _of_value(program: Program, statement: ast.stmt, line: int, made: set[tuple[int, str]], at: Place) -> Iterator[Change]:
-    """Change of an assignment: detach the assigned value from the graph."""
+    """The change that detaches the assigned value from the graph; nothing if the line does not give one name to a tensor with a grad_fn."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1 or not isinstance(statement.targets[0], ast.Name):
         return
     name = statement.targets[0].id

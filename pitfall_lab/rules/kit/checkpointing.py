@@ -27,7 +27,7 @@ def checkpoints(story: Story) -> list[ast.Call]:
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
     """Whether the call at ``step`` was run again inside the backward at ``backward``, from the same place of the program.
 
-    Calls inside a torch layer (``checkpoint(nn.Sequential(…), x)``) have the place of the call of ``checkpoint``.
+    A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no other.
     """
     first = story.event(step)
     if first is None:
@@ -36,7 +36,10 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """The calls that a backward ran again with other results than the first time, each with its last earlier run, in order."""
+    """The calls that a backward ran again with other results than in each earlier run, each with its last earlier run, in order.
+
+    At most ``MOST_RUNS`` earlier runs are compared.
+    """
     for event in _inside(story, backward.step):
         earlier = _before(_runs(story)[_key(event)], backward.step)
         now = numbers_of(story, event) if earlier else {}

@@ -45,7 +45,10 @@ class LostWrite:
 
 
 def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
-    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's text reads the copy afterwards."""
+    """The writes into copies that calls of ``makers`` made, where neither torch nor the program's text reads the copy afterwards.
+
+    Nothing if the program did not run to its end.
+    """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
     for event in story.calls(*makers):
@@ -56,7 +59,10 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
 
 
 def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
-    """The first write to the copy, if the copy is used only by writes in statements that discard their result; else None."""
+    """The first write to the copy, with its data; None unless only writes and views use the copy, and its source is still used later.
+
+    The writes must be statements that discard their result, and the text must not read the copy's name elsewhere.
+    """
     record = story.tensor(copy.results[0]) or {}
     storage = record.get("storage")
     if storage is None or storage == (story.tensor(source, copy.step) or {}).get("storage") or record.get("kind") != "tensor":
@@ -93,7 +99,10 @@ def _is_write(statement: ast.stmt) -> bool:
 
 
 def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bool:
-    """Whether the source uses the name of the copy only in these writes: uses such as printing are not in the trace."""
+    """Whether the source uses the name of the copy only in these writes: uses such as printing are not in the trace.
+
+    True if it has no name.
+    """
     if name is None:
         return True
     writing = {id(n) for s in statements for n in ast.walk(s)}
@@ -114,7 +123,7 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
-    """The source expression of a copy in a statement that writes it: ``x[mask]`` in ``x[mask].zero_()``; None if there is none."""
+    """The expression that made the copy: ``x[mask]`` in ``x[mask].zero_()``, or the value assigned to the copy's name; None if unknown."""
     node = lost.story.program.at(lost.story.span(lost.copy.step))
     if lost.name is not None:
         statement = lost.story.program.statement(node)
@@ -128,7 +137,10 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 
 
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
-    """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``; None for other calls."""
+    """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``.
+
+    None unless the statement is a call of one method of ``target``.
+    """
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
     if (
@@ -155,7 +167,10 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """A fix that assigns the changed copy back after the last write: ``x[mask] = rows``; None if that is not possible."""
+    """A fix that assigns the changed copy back after the last write: ``x[mask] = rows``.
+
+    None if the copy has no name, or the first and the last write are in different blocks.
+    """
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):
         return None

@@ -213,7 +213,10 @@ class Flow:
                 pending += given
 
     def leaves(self, label: str | None, step: int) -> set[str]:
-        """Return the labels of the parameters that a tensor was computed from, as far as the trace shows; for a parameter, itself alone."""
+        """Return the labels of the leaves that require grad from which a tensor was computed; for such a leaf, only its own label.
+
+        For a leaf that is a view, those of its base; empty if there are none.
+        """
         record = self.story.tensor(label, step) or {}
         if record.get("is_leaf"):
             if (base := record.get("base")) is not None:  # a view made under no_grad
@@ -261,7 +264,10 @@ class Flow:
         return "integer" if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array" else None
 
     def _handed(self, event: Event) -> list[Event]:
-        """Return the calls (``item()``, …) that made the Python numbers used by ``event``, in its own expression or through a variable."""
+        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: in its own expression, or through a variable.
+
+        If the text shows none, :meth:`_equal` looks for one by its value; empty if that finds none.
+        """
         program, span = self.story.program, event.span
         node = program.at(span) if program.tree else None
         if node is None or span is None:
@@ -328,7 +334,7 @@ def converted(story: Story, conversion: Event) -> float | None:
 
 
 def _number(event: Event) -> float | None:
-    """The only Python number that a call was given; ``None`` if there is none, or several."""
+    """The only Python number given to a call without a name; ``None`` if there is none or several, or it is zero or not finite."""
     found = []
     for operand in event.operands:
         with contextlib.suppress(ValueError):

@@ -14,7 +14,10 @@ EACH = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本"
 
 
 def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()") -> tuple[Fix, ...]:
-    """Fixes that replace the container ``value`` by one of copies; ``copy`` is what makes a copy of one tensor."""
+    """Fixes that replace the container ``value`` by one of copies; ``copy`` is what makes a copy of one tensor.
+
+    One writes a comprehension, if ``value`` allows that; one, ``copy.deepcopy``. Empty if neither is possible.
+    """
     text, fixes = program.segment(value), list[Fix]()
     if isinstance(value, ast.ListComp | ast.DictComp):
         element = value.elt if isinstance(value, ast.ListComp) else value.value

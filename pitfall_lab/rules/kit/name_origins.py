@@ -69,7 +69,10 @@ def _iterated(program: Program, name: ast.expr) -> ast.expr | None:
 
 
 def _part(target: ast.expr, iterable: ast.expr, name: str) -> ast.expr | None:
-    """The container from which the loop variable ``name`` is taken: the second one of ``zip(a, b)`` for ``q`` in ``p, q``."""
+    """The container from which the loop variable ``name`` is taken: the second one of ``zip(a, b)`` for ``q`` in ``p, q``.
+
+    What is iterated itself, other than by ``zip`` and ``enumerate``; None if ``target`` does not contain the name.
+    """
     if name not in {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}:
         return None
     if isinstance(iterable, ast.Call) and isinstance(target, ast.Tuple):

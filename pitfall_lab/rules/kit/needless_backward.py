@@ -23,7 +23,10 @@ class NeedlessArgument(NamedTuple):
 
 
 def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[NeedlessArgument]:
-    """The lines with a literal ``name=True`` that none of their backwards needed. (A value that is computed may be intended)."""
+    """The lines of a finished program with a literal ``name=True`` that none of their backwards needed.
+
+    A value that is computed may be intended.
+    """
     if story.trace.outcome.kind != "finished" or story.program.tree is None:
         return
     found: dict[Span | None, list[Event]] = defaultdict(list)

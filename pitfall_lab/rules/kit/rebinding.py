@@ -98,9 +98,9 @@ def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
 
 
 def _trouble(story: Story, event: Event, result: str) -> int | None:
-    """The first step at which the new tensor is used as if it were the parameter: its ``.grad`` is read, or a backward needs it.
+    """The first step at which the new tensor has an effect: its empty ``.grad`` is read, or a backward from it finds nothing to do.
 
-    None if it never is.
+    Its own step if the program ends with a ``TypeError`` right after it; None if there is no effect.
     """
     failed = {step for step, failure in story.failures("no-gradient") if _descends(story, failure.tensor, result)}
     unread = {

@@ -23,7 +23,10 @@ class Recomputing:
         self._numbers: list[str] = []
 
     def edits(self, name: str) -> tuple[Edit, ...] | None:
-        """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``; None if unknown."""
+        """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``.
+
+        None if backward does not unpack ``saved_tensors`` one by one, or cannot compute the name from the inputs of forward.
+        """
         saving, unpacking = self._saving, self._unpacking
         target = unpacking.targets[0] if unpacking is not None else None
         if saving is None or unpacking is None or not isinstance(target, ast.Tuple) or len(target.elts) != len(saving.args):
@@ -84,7 +87,10 @@ class Recomputing:
         return list(dict.fromkeys(found))
 
     def _lines(self, name: str, local: str, saved: dict[str, str], deep: int = DEEP) -> list[str] | None:
-        """Statements that compute a name of forward from what is saved, the last one for ``local``; None if that is not possible."""
+        """Statements that compute a name of forward from what is saved, the last one for ``local``.
+
+        None if forward assigns the name more than once or on several lines, uses ``ctx`` for it, or needs more than ``deep`` steps.
+        """
         value, inputs = self._definition(name), self._custom.inputs
         if value is None or deep == 0 or value.lineno != value.end_lineno:
             return None

@@ -31,7 +31,7 @@ def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def is_leaf_memory(story: Story, storage: str | None) -> bool:
-    """Whether the storage belongs to a parameter, so that a write survives when the forward pass is run again."""
+    """Whether a leaf that requires grad is on the storage: a write to it survives when the forward pass is run again."""
     return any(tensor.get("is_leaf") and tensor.get("requires_grad") for _, tensor in story.tensors_on(storage))
 
 
@@ -58,7 +58,10 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 
 
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
-    """Fixes that put the statement which changes memory after the one that runs backward: one or none."""
+    """At most one fix: it puts the statement that changes memory after the one that runs backward.
+
+    Empty if it is below that already, or if one of the two cannot be edited alone.
+    """
     if changed.lineno > backward.lineno or not program.stands_alone(changed) or not program.stands_alone(backward):
         return []
     first, last = program.place(changed), program.place(backward)

@@ -21,7 +21,10 @@ from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
 
 def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
-    """Return fixes that may repair ``clash``, smallest first; of fixes that give equal programs only the first."""
+    """Return fixes that may repair ``clash``, smallest first; of fixes that give equal programs only the first.
+
+    Empty if the program cannot be parsed, or if no such fix can be written.
+    """
     sources = story.trace.sources
     if not sources:
         return ()

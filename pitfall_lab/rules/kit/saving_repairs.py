@@ -38,7 +38,10 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 
 
 def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
-    """Fixes that copy before a view is made: ``weights = weights.clone()`` on a line before ``row = weights[0]``."""
+    """At most one fix: it copies before a view is made, ``weights = weights.clone()`` on a line before ``row = weights[0]``.
+
+    Empty if ``birth`` is no expression that begins with a plain name.
+    """
     statement = program.statement(birth)
     if not isinstance(birth, ast.expr) or statement is None or hasattr(statement, "body"):
         return []
@@ -77,7 +80,10 @@ def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
 
 
 def _array_copy(program: Program, span: Span | None) -> list[Fix | None]:
-    """Fixes that copy an array before it is written: ``a = a.copy()`` before ``a[0] = 1``."""
+    """At most one fix: it copies an array before it is written, ``a = a.copy()`` before ``a[0] = 1``.
+
+    Empty if the statement writes into no name, or if a loop around it assigns that name.
+    """
     statement = program.statement_at(span)
     name = written_root(statement) if statement is not None else None
     if statement is None or name is None:
@@ -99,7 +105,7 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that copy the tensor which the operation saves: ``sigmoid(x).clone()`` for ``sigmoid(x)``.
+    """Fixes that copy the tensor which the operation saves: ``sigmoid(x).clone()``, or ``exp(x.clone())`` if it saves its input.
 
     None in the list is a fix that cannot be written.
     """

@@ -93,7 +93,7 @@ class Reuse:
         return loop in loops_around(self.story, event) or self._made_again(event)
 
     def _made_again(self, event: Event | None) -> bool:
-        """Whether the line, whose call the source need not show, ran once more for the failing backward's own root."""
+        """Whether the line of ``event`` ran again between the two backwards and the failing one's root was made after the first."""
         new = ((self.story.tensor(self.root) or {}).get("born") or 0) > self.freed.step
         passes = self.story.steps_at[event.span, event.op] if event is not None and event.span is not None else []
         return new and any(self.freed.step < step < self.backward.step for step in passes)

@@ -74,7 +74,7 @@ class Aliases:
         return next(iter(self.story.writes(storage, after, until)), None)
 
     def compared(self) -> Iterator[Kept]:
-        """Aliases that were subtracted from, or compared with, what they are an alias of."""
+        """Aliases that were subtracted from, compared with or averaged with what they are an alias of, after a write to that memory."""
         story = self.story
         by_label = defaultdict(list)
         for made in self.made:
@@ -121,7 +121,10 @@ class Aliases:
                             yield Kept("compared", made, label, storage, changed, steps[-1])
 
     def collected(self) -> Iterator[Kept]:
-        """Aliases of one storage that a line put into a list in several iterations, with writes to the storage in between."""
+        """Aliases of one storage that one line made several times, with a write to the storage between the first and the last.
+
+        The line must put them into a container, or at least ``MANY`` of them must be alive at the end.
+        """
         story, places = self.story, defaultdict(list)
         for made in self.made:
             places[made[0].span, made[2]].append(made)
@@ -139,7 +142,7 @@ class Aliases:
         return all(alive or died > step for died, alive in self.story.history("tensors", label, "alive"))
 
     def altered(self) -> Iterator[Kept]:
-        """Aliases with a name of their own that were written, when both they and the tensor behind them are read afterwards."""
+        """Aliases assigned to a name that were written by that name, when both they and the tensor behind them are read afterwards."""
         story, program = self.story, self.story.program
         for made, label, storage in self.made:
             statement = program.statement_at(story.span(made.step))
@@ -188,7 +191,10 @@ class Aliases:
 
 
 def is_collected(program: Program, node: ast.AST | None) -> bool:
-    """Whether ``node`` is put into a list or a dictionary: an argument of ``append``, a dictionary value, an element of a comprehension."""
+    """Whether ``node`` is put into a container: as an argument of ``append`` or the like, or assigned to ``d[key]``.
+
+    It may be an element of a list, tuple, dictionary or comprehension that is.
+    """
     while node is not None:
         parent = program.parents.get(node)
         if isinstance(parent, ast.Call) and node in parent.args and called(parent) in WRAPPING:
@@ -205,7 +211,10 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """Fixes that copy where the alias is made: ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for ``h.numpy()``."""
+    """Fixes that copy where the alias is made: ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for ``h.numpy()``.
+
+    For ``state_dict()``, a copy of each tensor. Empty if the text shows no such expression.
+    """
     program = story.program
     node = program.at(story.span(kept.made.step))
     if not isinstance(node, ast.expr):

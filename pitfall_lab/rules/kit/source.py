@@ -211,7 +211,7 @@ class Program:
         return (Edit(last, last, self._line(last) + "".join(f"{indent}{line}\n" for line in new)),)
 
     def delete(self, statement: ast.stmt) -> tuple[Edit, ...]:
-        """Return the edits that delete ``statement``; a block that would become empty gets ``pass``."""
+        """Return the edits that delete ``statement``; if it is alone in its block or shares a line, ``pass`` takes its place."""
         place = self.place(statement)
         if len(self.block(statement)) == 1 or not self.stands_alone(statement):
             return self.splice((place, "pass"))

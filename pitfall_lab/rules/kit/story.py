@@ -136,7 +136,7 @@ class Story:
         return self.record("tensors", label, step)
 
     def shape(self, label: str | None, step: int | None = None) -> tuple[int, ...] | None:
-        """The shape of a tensor, ``None`` when it is not known."""
+        """The shape of a tensor after ``step``, or else as it was last known; ``None`` when it is not known."""
         tensor = self.tensor(label, step) or self.tensor(label)
         shape = tensor.get("shape") if tensor else None
         return tuple(shape) if shape is not None else None
@@ -181,7 +181,10 @@ class Story:
         return values
 
     def held(self, label: str | None, step: int | None) -> dict[int, Any]:
-        """The values that the trace has of a tensor's storage at ``step``, by position; empty where it has none, and none are requested."""
+        """The values that the trace has of a tensor's storage at ``step``, by position; empty where it has none.
+
+        Unlike :meth:`record`, it does not set ``needs_values`` then.
+        """
         needs_values = self.needs_values
         cells = (self.record("storages", (self.tensor(label, step) or {}).get("storage"), step) or {}).get("cells")
         self.needs_values = needs_values
@@ -229,7 +232,7 @@ class Story:
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
     def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
-        """The steps between two others at which the memory is known to have changed, counted by a version or not."""
+        """The steps strictly between two others at which the memory is known to have changed, counted by a version or not."""
         changed = {step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")}
         changed |= self._writers.get(storage, set())
         return tuple(sorted(step for step in changed if after < step < until))
@@ -305,7 +308,10 @@ class Story:
         return {}
 
     def runs(self, *names: str) -> list[list[Event]]:
-        """For each of the program's calls with these names, the events that wrote: for ``runs("step")`` those of each ``opt.step()``."""
+        """For each run of the program's calls with these names, its events: for ``runs("step")`` those of each ``opt.step()``.
+
+        Events of one run have one place and follow each other without a gap.
+        """
         found: list[list[Event]] = []
         last: tuple[Span | None, int] | None = None
         for event in self.calls():

@@ -99,7 +99,7 @@ def writes(call: ast.Call) -> bool:
 
 
 def called(call: ast.Call) -> str:
-    """Return the last part of the name of the called function: ``relu_`` for ``torch.relu_(h)``."""
+    """Return the last part of the name of the called function: ``relu_`` for ``torch.relu_(h)``; empty for a call such as ``f()()``."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
 
 

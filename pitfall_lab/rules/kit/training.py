@@ -199,7 +199,10 @@ def is_nothing(story: Story, storage: str | None, step: int) -> bool:
 
 
 def stepper(story: Story, step: int) -> str | None:
-    """Return the optimizer's name if ``step`` belongs to the program's ``opt.step()`` or ``scaler.step(opt)``; else None."""
+    """Return the optimizer's name if the source at ``step`` is a call ``opt.step()`` or ``scaler.step(opt)``; else None.
+
+    ``scaler`` is recognised by a ``scaler.scale(`` in the program.
+    """
     program = story.program
     node = program.at(story.span(step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "step":

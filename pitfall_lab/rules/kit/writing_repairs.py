@@ -187,7 +187,10 @@ def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
 
 
 def flags(program: Program, node: ast.AST, event: Event | None) -> list[Fix | None]:
-    """Fixes that remove one ``inplace=True``: in this call, or where the module was created. None in the list cannot be written."""
+    """Fixes that remove one ``inplace=True``: in this call or, if it has none, in up to six calls of the program, a fitting module first.
+
+    Empty if there is none.
+    """
     own = [n for n in ast.walk(node) if isinstance(n, ast.Call) and _flag_spans(program, n)]
     if own:
         return [_without_flag(program, call) for call in own]
@@ -271,7 +274,7 @@ def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tupl
 
 
 def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
-    """Edits that remove ``.data`` from the written expression, as a copy does not need it."""
+    """Edits that remove ``.data`` from the written expression, as a copy does not need it; empty if the statement uses ``.numpy``."""
     changes = []
     if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):
         return []  # NumPy only accepts what does not require grad

@@ -89,7 +89,7 @@ def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
 
 
 def is_caught(story: Story, finding: Finding) -> bool:
-    """Whether a finding is about an error that did not end the program: it was caught, on purpose."""
+    """Whether a finding of severity ``error`` is about an error that the program caught, so that it did not end the program."""
     if finding.severity != "error":
         return False
     steps = {at for at in (finding.step, *(r.step for r in finding.related)) if at is not None}

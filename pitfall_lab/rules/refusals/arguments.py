@@ -61,7 +61,7 @@ class Refused:
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
     def _as_written(self, given: Given) -> Given:
-        """The argument with the expression that the line gives for it, if a library made the tensor from a keyword argument's value."""
+        """The argument; for a tensor that a library made from a keyword argument, with the expression that the line gives for that one."""
         program = self.story.program
         node = program.at(self.span) if program.tree is not None else None
         if node is None or given.text or given.kind not in TENSORS:
@@ -114,7 +114,7 @@ class Refused:
     def argument(self, names: tuple[str, ...]) -> Given | None:
         """The first argument that has one of these names; ``#2`` is the second tensor, ``@2`` the second argument.
 
-        None if there is none.
+        None if there is none; an argument that is ``None`` itself is found only by ``@``, or if it is part of another.
         """
         for name in names:
             if name[:1] in ("#", "@"):

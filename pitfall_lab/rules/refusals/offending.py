@@ -26,7 +26,10 @@ NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e-?\d+)?)\b")
 
 
 def offending(refused: Refused, selectors: str, match: re.Match[str] | None) -> Given | None:
-    """The argument found by the first of the ``selectors`` that finds one; if there are none, the one that torch's message is about."""
+    """The argument found by the first of the ``selectors`` (separated by ``|``) that finds one.
+
+    If none does: the one that torch's message is about if there are no selectors or no ``match``; else None.
+    """
     for selector in filter(None, selectors.split("|")):
         found = _selected(refused, selector, match)
         if found is not None:
@@ -56,7 +59,7 @@ def _selected(refused: Refused, selector: str, match: re.Match[str] | None) -> G
 
 
 def _missing_grad(refused: Refused) -> Given | None:
-    """The ``.grad`` that is None, if the refused expression reads an attribute of one."""
+    """The ``.grad`` that is None, if the refused expression reads an attribute of one; None otherwise."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     for part in ast.walk(node) if node is not None else ():
@@ -74,9 +77,9 @@ def _object(refused: Refused) -> Given | None:
 
 
 def _of_other_type(refused: Refused) -> Given | None:
-    """The tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors.
+    """The last tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors.
 
-    None if there is none.
+    One that is not floating point goes first; indices and masks are left out. None if there is none.
     """
     tensors = [g for g in refused.tensors if g.name not in POSITIONS]
     kept = next((g for g in tensors if g.kind == "Parameter"), None)
@@ -92,7 +95,7 @@ def _on_other_device(refused: Refused) -> Given | None:
 
 
 def _of_other_rank(refused: Refused) -> Given | None:
-    """The tensor whose number of dimensions differs from that of most others; None if there is none."""
+    """The last tensor whose number of dimensions differs from the most frequent one; None if there is none."""
     usual = Counter(len(g.shape or ()) for g in refused.tensors).most_common(1)
     return next((g for g in reversed(refused.tensors) if usual and len(g.shape or ()) != usual[0][0]), None)
 
@@ -137,7 +140,7 @@ def _takes(kind: str, given: Given) -> bool:
 
 
 def _said_tensor(refused: Refused) -> Given | None:
-    """The tensor that torch's message is about, where it is about the dimensions of one; else None."""
+    """The argument that torch's message is about if that is a tensor; else the first tensor, or None if the call was given none."""
     found = said(refused)
     return found if found is not None and found.kind in TENSORS else next(iter(refused.tensors), None)
 
@@ -180,7 +183,10 @@ def _half_named(refused: Refused, text: str) -> Given | None:
 
 
 def _alike(refused: Refused, message: str) -> Given | None:
-    """The only argument whose shape (the last one in the message), dtype or value the message contains; None if there is none."""
+    """The only argument whose shape, dtype, value or number of dimensions the message contains; None if there is none.
+
+    Shapes are tried first, the last one in the message before the others.
+    """
     for shape in reversed(SHAPE.findall(message)):
         sizes = tuple(int(n) for n in shape.replace(" ", "").split(",") if n)
         same = [g for g in refused.tensors if g.shape == sizes]
@@ -207,7 +213,7 @@ def _alike(refused: Refused, message: str) -> Given | None:
 
 
 def _only(refused: Refused) -> Given | None:
-    """The only tensor among the arguments, else the only argument; None if there are several."""
+    """The only tensor among the arguments, else the only argument that is not None; None if there are several or none."""
     meant = [g for g in refused.given if g.kind != "NoneType"]
     if len(refused.tensors) == 1:
         return refused.tensors[0]

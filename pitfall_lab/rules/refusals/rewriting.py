@@ -22,7 +22,10 @@ KEYWORD = "!"
 
 
 def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]) -> tuple[Fix, ...]:
-    """Fixes that write the argument in each of the ``forms``, on the refused line; none if that line does not contain the argument."""
+    """Fixes that write the argument in each of the ``forms``, on the refused line; none if that line does not contain the argument.
+
+    A form that begins with ``!`` adds a keyword instead, or makes ``backward`` return as many gradients as needed.
+    """
     program = refused.story.program
     if GRADIENTS in forms:
         return unique(program.text, [_as_many_gradients(program, match[1], int(match[2]))]) if program.tree is not None else ()
@@ -55,7 +58,10 @@ def _maker(refused: Refused) -> ast.AST | None:
 
 
 def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | None:
-    """Fixes that add a keyword, such as ``batch_first=True`` to ``nn.MultiheadAttention(8, 2)``; none if the call has it already."""
+    """The fix that adds a keyword, such as ``batch_first=True`` to ``nn.MultiheadAttention(8, 2)``.
+
+    None if the call has it already, has ``**``, or has no arguments.
+    """
     text = "batch_first=True" if form == BATCH_FIRST else form.removeprefix(KEYWORD)
     if not isinstance(node, ast.Call) or any(k.arg in (None, text.partition("=")[0]) for k in node.keywords):
         return None
@@ -67,7 +73,10 @@ def _with_keyword(program: Program, node: ast.AST | None, form: str) -> Fix | No
 
 
 def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
-    """The fix that returns ``gradient, None`` where ``backward`` of the class ``name`` returns one gradient too few."""
+    """The fix that makes ``backward`` of the class ``name`` return ``count`` gradients, ``None`` for missing ones.
+
+    None unless that method has exactly one ``return`` with a value.
+    """
     owner = next((n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == name), None)
     method = next((n for n in ast.walk(owner) if isinstance(n, ast.FunctionDef) and n.name == "backward"), None) if owner else None
     returns = [n.value for n in ast.walk(method) if isinstance(n, ast.Return) and n.value is not None] if method else []
@@ -80,7 +89,10 @@ def _as_many_gradients(program: Program, name: str, count: int) -> Fix | None:
 
 
 def _written(refused: Refused, node: ast.AST, wrong: Given) -> ast.expr | None:
-    """The expression of the argument inside the refused one: by its text, else by the call that made it; None if there is none."""
+    """The expression of the argument inside the refused one: by its text, else by the call that made it; None if there is none.
+
+    For a tensor that was used as a condition, the comparison or operation that computed it.
+    """
     program = refused.story.program
     inside = [n for n in ast.walk(node) if isinstance(n, ast.expr)]
     if wrong.text:

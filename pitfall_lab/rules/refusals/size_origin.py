@@ -45,7 +45,10 @@ def origin(refused: Refused) -> T | None:
 
 
 def _changes(story: Story, label: str, at: int, step: int) -> list[Change]:
-    """The calls that changed the size of a tensor along a dimension, oldest first."""
+    """The calls that resized a tensor along a dimension (pooling, convolution, interpolation, padding), oldest first.
+
+    They are followed back as far as the calls keep the number and the order of dimensions and change the size in no other way.
+    """
     found: list[Change] = []
     record = story.tensor(label, step) or {}
     for _ in range(FURTHEST):

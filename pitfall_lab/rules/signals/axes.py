@@ -36,7 +36,10 @@ class Use:
 
 
 def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use]:
-    """The calls after ``step`` that work along some axis of ``label``, each with the number that ``axis`` has there."""
+    """The calls that work along some axis of ``label``, or of a tensor computed from it, each with the number that ``axis`` has there.
+
+    Only the ``FURTHER`` events after ``step`` are searched.
+    """
     followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
     for event in story.events[step + 1 : step + FURTHER]:
         if event.kind != "call" or event.error is not None:
@@ -92,7 +95,10 @@ def _shows(story: Story, use: Use, shape: tuple[int, ...]) -> bool:
 
 
 def dimension(story: Story, event: Event) -> int | None:
-    """The axis of a softmax, counted from 0; where none is given, torch's default."""
+    """The axis of a softmax, counted from 0; where none is given, torch's default.
+
+    None if the tensor has no axis, or if the text of the argument is no integer.
+    """
     shape = story.shape(event.operands[0].label, event.step)
     if shape is None or not shape:
         return None
@@ -138,7 +144,7 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """Return the axis of the result that ``axis`` of an operand becomes in an element-wise call or a view; None if there is none."""
+    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a view; None if there is none."""
     source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
     before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
     if event.name in ELEMENTWISE or event.name in PRODUCTS:

@@ -27,7 +27,7 @@ class Batch:
 
 
 def batch(story: Story, event: Event) -> Batch | None:
-    """The batch that a call put together of examples that are parts of one memory; ``None`` if it did not."""
+    """The batch that a ``stack`` made of two or more examples that were indexed out of one memory; ``None`` for every other call."""
     if event.name != "stack" or len(event.operands) < 2 or event.error is not None:
         return None
     records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
@@ -80,7 +80,10 @@ def loaders(story: Story) -> list[ast.Call]:
 
 
 def shuffled(story: Story, call: ast.Call) -> Fix | None:
-    """The fix that lets a loader draw its order anew in each pass; ``None`` where its order is given."""
+    """The fix that lets a loader draw its order anew in each pass.
+
+    ``None`` if the call has a sampler, ``shuffle``, ``**`` or more than two arguments without a name.
+    """
     if any(keyword.arg in ORDERED or keyword.arg is None for keyword in call.keywords) or len(call.args) > 2:
         return None
     text = story.program.segment(call).rstrip()

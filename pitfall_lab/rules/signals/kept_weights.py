@@ -38,7 +38,10 @@ class Restored:
 
 @lru_cache(maxsize=1)
 def restored(story: Story) -> tuple[Restored, ...]:
-    """The copies of tensors onto themselves that were meant to bring back what was kept, in order; of each line the first rounds."""
+    """The copies of tensors onto themselves that were meant to bring back what was kept, in order.
+
+    Of each line and tensor only the first ``ROUNDS``.
+    """
     looks: dict[str, list[Event]] = defaultdict(list)
     for event in story.calls("detach", "data"):
         if event.error is None and event.results and (storage := (story.tensor(event.results[0], event.step) or {}).get("storage")):
@@ -89,7 +92,10 @@ def _at(story: Story, load: Event, kept: Event, changed: int | None, *, is_newes
 
 
 def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
-    """A parameter copied onto itself: it comes from a list or dictionary of the parameters, which copies nothing."""
+    """The data for a parameter copied onto itself that comes from a list or dictionary of the parameters, which copies nothing.
+
+    None if the text shows no such container, or if nothing was written that may have come after it.
+    """
     node = story.program.at(story.span(load.step))
     source = given(story.program, node.args[0]) if isinstance(node, ast.Call) and node.args else None
     if source is None or not isinstance(source.value, ast.Call | ast.ListComp | ast.DictComp):
@@ -103,7 +109,7 @@ def _of_container(story: Story, load: Event, storage: str) -> Restored | None:
 
 
 def _may_follow(story: Story, here: Span, kept: ast.stmt) -> bool:
-    """Whether a write may have happened after the statement ``kept``: it stands below it, in a loop around it or in another function."""
+    """Whether a write may have happened after the statement ``kept``: its line is below it, in a loop around it or in another function."""
     program = story.program
     node = program.at(here)
     if node is None or here.line > kept.lineno or program.function(node) is not program.function(kept):
@@ -113,7 +119,10 @@ def _may_follow(story: Story, here: Span, kept: ast.stmt) -> bool:
 
 
 def _changed(story: Story, storage: str, kept: int, until: Event, loads: list[Event]) -> int | None:
-    """The first write between two steps, unless what was kept had been loaded by then: each round then uses its own."""
+    """The first write between two steps; None if there is none, or if one of ``loads`` had written the storage there.
+
+    In that case each round uses its own copy.
+    """
     written = next(iter(story.writes(storage, kept, until.step)), None)
     brought_back = {e.step for e in loads if kept < e.step < until.step and storage in e.writes}
     return None if written is None or brought_back else written

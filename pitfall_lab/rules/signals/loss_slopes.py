@@ -43,7 +43,7 @@ class Slope:
 
 
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
-    """For each tensor that a loss at ``step`` was computed from: the paths from the loss to it, nearest first.
+    """For each tensor that requires grad and that a loss was computed from: the paths from the loss at ``step`` to it, nearest first.
 
     A path ends where it is not known whether the loss grows or falls with the tensor.
     """

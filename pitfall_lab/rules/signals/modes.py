@@ -104,7 +104,7 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, Pass]]:
-        """Yield a backward of a training loop (one with optimizer steps), and a call whose grad_fn ran in it."""
+        """Yield each call whose grad_fn ran in a backward of a training loop (one with optimizer steps), after the first such backward."""
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:
             for passed in nodes:

@@ -36,7 +36,10 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Optimizers that never step and whose parameters nothing else updates, while another optimizer steps."""
+    """Optimizers that never step and whose parameters nothing else updates, while another optimizer steps, in a finished program.
+
+    At least one of their parameters must get a gradient from ``ROUNDS`` backwards or more.
+    """
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}
     if trace.stopped is not None or trace.outcome.kind != "finished" or not stepped or None in stepped:

@@ -111,7 +111,10 @@ def _fused(event: Event) -> Attention:
 
 
 def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
-    """Return the softmax along the last axis that made this tensor, with at most a dropout or a mask after it; else None."""
+    """Return the softmax along the last axis that made this tensor; else None.
+
+    Only element-wise calls, products and views may come after it.
+    """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results or not event.operands or event.operands[0].label is None:
@@ -174,7 +177,10 @@ def is_among(story: Story, attention: Attention, length: int) -> bool:
 
 
 def sees_next(story: Story, attention: Attention) -> float | None:
-    """Return the weight that the first position gives to the second, if above 0; 1 if only masks are known and none excludes it."""
+    """Return the weight that the first position gives to the second, if above 0; 1 if only masks are known and none excludes it.
+
+    None in every other case, also if all known weights of the first row are equal.
+    """
     if attention.weights is None:
         return _mask_lets(story, attention)
     shape = story.shape(attention.weights, attention.product.step) or ()
@@ -376,7 +382,7 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
 
 
 def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
-    """The name that the looked-up tokens have where ``event`` is called, if that is in the same function; else None."""
+    """The name that the looked-up tokens have where ``event`` is called, in the same function or as its parameter; else None."""
     program = story.program
     one, other = (program.at(story.span(each.step)) for each in (lookup, event))
     if one is None or other is None:

@@ -16,7 +16,10 @@ LIMIT = 100
 
 
 def origin(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the values of ``label`` at ``step``; ``None`` when there is none, or they were overwritten since."""
+    """The call that computed the values of ``label`` at ``step``, before calls that only copy, convert or reshape them.
+
+    ``None`` when there is none, or they were overwritten since.
+    """
     for _ in range(LIMIT):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))
