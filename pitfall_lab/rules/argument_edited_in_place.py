@@ -59,21 +59,18 @@ def _edited(story: Story, write: Event) -> Edited | None:
         return None
     if record.get("is_leaf") and record.get("requires_grad"):
         return None
-    given = _given(story, write)
-    if given is None:
-        return None
-    call, name, function = given
-    read = _stale_read(story, write, call, name, function)
-    if read is None or not changed_numbers(story, storage, write.step):  # last: where values are missing, the program is recorded again
-        return None
-    return Edited(write, storage, call, name, function, read)
+    for call, name, function in _given(story, write):
+        read = _stale_read(story, write, call, name, function)
+        if read is not None and changed_numbers(story, storage, write.step):  # last: without values the program is recorded again
+            return Edited(write, storage, call, name, function, read)
+    return None
 
 
-def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] | None:
-    """The caller's call that the written tensor was an argument of, the tensor's name in the caller, and the function that wrote it.
+def _given(story: Story, write: Event) -> Iterator[tuple[ast.Call, str, Function | None]]:
+    """The calls that the written tensor was an argument of, the tensor's name there, and the function that wrote it.
 
-    The function is ``None`` for a layer of torch with ``inplace=True``. All is None if the argument is no plain name, or if the function
-    does not return the parameter or has a name that ends in ``_``.
+    The function is ``None`` for a layer of torch with ``inplace=True``. A call is left out if the argument is no plain name, or if the
+    function does not return the parameter or has a name that ends in ``_``.
     """
     program, label = story.program, write.operands[0].label
     chain = list(call_chain(story, write))
@@ -81,19 +78,21 @@ def _given(story: Story, write: Event) -> tuple[ast.Call, str, Function | None] 
     target = written_as(story, write, label)
     if isinstance(node, ast.Call) and not call_name(node).endswith("_") and target is not None and target in node.args:
         works_in_place = argument(write, "inplace") == "True"  # a layer may write buffers of its own
-        return (node, program.segment(target), None) if is_name(target) and works_in_place else None
+        if not is_name(target) or not works_in_place:
+            return
+        yield node, program.segment(target), None
     inner = program.function(chain[0]) if len(chain) > 1 else None
     if inner is None or inner.name.endswith("_") or target is None:
-        return None
+        return
     parameters, name = _parameters(inner), program.segment(root(target))
     if name not in parameters or not _hands_back(story, inner, name, target):
-        return None
+        return
     for call in (n for n in ast.walk(chain[1]) if isinstance(n, ast.Call) and call_name(n) == inner.name):
         bound = isinstance(program.parents.get(inner), ast.ClassDef) and isinstance(call.func, ast.Attribute)
         given = dict(zip(parameters[bound:], call.args, strict=False)) | {k.arg or "": k.value for k in call.keywords}
         if name in given and is_name(given[name]):
-            return call, program.segment(given[name]), inner
-    return None
+            yield call, program.segment(given[name]), inner
+            return
 
 
 def _parameters(function: Function) -> list[str]:
@@ -102,13 +101,13 @@ def _parameters(function: Function) -> list[str]:
 
 
 def _hands_back(story: Story, function: Function, name: str, target: ast.expr) -> bool:
-    """Whether the function returns its parameter ``name`` or a part of it, and has no assignment to it before the write."""
+    """Whether the function returns its parameter ``name``, a part of it or the write itself, and assigns nothing to it before the write."""
     program = story.program
     inside = [n for n in ast.walk(function) if isinstance(n, ast.Assign) and any(program.segment(t) == name for t in n.targets)]
     if any(n.lineno <= target.lineno for n in inside):
         return False
     returned = (n.value for n in ast.walk(function) if isinstance(n, ast.Return) and n.value is not None)
-    return any(program.segment(root(r)) == name for r in returned)
+    return any(program.segment(root(r)) == name or (isinstance(r, ast.Call) and target in r.args) for r in returned)
 
 
 def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function: Function | None) -> Event | None:
@@ -143,7 +142,8 @@ def _stale_read(story: Story, write: Event, call: ast.Call, name: str, function:
 def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.stmt) -> bool:
     """Whether the name at ``read`` was assigned before ``statement``, and neither by it nor between the two.
 
-    A read above ``statement`` counts only if no assignment in the loop around it assigns the name.
+    A read above ``statement`` counts only if no assignment in the loop around it assigns the name. Without a loop it belongs to another
+    call of the function, in which a variable of its own is another one.
     """
     program, text = story.program, story.program.segment(read)
     if text in assigned(program, statement):
@@ -154,7 +154,8 @@ def _was_bound_before(story: Story, read: ast.expr, name: str, statement: ast.st
     again = loop is not None and any(text in assigned(program, n) for n in ast.walk(loop) if isinstance(n, ast.Assign | ast.For))
     later = [n for n in stores if statement.lineno < n.lineno <= read.lineno]
     before = text == name or any(n.lineno < statement.lineno for n in stores)
-    return before and not later and (read.lineno >= statement.lineno or not again)
+    own = loop is None and scope is not None and (bool(stores) or text in _parameters(scope))
+    return before and not later and (read.lineno >= statement.lineno or not (again or own))
 
 
 def _finding(story: Story, found: Edited) -> Finding:

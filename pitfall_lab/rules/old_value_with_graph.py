@@ -18,7 +18,12 @@ from pitfall_lab.trace import Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose result is used together with newer values of the same parameter in one backward of a training."""
+    """One finding for each line whose result is used together with newer values of the same parameter in one backward of a training.
+
+    None where torch has raised because of the update: that error has its own finding.
+    """
+    if story.failures("saved-tensor-modified"):
+        return
     reported = set()
     for found in old_values(story):
         if not found.new or not _goes_on(story, found):

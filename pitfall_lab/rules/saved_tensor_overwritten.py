@@ -28,8 +28,8 @@ def find(story: Story) -> Iterator[Finding]:
 
 def _within(story: Story, event: Event | None, failure: Failure) -> Failure:
     """The failure, as one of a graph that the program made: a backward with ``create_graph`` makes nodes that no call announces."""
-    born = _born(story, failure.node)
-    made_here = failure.earlier and born is not None and event is not None and born < event.step
+    maker = story.event(_born(story, failure.node))
+    made_here = failure.earlier and maker is not None and event is not None and maker.step < event.step and _is_backward(story, maker)
     return replace(failure, earlier=False) if made_here else failure
 
 
@@ -157,6 +157,11 @@ def _backward_step(story: Story, event: Event | None, failure: Failure) -> int |
     while outer is not None and outer.kind == "node" and outer.parent is not None:
         outer = story.event(outer.parent)
     return outer.step if outer is not None else step
+
+
+def _is_backward(story: Story, event: Event) -> bool:
+    """Whether the event is a backward, or a node that one runs."""
+    return event in story.backwards() or story.event(event.parent) in story.backwards()
 
 
 def _born(story: Story, node: str | None) -> int | None:

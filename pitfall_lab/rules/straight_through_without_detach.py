@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.trace import Event, T
 
@@ -34,12 +35,18 @@ def find(story: Story) -> Iterator[Finding]:
     reported = set()
     backwards = [backward for backward in story.backwards() if backward.error is None]
     for event in story.calls(*SUMS):
-        if event.span in reported or event.error is not None or not event.results:
+        if event.span in reported or event.error is not None or not event.results or not _is_written(story, event):
             continue
         found = _cancelled(story, event, backwards)
         if found is not None:
             reported.add(event.span)
             yield _finding(story, found)
+
+
+def _is_written(story: Story, event: Event) -> bool:
+    """Whether the program itself writes the sum, and not the code of a library that it calls."""
+    node = story.program.at(story.span(event.step))
+    return isinstance(node, ast.BinOp | ast.AugAssign) or (isinstance(node, ast.Call) and called(node).rstrip("_") in SUMS)
 
 
 def _cancelled(story: Story, event: Event, backwards: list[Event]) -> Cancelled | None:
@@ -60,7 +67,7 @@ def _cancelled(story: Story, event: Event, backwards: list[Event]) -> Cancelled 
 
 
 def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
-    """How often each tensor enters a sum with the sign 1, and how often with -1; sums of sums are resolved."""
+    """How often each tensor enters a sum with the sign 1, and how often with -1; sums of sums with a gradient are resolved."""
     found: dict[str, Counter[int]] = {}
     pending = [(event, 1, 0)]
     while pending:
@@ -69,7 +76,8 @@ def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
             return {}
         for place, operand in enumerate(here.operands):
             mine = sign * (SUMS[here.name] if place else 1)
-            made = story.event((story.tensor(operand.label, here.step) or {}).get("born")) if operand.label is not None else None
+            record = story.tensor(operand.label, here.step) or {}
+            made = story.event(record.get("born")) if record.get("requires_grad") else None  # a sum without a gradient is one number
             inner = made is not None and made.name in SUMS and operand.label in made.results and depth < DEEP
             if made is not None and inner:
                 pending.append((made, mine, depth + 1))

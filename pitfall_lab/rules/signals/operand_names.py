@@ -23,14 +23,14 @@ def all_written_as(story: Story, event: Event, *labels: str | None) -> list[ast.
     places = [number for number, operand in enumerate(event.operands) if operand.label in labels]
     if node is None or not places:
         return []
-    given = _given(node, event.name)
+    given = _given(node, event)
     if event.name.startswith("__r") or (isinstance(node, ast.BinOp) and len(places) < len(event.operands) and _is_reflected(event, node)):
         given = given[::-1]
     return [given[place] for place in places if place < len(given)]
 
 
-def _given(node: ast.AST, name: str) -> list[ast.expr]:
-    """The expressions that are operands of the call of ``name``, or of the operator, at ``node``, in torch's order."""
+def _given(node: ast.AST, event: Event) -> list[ast.expr]:
+    """The expressions that are operands of the call, or of the operator, at ``node``, in torch's order."""
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
     if isinstance(node, ast.BinOp):
@@ -49,7 +49,7 @@ def _given(node: ast.AST, name: str) -> list[ast.expr]:
     arguments = [*(joined.elts if joined is not None else node.args), *(k.value for k in node.keywords)]
     function = node.func
     is_method = isinstance(function, ast.Attribute) and not _is_module(function.value)
-    return [function.value, *arguments] if is_method and isinstance(function, ast.Attribute) and _of_tensor(function, name) else arguments
+    return [function.value, *arguments] if is_method and isinstance(function, ast.Attribute) and _of_tensor(function, event) else arguments
 
 
 def _is_module(node: ast.expr) -> bool:
@@ -58,8 +58,11 @@ def _is_module(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in ("torch", "F", "nn", "functional", "np")
 
 
-def _of_tensor(function: ast.Attribute, name: str) -> bool:
-    """Whether ``function`` is a method of a tensor, and not a layer kept in an attribute of that name."""
+def _of_tensor(function: ast.Attribute, event: Event) -> bool:
+    """Whether ``function`` is a method of a tensor, and not a layer kept in an attribute of that name, ``self.relu``."""
+    name = event.name
+    if event.op.startswith("torch.nn.functional.") or (isinstance(function.value, ast.Name) and function.value.id == "self"):
+        return False
     return function.attr in TENSOR_METHODS or function.attr.endswith("_") or (function.attr == name and name not in LAYERS)
 
 

@@ -28,7 +28,10 @@ FURTHEST = 20
 
 
 def of_the_input(error: Error) -> Remedy | None:
-    """The layer built for what it is given; None if another shape of the input fits, or the program does not make the layer."""
+    """The layer built for what it is given.
+
+    None if another shape of the input fits, if the layer has worked with another input before, or if the program does not make the layer.
+    """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program
     built = _built(refused)
@@ -42,7 +45,7 @@ def of_the_input(error: Error) -> Remedy | None:
     )
     wanted = wanted if wanted in numbers else next(iter(numbers - {got}), None)
     maker = _source(story, wrong, refused.step)
-    if wanted is None or wanted == got or _fits_otherwise(wrong, wanted, from_layer=maker is not None):
+    if wanted is None or wanted == got or _has_worked(refused) or _fits_otherwise(wrong, wanted, from_layer=maker is not None):
         return None
     text = _size_text(program, (call, size), maker, (story, wrong, refused.step, got))
     title = T(en=f"Build the layer for what it is given: `{text}`", zh=f"按得到的输入来建这个层：`{text}`")
@@ -59,6 +62,14 @@ def of_the_input(error: Error) -> Remedy | None:
         span = story.span(maker.step)
         related.append(Related("made", span, maker.step, T(en=f"`{maker.name}` makes {got} here", zh=f"`{maker.name}` 在这里给出 {got}")))
     return Remedy((), said, None, place, None, tuple(related), (Fix(title, program.replace((size, text)), meaning="later"),))
+
+
+def _has_worked(refused: Refused) -> bool:
+    """Whether an earlier call of the same function with the layer's weight gave a result."""
+    known = next((g for g in refused.tensors if g.kind == "Parameter"), None)
+    name = refused.failure.op.rsplit(".", 1)[-1]
+    uses = refused.story.uses(known.label) if known is not None else []
+    return any(use.name == name and use.error is None and use.results and use.step < refused.step for use in uses)
 
 
 def _axis(given: Given) -> int:

@@ -1,0 +1,308 @@
+"""PL345: a forward hook kept the result of a layer, and the next layer, which works in place, changed it."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called
+from pitfall_lab.rules.kit.text_origins import origins
+from pitfall_lab.rules.kit.wording import at_line, capital, numbers
+from pitfall_lab.rules.kit.writing_repairs import flags
+from pitfall_lab.rules.signals.operand_names import all_written_as
+from pitfall_lab.rules.signals.shared_memory import changed_numbers
+from pitfall_lab.trace import Event, T
+
+LAYERS = ("relu", "relu6", "leaky_relu", "elu", "celu", "selu", "silu", "mish", "hardswish", "hardsigmoid", "hardtanh", "threshold",
+          "rrelu", "dropout", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d")  # fmt: skip
+NEVER_NEGATIVE = ("relu", "relu_", "relu6", "sigmoid", "sigmoid_", "softmax", "exp", "abs", "square", "softplus", "dropout", "max_pool2d")
+"""Calls on whose results ``relu`` changes nothing."""
+Variable = tuple[str, ast.AST | None]
+ROUNDS = 8
+"""The calls of one line that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """``write`` changed in place what a forward hook keeps in the line ``hook``; ``read`` takes it, as ``name``, out of there."""
+
+    write: Event
+    hook: ast.stmt
+    name: str
+    read: Event
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line of a hook that keeps what the next layer changes in place, if that is used afterwards."""
+    hooks = list(_hooks(story)) if story.program.tree is not None else []
+    looked = Counter[object]()
+    reported = set()
+    for event in story.calls(*LAYERS) if hooks else ():
+        place = story.span(event.step)
+        looked[place] += 1
+        if looked[place] <= ROUNDS and _writes_over_its_input(story, event):
+            found = _kept(story, event, hooks)
+            if found is not None and found.hook not in reported:
+                reported.add(found.hook)
+                yield _finding(story, found)
+
+
+def _writes_over_its_input(story: Story, event: Event) -> bool:
+    """Whether the call returned its input after changing numbers in it; unknown numbers count as changed, unless a ReLU had made them."""
+    label = event.operands[0].label if event.operands else None
+    if event.error is not None or label is None or event.results != (label,) or not event.writes:
+        return False
+    record = story.tensor(label, event.step) or {}
+    maker = story.event(record.get("born"))
+    if event.name == "relu" and maker is not None and maker.name in NEVER_NEGATIVE:
+        return False
+    return record.get("storage") in event.writes and changed_numbers(story, str(record.get("storage")), event.step)
+
+
+def _kept(story: Story, write: Event, hooks: list[tuple[ast.stmt, Variable]]) -> Kept | None:
+    """The first use of the changed tensor by another line, out of the container of a hook; None if there is none."""
+    label = write.operands[0].label
+    for use in story.uses(label):
+        if use.step <= write.step or use.error is not None or not use.results or story.span(use.step) == story.span(write.step):
+            continue
+        for expression in all_written_as(story, use, label):
+            roots = _roots(story, expression)
+            hook = next((line for line, container in hooks if container in roots), None)
+            if hook is not None:
+                return Kept(write, hook, story.program.segment(expression), use)
+    return None
+
+
+def _hooks(story: Story) -> Iterator[tuple[ast.stmt, Variable]]:
+    """The lines of forward hooks that keep a module's result as it is, with the container.
+
+    Only of hooks whose modules the source shows, if none of these is a layer that may work in place itself.
+    """
+    program = story.program
+    for call in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "register_forward_hook" and n.args):
+        kinds = {called(each).lower() for each in _modules(story, call) if isinstance(each, ast.Call)}
+        if not kinds or kinds & {name.replace("_", "") for name in LAYERS}:
+            continue
+        for function in _functions(story, call.args[0]):
+            result = function.args.args[-1].arg if len(function.args.args) > 2 else None
+            for node in ast.walk(function):
+                kept = _container(node, result)
+                if kept is not None and (statement := program.statement(node)) is not None:
+                    yield statement, _variable(story, kept)
+
+
+def _modules(story: Story, registration: ast.Call) -> Iterator[ast.expr]:
+    """The expressions that made the module of which a hook is registered: ``nn.Conv2d(…)`` for ``net[0]`` or ``self.first``."""
+    program, function = story.program, registration.func
+    receiver = function.value if isinstance(function, ast.Attribute) else None
+    if isinstance(receiver, ast.Subscript) and isinstance(receiver.slice, ast.Constant) and isinstance(receiver.slice.value, int):
+        yield from _entries(story, receiver.value, receiver.slice.value)
+    elif isinstance(receiver, ast.Name):
+        yield from _tested(story, receiver, registration)
+        yield from (made for made in origins(program, receiver) if isinstance(made, ast.Call))
+    elif isinstance(receiver, ast.Attribute):
+        for node in (n for n in program.nodes if isinstance(n, ast.Assign)):
+            if any(isinstance(t, ast.Attribute) and t.attr == receiver.attr for t in node.targets):
+                yield node.value
+
+
+def _entries(story: Story, container: ast.expr, index: int) -> Iterator[ast.expr]:
+    """The layer with this number in an ``nn.Sequential(…)`` or ``nn.ModuleList([…])`` that the source shows."""
+    for made in origins(story.program, container):
+        if isinstance(made, ast.Call) and called(made) in ("Sequential", "ModuleList"):
+            layers = made.args[0].elts if made.args and isinstance(made.args[0], ast.List) else made.args
+            if -len(layers) <= index < len(layers) and not any(isinstance(each, ast.Starred) for each in layers):
+                yield layers[index]
+
+
+def _tested(story: Story, name: ast.Name, registration: ast.Call) -> Iterator[ast.expr]:
+    """A call of each class for which ``isinstance`` tests the name in the function that registers the hook."""
+    program = story.program
+    for test in (n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "isinstance" and len(n.args) == 2):
+        tested, kinds = test.args
+        if isinstance(tested, ast.Name) and tested.id == name.id and program.function(test) is program.function(registration):
+            yield from (ast.Call(kind, [], []) for kind in (kinds.elts if isinstance(kinds, ast.Tuple) else [kinds]))
+
+
+def _functions(story: Story, given: ast.expr) -> Iterator[ast.FunctionDef]:
+    """The functions that ``given`` may be as an argument: by name, or made by a call of the function around them."""
+    program = story.program
+    made = called(given) if isinstance(given, ast.Call) else None
+    wanted = given.id if isinstance(given, ast.Name) else given.attr if isinstance(given, ast.Attribute) else None
+    visible = {None, *(f for f in program.ancestors(given) if isinstance(f, ast.FunctionDef))}
+    for node in (n for n in program.nodes if isinstance(n, ast.FunctionDef)):
+        around = program.parents.get(node)
+        if (made is not None and isinstance(around, ast.FunctionDef) and around.name == made and program.function(around) in visible) or (
+            made is None and node.name == wanted and (isinstance(given, ast.Attribute) or program.function(node) in visible)
+        ):
+            yield node
+
+
+def _container(node: ast.AST, result: str | None) -> ast.expr | None:
+    """The container into which a line puts the variable ``result`` as it is; None if it does something else."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == result:
+        target = node.targets[0]
+        return target.value if isinstance(target, ast.Subscript) else target if isinstance(target, ast.Attribute) else None
+    if isinstance(node, ast.Call) and called(node) == "append" and isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+        return node.func.value if isinstance(node.args[0], ast.Name) and node.args[0].id == result else None
+    return None
+
+
+def _variable(story: Story, node: ast.expr) -> Variable:
+    """The text of a container with the function whose variable it is, None at the top level; ``.name`` for an attribute of that name."""
+    if isinstance(node, ast.Attribute):
+        return f".{node.attr}", None
+    functions = [f for f in story.program.ancestors(node) if isinstance(f, ast.FunctionDef)]
+    text = story.program.segment(node)
+    stores = (n for n in story.program.nodes if isinstance(n, ast.Name) and n.id == text and isinstance(n.ctx, ast.Store))
+    owners = {story.program.function(n) for n in stores}
+    return text, next((f for f in functions if f in owners), None)
+
+
+def _roots(story: Story, expression: ast.expr) -> set[Variable]:
+    """The variables of ``expression`` and of what it takes an entry of, also through the variable of a loop over ``zip``."""
+    found = set[Variable]()
+    pending, deep = [expression], 0
+    while pending and (deep := deep + 1) < 20:
+        here = pending.pop()
+        found.add(_variable(story, here))
+        if isinstance(here, ast.Subscript | ast.Attribute):
+            pending.append(here.value)
+        elif isinstance(here, ast.Call) and isinstance(here.func, ast.Attribute) and here.func.attr in ("items", "values"):
+            pending.append(here.func.value)
+        elif isinstance(here, ast.Name):
+            pending += _iterated(story, here)
+    return found
+
+
+def _iterated(story: Story, name: ast.Name) -> list[ast.expr]:
+    """What the loop around ``name`` that gives it its value goes through, in a list; empty if there is no such loop."""
+    for around in story.program.ancestors(name):
+        loops: list[tuple[ast.expr, ast.expr]] = []
+        if isinstance(around, ast.For):
+            loops = [(around.target, around.iter)]
+        elif isinstance(around, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            loops = [(each.target, each.iter) for each in around.generators]
+        for target, iterable in loops:
+            names = [n.id for n in ast.walk(target) if isinstance(n, ast.Name)]
+            if name.id in names:
+                if isinstance(iterable, ast.Call) and called(iterable) == "zip" and len(iterable.args) == len(names):
+                    return [iterable.args[names.index(name.id)]]
+                return [iterable]
+    return []
+
+
+def _finding(story: Story, found: Kept) -> Finding:
+    write, span = found.write, story.span(found.write.step)
+    record = story.tensor(write.operands[0].label, write.step) or {}
+    storage = record.get("storage")
+    before, after = ((story.record("storages", storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
+    here, there, line = (at_line(story, each) for each in (span, story.span(found.read.step), story.program.place(found.hook)))
+    shown = T(
+        en=f" Its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
+        zh=f"它的内存从 {numbers(before)} 变成 {numbers(after)}。" if before is not None and after is not None else "",
+    )
+    return RULE.finding(
+        span, write.step,
+        T(
+            en=f"{capital(here.en)} runs `{write.name}` in place on the very result that the hook on {line.en} keeps: {there.en} uses "
+            "the changed numbers.",
+            zh=f"{here.zh}就地运行 `{write.name}`，改变的正是{line.zh}的钩子保存的结果：{there.zh}用到的是改变后的数。",
+        ),
+        T(
+            en=f"A hook is given the layer's result itself, not a copy. The next layer has `inplace=True` and writes over it.{shown.en} "
+            "The gradient is right for what was computed, so nothing is raised.",
+            zh=f"钩子得到的是该层的结果本身，而不是副本。下一层带有 `inplace=True`，把自己的结果写在上面。{shown.zh}对于实际算出的东西，"
+            "梯度是正确的，所以不会报错。",
+        ),
+        related=[
+            Related("kept", story.program.place(found.hook), None, T(en="the hook keeps it here", zh="钩子在这里保存它")),
+            story.related("changed", write.step, T(en="its memory is written here", zh="它的内存在这里被写入")),
+            story.related("read", found.read.step, T(en=f"`{found.name}` is used here", zh=f"`{found.name}` 在这里被使用")),
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("storage", storage, story.by(write.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
+    """Fixes by which the hook keeps a copy, or the layer makes a new tensor."""
+    program = story.program
+    made: list[Fix] = []
+    for value in ast.walk(found.hook):
+        function = program.function(value)
+        if isinstance(value, ast.Name) and isinstance(function, ast.FunctionDef) and value.id == function.args.args[-1].arg:
+            new = f"{value.id}.clone()"
+            made.append(Fix(T(en=f"Keep a copy: `{new}`", zh=f"保留副本：`{new}`"), program.replace((value, new)), meaning="later"))
+    node = program.at(story.span(found.write.step))
+    dropped = (fix for fix in flags(program, node, found.write) if fix is not None) if node is not None else ()
+    made += [Fix(fix.title, fix.edits, meaning="later") for fix in dropped]
+    return unique(program.text, made)
+
+
+RULE = Rule(
+    code="PL345",
+    name="hooked-result-changed-in-place",
+    severity="warning",
+    title=T(en="A hook keeps a result that the next layer overwrites", zh="钩子保存的结果被下一层覆盖"),
+    what=T(
+        en="A program reads features out of a network: a forward hook keeps the result of each convolution. The next layer is "
+        "`nn.ReLU(inplace=True)` and writes over that result, so what was kept are the features after the activation. Keep a copy.",
+        zh="程序要从网络中取出特征：用前向钩子保存每个卷积的结果。下一层是 `nn.ReLU(inplace=True)`，它写在这个结果上，所以保存下来的是"
+        "激活之后的特征。请保留一份副本。",
+    ),
+    why=T(
+        en="The argument of a hook, an entry of a dictionary and the input of the next layer are one tensor; none of them copies numbers. "
+        "A layer with `inplace=True` writes over its input to save memory, and every reference then shows the new numbers. Autograd raises "
+        "only where a backward needs the old ones, and the output of a convolution is not needed.",
+        zh="钩子的参数、字典中的一项和下一层的输入是同一个张量，没有一个会复制其中的数。带 `inplace=True` 的层为了节省内存写在输入上，"
+        "此后所有引用看到的都是新的数。只有反向传播需要旧的数时自动求导才报错，而卷积的输出并不需要。",
+    ),
+    advice=T(
+        en="keep a copy on {kept}: `.clone()`.",
+        zh="在{kept}保留副本：`.clone()`。",
+    ),
+    bad="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True), nn.Linear(3, 1))
+features = []
+
+
+def keep(module, inputs, output):
+    features.append(output)  # kept
+
+
+net[0].register_forward_hook(keep)
+out = net(torch.ones(4, 2))  # PL345 changed
+loss = out.mean() + features[0].square().mean()  # read
+loss.backward()
+print(net[0].bias.grad)
+""",
+    good="""import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True), nn.Linear(3, 1))
+features = []
+
+
+def keep(module, inputs, output):
+    features.append(output.clone())
+
+
+net[0].register_forward_hook(keep)
+out = net(torch.ones(4, 2))
+loss = out.mean() + features[0].square().mean()
+loss.backward()
+print(net[0].bias.grad)
+""",
+    find=find,
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_forward_hook",),
+)
