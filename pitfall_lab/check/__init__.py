@@ -20,6 +20,7 @@ from pitfall_lab.check.scripts import parsed
 from pitfall_lab.check.trials import Trial, keeps_what_was_right, recorded, tried
 from pitfall_lab.check.workshop import TIMEOUT, Subject, Unchecked, Workshop
 from pitfall_lab.rules import Finding
+from pitfall_lab.trace import Note
 
 __all__ = [
     "TIMEOUT",
@@ -32,6 +33,7 @@ __all__ = [
     "check_file",
     "document",
     "examine",
+    "judged",
     "keeps_what_was_right",
     "prelude",
     "recorded",
@@ -58,15 +60,23 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
     >>> [finding.rule for finding in check("import torch; w = torch.ones(2, requires_grad=True); w += 1")]
     ['PL201']
     """
+    return judged(source, name, timeout=timeout)[0]
+
+
+def judged(source: str, name: str, *, timeout: float = TIMEOUT, every_round: bool = True) -> tuple[list[Finding], tuple[Note, ...]]:
+    """The findings of :func:`check`, and a note for each thing that was not observed; empty if all was.
+
+    Without ``every_round``, rounds of a loop that repeat what was recorded are not recorded, as on the command line.
+    """
     parsed(source, name)
-    with Workshop(timeout) as shop:
+    with Workshop(timeout, every_round=every_round) as shop:
         subject = Subject(source, name)
         trace = recorded(shop, subject)
         findings, stopped = tried(shop, subject, trace), unobserved(name, None, trace)
     if stopped is not None:
         stopped.findings = tuple(findings)
         raise stopped
-    return findings
+    return findings, trace.unseen
 
 
 def prelude(source: str, names: Mapping[str, Any]) -> str:

@@ -14,12 +14,14 @@ from pitfall_lab.trace import Language, T
 
 if TYPE_CHECKING:
     from pitfall_lab.rules import Finding
+    from pitfall_lab.trace import Note
 
 _USAGE = T(
     en="This program was not checked: {reason}. Usage: %%check prices.py [--language en|zh]",
     zh="此程序未被检查:{reason}。用法:%%check prices.py [--language en|zh]",
 )
 _NOTHING = T(en="{name}: nothing was found.", zh="{name}：没有发现问题。")
+_NOTHING_SEEN = T(en="{name}: nothing was found in what was seen.", zh="{name}：在看到的部分中没有发现问题。")
 _STEP = T(
     en="To go through the program step by step, run pitfall_lab.explore(program) in a cell of its own.",
     zh="要逐步查看程序，请在单独的单元格中运行 pitfall_lab.explore(program)。",
@@ -58,13 +60,13 @@ class Programs:
 
     def magic(self, line: str, cell: str) -> None:
         """Check this cell as a program of its own, and print what was found; line numbers count from the line below the magic."""
-        from pitfall_lab.check import Unchecked, check
+        from pitfall_lab.check import Unchecked, judged
 
         language: Language = "zh" if "zh" in line.split() else "en"
         try:
             wanted = options(line)
             language = wanted.language
-            findings = check(cell, wanted.name)
+            findings, unseen = judged(cell, wanted.name, every_round=False)
         except _Usage as problem:
             print(_USAGE.say(language).format(reason=problem))
             return
@@ -72,11 +74,13 @@ class Programs:
             print(problem.said.say(language))
             return
         self._shell.user_ns.update(program=cell, findings=findings)
-        print("\n".join(_said(wanted.name, cell, findings, language)))
+        print("\n".join(_said(wanted.name, cell, findings, unseen, language)))
 
 
-def _said(name: str, cell: str, findings: list[Finding], language: Language) -> list[str]:
+def _said(name: str, cell: str, findings: list[Finding], unseen: tuple[Note, ...], language: Language) -> list[str]:
     from pitfall_lab.check.terminal import Style, finding_text
 
     found = [finding_text(name, cell, finding, Style(language)) for finding in findings]
-    return [*(found or [_NOTHING.say(language).format(name=name)]), _STEP.say(language)]
+    nothing = _NOTHING_SEEN if unseen else _NOTHING
+    notes = [note.en if language == "en" else note.zh for note in unseen]
+    return [*(found or [nothing.say(language).format(name=name)]), *notes, _STEP.say(language)]
