@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.flow import Flow
@@ -13,10 +14,11 @@ from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import joint_updates, lives
 from pitfall_lab.rules.kit.wording import at_line, called, capital
-from pitfall_lab.trace import Event, OptimizerStep, T
+from pitfall_lab.trace import Event, OptimizerStep, Span, T
 
 ROUNDS = 2
 LIMIT = 4000
+SCALES = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "true_divide", "div_", "mul_"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Kept:
     """``update`` used the gradient that ``first`` left in ``parameter``; ``read`` used the one that it left in the input ``given``.
 
     ``last`` is the backward of the loss that was computed from what ``read`` returned.
+    ``places`` are those of all backwards that the update uses, in order.
     """
 
     update: OptimizerStep
@@ -32,10 +35,14 @@ class Kept:
     last: Event
     given: str
     read: Event
+    places: list[Span | None]
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose input gradient made the input of the next loss, in several rounds."""
+    """One finding for each backward whose input gradient made the input of the next loss, in several rounds.
+
+    A warning if an update uses several of them: then the steps of an attack are added up. Else a note.
+    """
     held = {label for update in story.trace.optimizer_steps for label in update.holds}
     inputs = {label: moments for label, moments in lives(story).items() if label not in held} if held else {}
     if not inputs:
@@ -47,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
         place = story.span(rounds[0].first.step) if rounds else None
         if len(rounds) >= ROUNDS and place not in told:
             told.add(place)
-            yield _finding(story, rounds[0])
+            yield _finding(story, next((each for each in rounds if _is_summed(story, each)), rounds[0]))
 
 
 def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: tuple[OptimizerStep, list[Event]]) -> Kept | None:
@@ -60,7 +67,7 @@ def _kept(story: Story, flow: Flow, label: str, filled: dict[int, str], joint: t
         given, last = filled[first.step], added[-1]
         read = _read(story, flow, given, first, last)
         if read is not None:
-            return Kept(update, label, first, last, given, read)
+            return Kept(update, label, first, last, given, read, [story.span(each.step) for each in added])
     return None
 
 
@@ -75,33 +82,52 @@ def _read(story: Story, flow: Flow, given: str, first: Event, last: Event) -> Ev
         return None
     used, reader = {grad}, None
     for event in story.events[first.step + 1 : last.step]:
-        if event.kind == "call" and any(operand.label in used for operand in event.operands):
+        given_to = [operand.label for operand in event.operands if operand.label is not None] if event.kind == "call" else []
+        if any(label in used or (story.tensor(label, event.step) or {}).get("storage") in used for label in given_to):
             reader = reader or event
-            used.update((*event.results, *event.writes))
+            used.update((*event.results, *event.writes, *(given_to[:1] if event.op.endswith(".data.__set__") else ())))
     return reader if start in used else None
+
+
+def _is_summed(story: Story, found: Kept) -> bool:
+    """Whether the update adds up the steps of an attack: several in a row, on another line than the last backward, and not scaled."""
+    place = story.span(found.first.step)
+    if place == found.places[-1] or (place, place) not in pairwise(found.places):
+        return False
+    root = found.first.operands[0].label if found.first.operands else None
+    made = story.event((story.tensor(root, found.first.step) or {}).get("born"))
+    return made is None or made.name not in SCALES or len([o for o in made.operands if o.label is not None]) > 1
 
 
 def _finding(story: Story, found: Kept) -> Finding:
     here, last = at_line(story, story.span(found.first.step)), at_line(story, found.update.span)
     own, read = at_line(story, story.span(found.last.step)), at_line(story, story.span(found.read.step))
     name, given = called(story, found.parameter, None, found.update.step), called(story, found.given, None, found.first.step)
+    summed = _is_summed(story, found)
+    meant = T(en=" If the update is meant to use both losses, nothing is wrong.", zh="如果更新本来就要使用两个损失，那就没有错。")
+    used = T(en="the gradients of two losses, this one and that of", zh="两个损失的梯度来更新，即这个损失和")
+    if summed:
+        meant, count = T(en="", zh=""), found.places.count(story.span(found.first.step))
+        used = T(
+            en=f"the sum of {len(found.places)} gradients, of which {count} are from here and not from the loss of",
+            zh=f" {len(found.places)} 个梯度的和来更新，其中 {count} 个来自这里，而不是来自",
+        )
     return RULE.finding(
         story.span(found.first.step), found.first.step,
         T(
             en=f"{capital(here.en)} fills the gradient of {given.en}, which {read.en} uses, and also that of {name.en}: {last.en} steps "
-            f"with the gradients of two losses, this one and that of {own.en}.",
-            zh=f"{here.zh}填写了{read.zh}使用的 {given.zh} 的梯度，也填写了 {name.zh} 的梯度：{last.zh}用两个损失的梯度来更新，"
-            f"即这个损失和{own.zh}的损失。",
+            f"with {used.en} {own.en}.",
+            zh=f"{here.zh}填写了{read.zh}使用的 {given.zh} 的梯度，也填写了 {name.zh} 的梯度：{last.zh}用{used.zh}{own.zh}的损失。",
         ),
         T(
             en=f"`backward()` adds to the `.grad` of every leaf that the loss was computed from, and nothing clears the parameters' "
             f"gradients before {own.en} adds its own. If only the gradient of {given.en} was wanted, take it with "
-            "`torch.autograd.grad`, or name it in `backward(inputs=…)`, or clear the gradients afterwards. If the update "
-            "is meant to use both losses, nothing is wrong.",
+            f"`torch.autograd.grad`, or name it in `backward(inputs=…)`, or clear the gradients afterwards.{meant.en}",
             zh=f"`backward()` 会加到算出这个损失的每个叶子的 `.grad` 上，而在{own.zh}加上自己的梯度之前，没有清零参数的梯度。"
             f"如果只需要 {given.zh} 的梯度，请使用 `torch.autograd.grad`，或者在 `backward(inputs=…)` 中指定它，或者在之后清零梯度。"
-            "如果更新本来就要使用两个损失，那就没有错。",
+            f"{meant.zh}",
         ),
+        severity="warning" if summed else None,
         related=[
             story.related("read", found.read.step, T(en="uses the gradient of the input", zh="使用输入的梯度")),
             story.related("step", found.update.step, T(en="steps with both gradients", zh="用两者的梯度更新")),
@@ -138,9 +164,11 @@ RULE = Rule(
     what=T(
         en="A program runs `backward()` to learn how an input changes the loss, as an adversarial attack or a saliency map does, changes "
         "the input by that gradient, and then trains on it. The first backward also filled the gradients of the parameters, so the update "
-        "uses two losses. It is a note only: some programs mean to train on both.",
+        "uses two losses. With one such backward it is a note only: some programs mean to train on both. With several, the update is "
+        "mostly made of an attack's own steps.",
         zh="程序用 `backward()` 求输入怎样影响损失（例如对抗攻击或显著图），按这个梯度改变输入，然后用它训练。"
-        "第一次反向传播也填写了参数的梯度，所以更新使用了两个损失。这只是一条提示：有的程序本来就要用两者训练。",
+        "第一次反向传播也填写了参数的梯度，所以更新使用了两个损失。只有一次这样的反向传播时，这只是一条提示："
+        "有的程序本来就要用两者训练。有多次时，更新主要由攻击自己的各步组成。",
     ),
     why=T(
         en="`backward()` has no list of leaves unless it is given one: every leaf that requires a gradient gets its part added to "

@@ -12,6 +12,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
+from pitfall_lab.rules.signals.joins import JOINS, is_used_again, joined_by, left_to_packing, taken_apart
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.rules.signals.value_origins import SAME_NUMBERS
 from pitfall_lab.trace import Event, T
@@ -24,12 +25,13 @@ DRAWN = {"randperm", "randint", "multinomial"}
 SORTED = {"sort", "argsort"}
 TAKES = {"__getitem__", "index_select"}
 PLAIN = SAME_NUMBERS | {"long", "int", "half", "squeeze", "div", "mul", "add", "sub", "one_hot", "type"} - {"stack", "cat"}
+CONVERSIONS = {"float", "double", "long", "int", "half", "to", "type", "view", "reshape", "squeeze", "unsqueeze", "flatten", "contiguous"}
 UPWARD = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned."""
+    """``event`` took the rows of ``source`` in the order of ``index``, which ``made`` returned; ``source`` is the first of joined rows."""
 
     event: Event
     source: str
@@ -40,7 +42,7 @@ class Order:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that orders labels otherwise than the examples that a loss compares them with."""
     reported = set()
-    taken = [order for event in story.calls(*TAKES) if (order := _order(story, event, _given(story, event))) is not None]
+    taken = [order for event in story.calls(*TAKES, *JOINS) if (order := _order(story, event, _given(story, event))) is not None]
     for loss in story.calls(*LOSSES) if taken and story.backwards() else ():
         pair = _sides(story, loss)
         if pair is None or loss.error is not None:
@@ -82,9 +84,14 @@ def _orders(story: Story, label: str, step: int, *, plain: bool) -> list[Order] 
         given = _given(story, event)
         order = _order(story, event, given)
         if order is not None:
-            found[order.index] = order
+            if order.index not in found or order.source not in [o.label for o in order.made.operands[:1]]:  # not the sorted lengths
+                found[order.index] = order
             given, bare = given[:1], False
-        elif (bare and (len(given) > 1 or (given and event.name not in PLAIN))) or (event.name in TAKES and len(given) > 1):
+        elif (
+            (bare and (len(given) > 1 or (given and event.name not in PLAIN)))
+            or (event.name in TAKES and len(given) > 1)
+            or taken_apart(story, event)
+        ):
             return None  # computed, or rows were chosen in some other way
         for each in given:
             if each not in seen:
@@ -99,6 +106,9 @@ def _given(story: Story, event: Event) -> list[str]:
 
 
 def _order(story: Story, event: Event, given: list[str]) -> Order | None:
+    sort = joined_by(story, event)
+    if sort is not None:
+        return Order(event, given[0], sort.results[-1], sort)
     if event.name not in TAKES or len(given) != 2 or event.error is not None:
         return None
     source, index = given
@@ -130,7 +140,8 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
 
 def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> bool:
     """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number, were not."""
-    target, rows = pair[1], story.shape(examples.source, examples.event.step) or ()
+    target, joined = pair[1], examples.event.name in JOINS
+    rows = story.shape(examples.index if joined else examples.source, examples.event.step) or ()
     if examples.made.name == "randperm":
         whole = _whole(story, target, loss.step, rows[0])
         graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
@@ -140,10 +151,24 @@ def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> 
     by = examples.made.operands[0].label if examples.made.operands else None
     dtype = str((story.tensor(by, examples.made.step) or {}).get("dtype"))
     count = story.shape(target, loss.step) or ()
-    born = (story.tensor(target) or {}).get("born")
+    born = _born(story, target, loss.step)
     same = rows[:1] == count[:1] == story.shape(examples.index, examples.event.step)
     old = born is not None and born < examples.made.step  # not computed from what was sorted
-    return examples.made.name in SORTED and dtype.startswith("int") and by not in (examples.source, target) and same and old
+    alike = len(set(story.held(target, loss.step).values())) == 1
+    kept = same and old and not alike and not is_used_again(story, examples.made, examples.event, loss.step)
+    return examples.made.name in SORTED and dtype.startswith("int") and by not in (examples.source, target) and kept
+
+
+def _born(story: Story, label: str, step: int) -> int | None:
+    """The step at which a target was made, before conversions and other shapes of it; None if it is not known."""
+    for _ in range(10):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        given = [o.label for o in made.operands if o.label is not None] if made is not None and label in made.results else []
+        if made is None or made.name not in CONVERSIONS or len(given) != 1 or given[0] == label:
+            break
+        label, step = given[0], made.step
+    born = (story.tensor(label, step) or {}).get("born")
+    return int(born) if born is not None else None
 
 
 def _whole(story: Story, label: str, step: int, rows: int) -> bool:
@@ -177,7 +202,8 @@ def _reaches(story: Story, label: str, step: int, examples: Order) -> bool:
 def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Finding:
     span = story.span(examples.event.step)
     here, there = at_line(story, span), at_line(story, story.span(loss.step))
-    x, y = expression(story, examples.source, examples.event.step), expression(story, target, loss.step)
+    y = expression(story, target, loss.step)
+    x = T(en="a list", zh="列表") if examples.event.name in JOINS else expression(story, examples.source, examples.event.step)
     verb = T(en="sorts", zh="排序") if examples.made.name in SORTED else T(en="shuffles", zh="打乱")
     return RULE.finding(
         span, examples.event.step,
@@ -199,21 +225,24 @@ def _left_behind(story: Story, examples: Order, target: str, loss: Event) -> Fin
 
 
 def _same_indices(story: Story, examples: Order, target: str, loss: Event) -> tuple[Fix, ...]:
-    """Fixes that index the target in the call of the loss.
+    """Fixes that index the target in the call of the loss, or leave a sort to the packing.
 
-    Empty unless the examples' index is a plain name and both lines are in the same function.
+    The first is offered only if the examples' index is a plain name and both lines are in the same function.
     """
     program = story.program
     first = program.at(story.span(examples.event.step)) if program.tree is not None else None
     given = written_as(story, loss, target)
+    packed = unique(program.text, [left_to_packing(story, examples.event)]) if examples.made.name in SORTED else ()
     if not isinstance(first, ast.Subscript) or not isinstance(first.slice, ast.Name) or given is None:
-        return ()
+        return packed
     if program.function(first) is not program.function(given):
-        return ()
+        return packed
     title = T(en="Take the labels by the same indices", zh="标签也用同样的索引来取")
     if isinstance(given, ast.Subscript) and isinstance(given.slice, ast.Slice):
         given = given.value
-    return unique(program.text, [Fix(title, program.replace((given, f"{operand(program, given)}[{first.slice.id}]")), meaning="shape")])
+    return unique(
+        program.text, [Fix(title, program.replace((given, f"{operand(program, given)}[{first.slice.id}]")), meaning="shape"), *packed]
+    )
 
 
 def _alike(story: Story, one: Order, other: Order) -> bool:
