@@ -9,6 +9,7 @@ import pytest
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find, rule
 from pitfall_lab.rules.kit.expected_marks import plain
+from tests.turns import todays
 
 BY_SIGNALS = ("PL676", "PL678", "PL680", "PL682", "PL684", "PL436", "PL668", "PL670", "PL672", "PL674", "PL734", "PL738", "PL936", "PL956",
               "PL401", "PL408", "PL409", "PL410", "PL411", "PL412", "PL414", "PL416", "PL418", "PL420", "PL422", "PL513",
@@ -93,7 +94,7 @@ def found(shop: Workshop, text: str) -> list[tuple[str, int]]:
     )
 
 
-@pytest.mark.parametrize("code", BY_SIGNALS)
+@pytest.mark.parametrize("code", todays(BY_SIGNALS, of=3))
 def test_other_names_and_a_function_around_it_change_nothing_in_what_is_found(code: str, shop: Workshop) -> None:
     text = ast.unparse(ast.parse(plain(rule(code).bad)))
     usual = found(shop, text)
@@ -109,7 +110,7 @@ def test_most_of_these_programs_have_a_loop() -> None:
     assert len(LOOPS) > len(BY_SIGNALS) / 2
 
 
-@pytest.mark.parametrize("code", LOOPS)
+@pytest.mark.parametrize("code", todays(LOOPS, of=3))
 def test_a_helper_for_the_body_of_a_loop_changes_nothing_in_what_is_found(code: str, shop: Workshop) -> None:
     text = ast.unparse(ast.parse(plain(rule(code).bad)))
     assert lines_found(shop, with_helpers(text)) == lines_found(shop, text) != []

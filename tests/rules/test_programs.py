@@ -12,9 +12,12 @@ from pitfall_lab.check import Subject, Workshop, tried
 from pitfall_lab.rules import RULES, Finding, Rule, Trap, find
 from pitfall_lab.rules.kit.expected_marks import expected, met, plain
 from pitfall_lab.rules.kit.source import apply
+from tests.turns import todays
 
 EACH = pytest.mark.parametrize("rule", RULES, ids=lambda r: r.code)
-TRAPS = pytest.mark.parametrize(("rule", "trap"), [(r, t) for r in RULES for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new)
+HALF = todays(RULES, of=2)
+TODAYS = pytest.mark.parametrize("rule", HALF, ids=lambda r: r.code)
+TRAPS = pytest.mark.parametrize(("rule", "trap"), [(r, t) for r in HALF for t in r.traps], ids=lambda x: getattr(x, "code", None) or x.new)
 # What the first sentence a beginner reads may not say before the page has explained it.
 JARGON = ("leaf", "version counter", "grad_fn", "autograd", "storage", "stride", "saved tensor", "computation graph", "in-place")
 
@@ -48,7 +51,7 @@ def test_the_good_program_gives_no_finding(rule: Rule, shop: Workshop) -> None:
     assert examined(shop, rule.good) == []
 
 
-@EACH
+@TODAYS
 def test_the_first_fix_of_the_bad_program_computes_what_the_good_one_does(rule: Rule, shop: Workshop) -> None:
     text = plain(rule.bad)
     (finding,) = examined(shop, text)
