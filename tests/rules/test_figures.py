@@ -64,8 +64,92 @@ ratio = (y == 0).float().sum() / (y == 1).float().sum()
 for _ in range(3):
     update(opt, F.binary_cross_entropy(torch.sigmoid(net(x)[:, 0]), y, weight=ratio))  # PL760
 """,
+    "a variance of columns, with products": """
+x = torch.tensor([5000.0, 0.0]) + torch.randn(40, 2)
+x[:, 0] = 30000 + 0.5 * x[:, 1]
+m = x.mean(dim=0)
+spread = torch.mean(x * x, dim=0) - m * m  # PL762
+print((x - m) / spread.clamp_min(1e-8).sqrt())
+""",
+    "a variance in place, of a method's tensors": """
+class Scaler:
+    def fit(self, rows):
+        self.mean = rows.mean(0, keepdim=True)
+        self.var = rows.square().mean(0, keepdim=True)
+        self.var -= self.mean.square()  # PL762
+        return self
+stamps = 1_600_000.0 + torch.rand(30, 1)
+print(Scaler().fit(stamps).var)
+""",
+    "sums in a loop": """
+seconds = 86400 * 3 + torch.rand(6, 20)
+total, squares = 0.0, 0.0
+for row in seconds:
+    total = total + row.sum()
+    squares = squares + torch.square(row).sum()
+mean = total / 120
+print(torch.sub(squares / 120, mean.pow(2)).sqrt())  # PL762
+""",
+    "half precision": """
+x = (200 + torch.randn(50)).to(torch.bfloat16)
+print((x**2).mean() - x.mean() ** 2)  # PL762
+""",
+    "pictures summed over all axes but the channels": """
+def statistics(loader):
+    total, squares, count = torch.zeros(3), torch.zeros(3), 0
+    for (images,) in loader:
+        total += images.sum(dim=(0, 2, 3))
+        squares += (images**2).sum(dim=(0, 2, 3))
+        count += images.numel() // 3
+    return total / count, squares / count - (total / count) ** 2  # PL762
+frames = 40000 + torch.rand(8, 3, 2, 2)
+print(statistics(DataLoader(TensorDataset(frames), batch_size=4)))
+""",
 }
 RIGHT = {
+    "numbers near zero": """
+x = 2 + torch.randn(40, 3)
+print((x**2).mean(0) - x.mean(0) ** 2)
+""",
+    "added up in float64": """
+x = (101325 + 12 * torch.randn(40, 2)).double()
+total, squares = torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+for row in x:
+    total += row
+    squares += row.square()
+print(squares / 40 - (total / 40) ** 2)
+""",
+    "the variance of what does not vary": """
+x = torch.full((30, 2), 0.1)
+print(((x**2).mean(0) - x.mean(0) ** 2).clamp(min=1e-6).sqrt())
+""",
+    "distances from the mean": """
+x = 101325 + 12 * torch.randn(40)
+m = x.mean()
+print(((x - m) ** 2).mean() - (x - m).mean() ** 2, x.var())
+""",
+    "local variances of a picture": """
+a = torch.rand(1, 1, 8, 8)
+a[..., :4] = 0.5
+mu = F.avg_pool2d(a, 3, 1)
+var = F.avg_pool2d(a * a, 3, 1) - mu.pow(2)
+print(((2 * mu * mu + 1e-4) / (mu.pow(2) + var + 9e-4)).mean())
+""",
+    "squares of two numbers that are close": """
+a, b = torch.tensor([1000.0]), torch.tensor([1000.0])
+print(a**2 - b**2)
+""",
+    "a moment of a year": """
+years = torch.tensor([2000.0, 2005.0, 2010.0, 2015.0, 2020.0, 2025.0])
+print((years**2).mean() - years.mean() ** 2)
+""",
+    "statistics of a layer written out": """
+net, x = nn.Linear(4, 6), torch.randn(16, 4)
+h = net(x)
+m = h.mean(0)
+v = (h * h).mean(0) - m * m
+((h - m) / (v + 1e-5).sqrt()).square().sum().backward()
+""",
     "the ratio for the positive class": RARE
     + """
 criterion = nn.BCEWithLogitsLoss(pos_weight=(y == 0).sum() / y.sum())
