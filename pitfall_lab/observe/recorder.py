@@ -239,7 +239,7 @@ class Recorder(TorchFunctionMode):
         try:
             site = self._sites.get((id(code), caller.f_lasti)) or self._site(caller)
             skipped = self._rounds is not None and (
-                self._is_between if site.is_routine else self._leaves_out(func, args, kwargs, caller, site)
+                self._skips_routine() if site.is_routine else self._leaves_out(func, args, kwargs, caller, site)
             )
         except Exception as error:
             self.stop(error)
@@ -393,6 +393,12 @@ class Recorder(TorchFunctionMode):
         if self._is_off:
             self._is_off = False
             push_mode(self)
+
+    def _skips_routine(self) -> bool:
+        """Whether a call of torch's data loaders or optimizers is in a round that is not recorded; if not, it is counted."""
+        if not self._is_between and self._rounds is not None:
+            self._rounds.routine += 1
+        return self._is_between
 
     def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
         """Whether a call belongs to a round of a loop that is not recorded."""

@@ -58,7 +58,7 @@ class Loop:
     began: int | None = None
     """The number of the call with which the present round began; None while the loop does not run."""
     since: int = 0
-    """The number of the call with which its first round began, since it runs."""
+    """The number of the call with which its first round began, since it runs; those of torch's data loaders and optimizers count."""
     partly: bool = False
     """Whether the recording was resumed inside the present round and not at its beginning."""
     rounds: int = 0
@@ -107,6 +107,8 @@ class Rounds:
         """The frame that called the program."""
         self.steps = self.unseen = 0
         """How many steps the program's optimizers have made, and how many calls were not recorded."""
+        self.routine = 0
+        """How many recorded calls were made by torch's data loaders and optimizers."""
         self.left: Loop | None = None
         """The loop whose rounds are not recorded at present."""
         self.loops: dict[tuple[int, int], Loop] = {}
@@ -301,13 +303,13 @@ class Rounds:
         """Whether the rounds of ``loop`` from now on need not be recorded; called when a round was recorded and the next begins."""
         now, steps = len(self._calls), self.steps
         if loop.began is None:
-            loop.began, loop.since, loop.steps = now, now, steps
+            loop.began, loop.since, loop.steps = now, now + self.routine, steps
             loop.rounds += 2  # the first one, and the one that begins
             loop.recorded += 2
             return loop.nodes >= 0 and self._fresh < now - loop.length and self._is_stable(loop)
         trains = steps > loop.steps
         loop.is_plain = not trains and self._module < loop.began
-        may_be_left = not loop.is_plain or now - loop.since >= LENGTHY
+        may_be_left = not loop.is_plain or now + self.routine - loop.since >= LENGTHY
         loop.inside.update(self._calls[loop.began :])
         alike = self._fresh < loop.began
         if not loop.partly:

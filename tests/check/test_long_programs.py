@@ -167,12 +167,21 @@ for epoch in range(600):
     gradient, = torch.autograd.grad(((z - target) ** 2).mean(), w)
     w = (w - 0.1 * gradient).detach().requires_grad_()
 """
+LOADED = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = torch.arange(24000.0).reshape(12000, 2)
+total = torch.zeros(2)
+for (rows,) in DataLoader(TensorDataset(data), batch_size=500):
+    total += rows.sum(0)
+print(total)
+"""
 ONE_CALL = "import torch\nx = torch.ones(3)\nfor number in range(30000):\n    x = x * 0.9999\nprint(x)\n"
 
 
 @pytest.mark.parametrize(
     ("text", "rule", "words"),
-    [(BY_HAND, "PL702", "kept = w.detach()"), (MESSAGES, "PL720", "sums[edges[1]] +="), (ONE_CALL, None, "")],
+    [(BY_HAND, "PL702", "kept = w.detach()"), (MESSAGES, "PL720", "sums[edges[1]] +="), (ONE_CALL, None, ""), (LOADED, None, "")],
 )
 def test_long_loops_that_are_no_trainings_are_sampled_too(text: str, rule: str | None, words: str) -> None:
     trace = trace_program(text, sampling=Sampling(), limit=20_000)
