@@ -231,6 +231,39 @@ opt = SGD(net.out.parameters(), lr=0.1)
 for _ in range(3):
     update(opt, F.mse_loss(net(x), y))
 """,
+    "parameters that are scaled, turned, converted and put together before they are kept": DATA
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        start = nn.Parameter(torch.ones(3))
+        self.scores = nn.Parameter(torch.randn(3)) * 0.01  # PL622
+        self.mixing = nn.Parameter(torch.randn(3, 3)).t()  # PL622
+        self.single = nn.Parameter(torch.ones(3).double()).float()  # PL622
+        self.local = start.clone()  # PL622
+        self.row = nn.Embedding(1, 3).weight[0]  # PL622
+        self.parts = torch.stack([nn.Parameter(torch.ones(())) for _ in range(3)])  # PL622
+        self.out = nn.Linear(3, 1)
+        self.shift = -nn.Parameter(torch.zeros(1))  # PL622
+    def forward(self, x):
+        x = x * torch.softmax(self.scores, 0) @ self.mixing * self.single * self.local
+        return self.out(x * self.row * self.parts) + self.shift
+net = Net()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    F.mse_loss(net(x), y).backward(retain_graph=True)
+    opt.step()
+""",
+    "a parameter that a function has scaled, in a program without a module of its own": DATA
+    + """
+def initial(size):
+    return nn.Parameter(torch.zeros(size)) + 1  # PL622
+weight, net = initial(3), nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x * weight), y))
+""",
     "an offset of a plain tensor, added in a function": DATA
     + """
 offset = torch.zeros(1).requires_grad_()  # PL622
@@ -1932,6 +1965,54 @@ net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
 net.load_state_dict({name: value for name, value in whole.state_dict().items() if not name.startswith("2.")}, strict=False)
 print(net(torch.ones(1, 2)))
 """,
+    "parameters scaled at each use, before they are made, or for good": DATA
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.raw, self.small = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3) * 0.01)
+        self.same = nn.Parameter(torch.randn(3)).to(torch.float32).requires_grad_()
+        self.listed = nn.ParameterList([nn.Parameter(torch.randn(3)) * 0.01])
+        self.fixed = (nn.Parameter(torch.randn(3)) * 0.01).detach()
+        self.register_buffer("basis", nn.Parameter(torch.randn(3), requires_grad=False) * 0.01)
+        self.again = nn.Parameter(nn.Parameter(torch.randn(3)) * 0.01)
+        self.out = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.out(x * (self.raw * 0.01 + self.small + self.same + self.listed[0] + self.fixed + self.basis + self.again))
+net = Net()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x), y))
+""",
+    "a turned weight of a layer that is not trained": DATA
+    + """
+teacher, net = nn.Linear(3, 3, bias=False), nn.Linear(3, 1)
+turned = teacher.weight.t()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x @ turned), y))
+""",
+    "times that an equation is differentiated by, or that only require grad": """
+times = torch.linspace(0, 1, 10, requires_grad=True).unsqueeze(1)
+places = torch.linspace(0, 1, 10, requires_grad=True).view(-1, 1)
+net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    u = net(torch.cat([times, places], 1))
+    (slope,) = torch.autograd.grad(u.sum(), times, create_graph=True)
+    update(opt, (slope + u).square().mean())
+""",
+    "the sensitivity to the result of a parameter": DATA
+    + """
+weight, other, net = nn.Parameter(torch.zeros(3)) + 1, nn.Parameter(torch.zeros(3)) + 1, nn.Linear(3, 1)
+other.retain_grad()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = F.mse_loss(net(x * weight * other), y)
+    (slope,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    update(opt, loss)
+    print(slope, other.grad)
+""",
 }
 
 
@@ -1955,6 +2036,23 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
 
 
 SAMPLED = {
+    "a parameter that is scaled before it is kept, in a long training": """import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores, self.out = nn.Parameter(torch.ones(3)) + 1, nn.Linear(3, 1)  # PL622
+    def forward(self, x):
+        return self.out(x * self.scores)
+
+x, net = torch.randn(8, 3), Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(300):
+    opt.zero_grad()
+    (net(x) - 1).square().mean().backward()
+    opt.step()
+""",
     "a split after a long loop": """import torch
 from torch.utils.data import Dataset, random_split
 
