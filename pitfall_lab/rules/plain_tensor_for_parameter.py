@@ -95,14 +95,23 @@ def _works_as_weight(story: Story, label: str) -> bool:
         for use in story.uses(here):
             others = [o.label for o in use.operands if o.label is not None and o.label not in seen]
             kinds = {_kind(story, other, use) for other in others}
+            if "computed" in kinds and not any(_is_trained(story, other, use) for other in others):
+                return False
             is_input = use.name in LAYERS and use.operands[0].label == here
-            if "leaf" in kinds or is_input:
+            if "leaf" in kinds or is_input or (here != label and _is_wanted(story, here)):
                 return False
             if "computed" in kinds or (use.name in LAYERS and others):
                 weighs = True
             elif use.error is None and len(seen) < FURTHER:
                 pending += [each for each in use.results if each not in seen and _kind(story, each, use) == "computed"]
     return weighs
+
+
+def _is_trained(story: Story, label: str, use: Event) -> bool:
+    """Whether a parameter is among the leaves that the tensor was computed from."""
+    behind = story.behind((story.tensor(label, use.step) or {}).get("grad_fn"))
+    leaves = ((story.record("nodes", node) or {}).get("output") for node in behind)
+    return any((story.tensor(leaf) or {}).get("kind") == "parameter" for leaf in leaves if leaf)
 
 
 def _kind(story: Story, label: str, use: Event) -> str:

@@ -1189,6 +1189,97 @@ net = Newer()
 net.load_state_dict(Older().state_dict(), strict=False)  # PL627
 print(net(torch.ones(1, 2)))
 """,
+    "derivatives of custom operations, exchanged or of another formula": """
+class Grown(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * torch.exp(b)
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * a * b.exp(), g * b.exp()  # PL590
+class Ratio(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a / b
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return -g * a / b**2, g / b  # PL590
+class Wave(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b, k):
+        ctx.save_for_backward(a, b)
+        ctx.k = k
+        return k * (a * b.square()).sin()
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        inner = g * ctx.k * (a * b.square()).cos()
+        for_a = inner * b.square()
+        for_b = inner * 2 * a * b
+        return for_b, for_a, None  # PL590
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * a
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * a  # PL590
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * torch.sigmoid(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        s = torch.sigmoid(a)
+        return g * (s + s * (1 - s))  # PL590
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b**3
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * 3 * a * b**2, g * b**3  # PL590
+class Shares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        out = 1 / (1 + torch.exp(-a))
+        ctx.save_for_backward(out)
+        return out
+    @staticmethod
+    def backward(ctx, g):
+        (out,) = ctx.saved_tensors
+        return g * out  # PL590
+class Later(torch.autograd.Function):
+    @staticmethod
+    def forward(a, b):
+        return a.tanh() * b.square()
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * 2 * b * a.tanh(), g * (1 - a.tanh() ** 2) * b.square()  # PL590
+a, b = torch.rand(20, requires_grad=True), torch.rand(20, requires_grad=True)
+def grade(out):
+    (3 * out).mean().backward()
+for kind in (Grown, Ratio, Later):
+    grade(kind.apply(a, b))
+for kind in (Square, Swish, Shares):
+    grade(kind.apply(a))
+grade(Wave.apply(a, b, 2.0))
+grade(Cubed.apply(Cubed.apply(a, b), b))
+""",
 }
 
 RIGHT = {
@@ -2012,6 +2103,153 @@ for _ in range(3):
     (slope,) = torch.autograd.grad(loss, weight, retain_graph=True)
     update(opt, loss)
     print(slope, other.grad)
+""",
+    "custom operations with their derivatives, or with gradients that are another thing on purpose": """
+class Grown(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * torch.exp(b)
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * b.exp(), g * a * b.exp()
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b**3
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * b**3, g * 3 * a * b**2
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return b * g, a * g
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.view_as(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return -0.5 * g
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.round()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g.clone()
+class Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.sign()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * (a.abs() <= 1)
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return (a > 0.5).float()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        s = torch.sigmoid(4 * a)
+        return g * 4 * s * (1 - s)
+class Bounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.exp(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * torch.exp(a.clamp(max=15))
+class Slower(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.tanh(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * 0.1 * (1 - a.tanh() ** 2)
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a**3
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return (g * 3 * a**2).clamp(-1, 1)
+class Soft(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.log1p(torch.exp(a))
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * (1 - 1 / (1 + torch.exp(a)))
+class Guided(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.relu()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g.relu() * (a > 0)
+class Gelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * 0.5 * (1 + torch.erf(a / 2**0.5))
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        s = torch.sigmoid(1.702 * a)
+        return g * (s + 1.702 * a * s * (1 - s))
+class Gap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a - b
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return -g, g
+class Balanced(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a.clone()
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g, torch.ones_like(b)
+a, b = torch.rand(20, requires_grad=True), torch.rand(20, requires_grad=True)
+def grade(out):
+    (3 * out).mean().backward()
+for kind in (Grown, Cubed, Product, Gap, Balanced):
+    grade(kind.apply(a, b))
+for kind in (Reversed, Rounded, Sign, Spike, Bounded, Slower, Clipped, Soft, Guided, Gelu):
+    grade(kind.apply(a))
+grade(Cubed.apply(Cubed.apply(a, b), b))
 """,
 }
 
