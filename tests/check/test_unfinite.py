@@ -253,7 +253,10 @@ CURVES = (
     (ROOT, "p.grad.nan_to_num_(0.0)"),
     (ROOT, "p.grad = torch.nan_to_num(p.grad, nan=0.0)"),
     ("z.log().masked_fill(z <= 0, 0.0)", "p.grad[torch.isnan(p.grad)] = 0.0"),
-    ("torch.where(z > 0, (given + 1) / z, torch.zeros_like(z))", "p.grad.copy_(torch.where(p.grad.isnan(), torch.zeros_like(p.grad), p.grad))"),
+    (
+        "torch.where(z > 0, (given + 1) / z, torch.zeros_like(z))",
+        "p.grad.copy_(torch.where(p.grad.isnan(), torch.zeros_like(p.grad), p.grad))",
+    ),
     ("torch.where(z > 0, z ** 0.5, z)", "p.grad.masked_fill_(~torch.isfinite(p.grad), 0.0)"),
     ("z.rsqrt().masked_fill(z == 0, 0.0)", "torch.isfinite(p.grad).all() or p.grad.zero_()"),
 )
