@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pitfall_lab.rules.kit.custom_functions import customs
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Record, Story
@@ -36,7 +37,13 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         backward = story.outer_call(node["ran"])
         calls = _calls(story, function, backward)
-        if backward is not None and calls and _counts(node) and _from_elsewhere(story, calls, backward):
+        if (
+            backward is not None
+            and calls
+            and _counts(node)
+            and _from_elsewhere(story, calls, backward)
+            and not _is_returned(story, function)
+        ):
             reported.add(function)
             yield _finding(story, Ignored(function, node, backward, calls))
 
@@ -71,6 +78,17 @@ def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
             saved = True
         own.update(event.results)
     return saved
+
+
+def _is_returned(story: Story, function: str) -> bool:
+    """Whether ``backward`` returns a gradient that it is handed as it is, which no call shows."""
+    for custom in customs(story.program) if story.program.tree else ():
+        incoming = {argument.arg for argument in custom.backward.args.args[1:]}
+        values = [node.value for node in ast.walk(custom.backward) if isinstance(node, ast.Return)]
+        single = [each for value in values for each in (value.elts if isinstance(value, ast.Tuple) else [value])]
+        if custom.name == function and any(isinstance(each, ast.Name) and each.id in incoming for each in single):
+            return True
+    return False
 
 
 def _finding(story: Story, found: Ignored) -> Finding:

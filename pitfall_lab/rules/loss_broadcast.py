@@ -62,6 +62,10 @@ def _comparisons(story: Story) -> Iterator[tuple[Event, tuple[str, str]]]:
             continue
         used = name in LOSSES | STRETCHES or (name in DIFFERENCES and _becomes_a_loss(story, event))
         used = used or (name in COMPARISONS and _is_counted(story, event)) or _is_reduced_by_position(story, event, pair[0])
+        if not used and name in DIFFERENCES | PRODUCTS | SUMS and _misfits_a_loss(story, event):
+            places.add((event.span, name))
+            yield event, pair
+            continue
         weighs = not used and name in DIFFERENCES | PRODUCTS and _is_trained(story, event)
         if (used and (name in LOSSES | STRETCHES or not _meant(story, event, pair))) or (weighs and not _spread_out(story, pair, event)):
             places.add((event.span, name))
@@ -157,6 +161,21 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
             return True
         if shape == full:
             (positive if known_positive else signed).update(later.results)
+    return False
+
+
+def _misfits_a_loss(story: Story, event: Event) -> bool:
+    """Whether a loss function was given the table, or one of its shape made of it, together with a tensor of another shape."""
+    table = set(event.results)
+    full = story.shape(event.results[0], event.step) if event.results else None
+    for later in story.events[event.step + 1 : event.step + FURTHER]:
+        labels = [o.label for o in later.operands if o.label is not None] if later.kind == "call" and later.error is None else []
+        if not table & set(labels) or not later.results:
+            continue
+        if _plain(later) in LOSSES:
+            return len(labels) > 1 and any(story.shape(label, later.step) not in (full, None) for label in labels[:2])
+        if story.shape(later.results[0], later.step) == full:
+            table.update(later.results)
     return False
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
@@ -22,6 +22,7 @@ SINGULAR = ("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Div", "Reciprocal", "Pow",
 LOGARITHMS = {"log", "log2", "log10", "rsqrt", "reciprocal"}
 BOUNDED = {"acos", "asin", "arccos", "arcsin", "atanh", "arctanh"}
 """Functions with an infinite slope at 1 and -1."""
+ROUNDS = 2
 FOLLOWED = 4
 """The number of calls between an operation and the mask that drops its result."""
 
@@ -55,19 +56,57 @@ class Origin:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each operation that made the gradient of a leaf NaN or infinite."""
-    if "GradScaler" in story.program.text or _cared_for(story):
+    wiped = _wiped(story)
+    if "GradScaler" in story.program.text or (not wiped and _cared_for(story)):
         return
     if story.trace.beside.unfinite:
-        seen = next((found for found in of_gradients(story) if not is_handled(story, found)), None)
+        seen = next((found for found in of_gradients(story) if wiped or not is_handled(story, found)), None)
         if seen is not None and (shown := _shown(story, seen)) is not None:
-            yield _finding(shown, {"output": seen.tensor, "gradient": seen.numbers})
+            yield _with_wiped(story, _finding(shown, {"output": seen.tensor, "gradient": seen.numbers}), wiped)
         return
     for backward in story.backwards():
         if backward.error is None and (reached := _spoiled(story, backward)) and (origin := _origin(story, backward)):
-            if story.trace.outcome.kind == "finished" and is_skipped(story, backward.step):
+            if not wiped and story.trace.outcome.kind == "finished" and is_skipped(story, backward.step):
                 continue
-            yield _finding(origin, reached)
+            yield _with_wiped(story, _finding(origin, reached), wiped)
             return  # after an update with it every number is NaN: one finding tells all
+
+
+def _wiped(story: Story) -> dict[str, int]:
+    """The leaves whose gradient was NaN in every backward and 0 at every step of an optimizer after it, each with the number of steps.
+
+    Only those with several such steps. Whatever the program does against NaN, they get no gradient at all.
+    """
+    found: dict[str, int] = {}
+    steps = story.trace.optimizer_steps
+    for label, node in story.nodes.items():
+        leaf = node.get("output")
+        came = story.history("nodes", label, "gradient") if node.get("name") == "AccumulateGrad" and leaf in story.leaves else []
+        known = [(at, list(flat(cells))) for at, cells in came if cells is not None]
+        if len(known) < ROUNDS or not all(numbers and all(value == "nan" for _, value in numbers) for _, numbers in known):
+            continue
+        updates = [update for update in steps if leaf in update.holds and update.step > known[0][0]]
+        grads = [story.held((story.tensor(leaf, update.step) or {}).get("grad"), update.step) for update in updates]
+        if len(updates) >= ROUNDS and all(held and all(value == 0 for value in held.values()) for held in grads):
+            found[str(leaf)] = len(updates)
+    return found
+
+
+def _with_wiped(story: Story, finding: Finding, wiped: dict[str, int]) -> Finding:
+    """The finding, with a sentence on the leaves whose gradients were replaced by 0."""
+    if not wiped:
+        return finding
+    leaf, count = next(iter(wiped.items()))
+    name = called(story, leaf, None, finding.step)
+    more = T(en="", zh="")
+    if len(wiped) > 1:
+        more = T(en=f" (and {len(wiped) - 1} more)", zh=f"（以及另外 {len(wiped) - 1} 个）")
+    return replace(finding, explanation=T(
+        en=f"{finding.explanation.en} The program puts 0 in the place of NaN, which hides it: at each of {count} recorded steps the "
+        f"gradient of {name.en}{more.en} was NaN and then 0, so it is never trained.",
+        zh=f"{finding.explanation.zh}程序用 0 代替 NaN，这只是掩盖了它：在记录到的 {count} 步里，{name.zh}{more.zh} 的梯度每步都先是 NaN，"
+        "然后是 0，所以它从未得到训练。",
+    ))  # fmt: skip
 
 
 def _cared_for(story: Story) -> bool:

@@ -96,6 +96,10 @@ def checked(shop: Workshop, folder: Path, text: str) -> Checked:
     return examine(file, shop, Settings(), fixes=False)
 
 
+def line_of(text: str) -> int:
+    return next(number for number, code in enumerate((HEAD + text).split("\n"), 1) if "# here" in code)
+
+
 @pytest.mark.parametrize(
     ("text", "rule", "words"),
     [
@@ -110,9 +114,8 @@ def checked(shop: Workshop, folder: Path, text: str) -> Checked:
 )
 def test_the_line_that_makes_the_first_one_is_named(shop: Workshop, tmp_path: Path, text: str, rule: str, words: str) -> None:
     (finding,) = checked(shop, tmp_path, text).findings
-    line = next(number for number, code in enumerate((HEAD + text).split("\n"), 1) if "# here" in code)
     assert finding.span is not None
-    assert (finding.rule, finding.span.line) == (rule, line)
+    assert (finding.rule, finding.span.line) == (rule, line_of(text))
     assert words in f"{finding.message.en} {finding.explanation.en}"
 
 
@@ -221,3 +224,61 @@ def test_a_fix_is_verified_only_if_the_numbers_are_finite_then(shop: Workshop, t
     (finding,) = examine(file, shop, Settings()).findings
     assert [fix.verified for fix in finding.fixes] == [True]
     assert "clamp(min=1e-12)" in finding.fixes[0].edits[0].text
+
+
+def wiped(curve: str, repair: str, when: str = "True") -> str:
+    """A training in which ``curve`` has NaN gradients while ``when``, each of which ``repair`` is to replace by 0."""
+    return f"""
+x = 3 * torch.rand(64, 3)
+x[:10] = 0.0
+gain, beta = torch.ones(3, requires_grad=True), torch.full((3,), 0.1, requires_grad=True)
+optimizer = torch.optim.SGD([gain, beta], lr=0.01)
+def repaired(parameters):
+    for p in parameters:
+        {repair}
+for i in range(12):
+    given = x if {when} else x + 1
+    z = gain * given
+    curve = {curve}  # here
+    loss = (curve @ beta - x.sum(1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    repaired([gain, beta])
+    optimizer.step()
+"""
+
+
+ROOT = "torch.where(z > 0, z.sqrt(), torch.zeros_like(z))"
+CURVES = (
+    (ROOT, "p.grad.nan_to_num_(0.0)"),
+    (ROOT, "p.grad = torch.nan_to_num(p.grad, nan=0.0)"),
+    ("z.log().masked_fill(z <= 0, 0.0)", "p.grad[torch.isnan(p.grad)] = 0.0"),
+    (
+        "torch.where(z > 0, (given + 1) / z, torch.zeros_like(z))",
+        "p.grad.copy_(torch.where(p.grad.isnan(), torch.zeros_like(p.grad), p.grad))",
+    ),
+    ("torch.where(z > 0, z ** 0.5, z)", "p.grad.masked_fill_(~torch.isfinite(p.grad), 0.0)"),
+    ("z.rsqrt().masked_fill(z == 0, 0.0)", "torch.isfinite(p.grad).all() or p.grad.zero_()"),
+)
+
+
+@pytest.mark.parametrize(("curve", "repair"), CURVES)
+def test_a_gradient_that_is_nothing_but_nan_and_then_0_is_told(shop: Workshop, tmp_path: Path, curve: str, repair: str) -> None:
+    text = wiped(curve, repair)
+    (finding,) = checked(shop, tmp_path, text).findings
+    assert (finding.rule, finding.span and finding.span.line) == ("PL804", line_of(text))
+    assert "`gain` was NaN and then 0" in finding.explanation.en
+
+
+GUARDED = (
+    wiped(ROOT, "p.grad.nan_to_num_(0.0)", when="i == 5"),
+    wiped("torch.where(z > 0, z.clamp(min=1e-6).sqrt(), torch.zeros_like(z))", "p.grad.nan_to_num_(0.0)"),
+    wiped(ROOT, "p.grad.nan_to_num_(0.0)").replace("x[:10] = 0.0", "x[:10, 0] = 0.0"),
+    wiped(ROOT, "p.grad.nan_to_num_(0.0)").replace("    optimizer.step()", "    print(gain.grad)"),
+    wiped(ROOT, "p.grad.nan_to_num_(1e-3)"),
+)
+
+
+@pytest.mark.parametrize("text", GUARDED)
+def test_a_repaired_gradient_that_still_trains_is_not_told(shop: Workshop, tmp_path: Path, text: str) -> None:
+    assert "PL804" not in [finding.rule for finding in checked(shop, tmp_path, text).findings]

@@ -231,6 +231,39 @@ opt = SGD(net.out.parameters(), lr=0.1)
 for _ in range(3):
     update(opt, F.mse_loss(net(x), y))
 """,
+    "parameters that are scaled, turned, converted and put together before they are kept": DATA
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        start = nn.Parameter(torch.ones(3))
+        self.scores = nn.Parameter(torch.randn(3)) * 0.01  # PL622
+        self.mixing = nn.Parameter(torch.randn(3, 3)).t()  # PL622
+        self.single = nn.Parameter(torch.ones(3).double()).float()  # PL622
+        self.local = start.clone()  # PL622
+        self.row = nn.Embedding(1, 3).weight[0]  # PL622
+        self.parts = torch.stack([nn.Parameter(torch.ones(())) for _ in range(3)])  # PL622
+        self.out = nn.Linear(3, 1)
+        self.shift = -nn.Parameter(torch.zeros(1))  # PL622
+    def forward(self, x):
+        x = x * torch.softmax(self.scores, 0) @ self.mixing * self.single * self.local
+        return self.out(x * self.row * self.parts) + self.shift
+net = Net()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    opt.zero_grad()
+    F.mse_loss(net(x), y).backward(retain_graph=True)
+    opt.step()
+""",
+    "a parameter that a function has scaled, in a program without a module of its own": DATA
+    + """
+def initial(size):
+    return nn.Parameter(torch.zeros(size)) + 1  # PL622
+weight, net = initial(3), nn.Linear(3, 1)
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x * weight), y))
+""",
     "an offset of a plain tensor, added in a function": DATA
     + """
 offset = torch.zeros(1).requires_grad_()  # PL622
@@ -1156,6 +1189,97 @@ net = Newer()
 net.load_state_dict(Older().state_dict(), strict=False)  # PL627
 print(net(torch.ones(1, 2)))
 """,
+    "derivatives of custom operations, exchanged or of another formula": """
+class Grown(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * torch.exp(b)
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * a * b.exp(), g * b.exp()  # PL590
+class Ratio(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a / b
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return -g * a / b**2, g / b  # PL590
+class Wave(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b, k):
+        ctx.save_for_backward(a, b)
+        ctx.k = k
+        return k * (a * b.square()).sin()
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        inner = g * ctx.k * (a * b.square()).cos()
+        for_a = inner * b.square()
+        for_b = inner * 2 * a * b
+        return for_b, for_a, None  # PL590
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * a
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * a  # PL590
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * torch.sigmoid(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        s = torch.sigmoid(a)
+        return g * (s + s * (1 - s))  # PL590
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b**3
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * 3 * a * b**2, g * b**3  # PL590
+class Shares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        out = 1 / (1 + torch.exp(-a))
+        ctx.save_for_backward(out)
+        return out
+    @staticmethod
+    def backward(ctx, g):
+        (out,) = ctx.saved_tensors
+        return g * out  # PL590
+class Later(torch.autograd.Function):
+    @staticmethod
+    def forward(a, b):
+        return a.tanh() * b.square()
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * 2 * b * a.tanh(), g * (1 - a.tanh() ** 2) * b.square()  # PL590
+a, b = torch.rand(20, requires_grad=True), torch.rand(20, requires_grad=True)
+def grade(out):
+    (3 * out).mean().backward()
+for kind in (Grown, Ratio, Later):
+    grade(kind.apply(a, b))
+for kind in (Square, Swish, Shares):
+    grade(kind.apply(a))
+grade(Wave.apply(a, b, 2.0))
+grade(Cubed.apply(Cubed.apply(a, b), b))
+""",
 }
 
 RIGHT = {
@@ -1932,6 +2056,201 @@ net = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 2))
 net.load_state_dict({name: value for name, value in whole.state_dict().items() if not name.startswith("2.")}, strict=False)
 print(net(torch.ones(1, 2)))
 """,
+    "parameters scaled at each use, before they are made, or for good": DATA
+    + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.raw, self.small = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(3) * 0.01)
+        self.same = nn.Parameter(torch.randn(3)).to(torch.float32).requires_grad_()
+        self.listed = nn.ParameterList([nn.Parameter(torch.randn(3)) * 0.01])
+        self.fixed = (nn.Parameter(torch.randn(3)) * 0.01).detach()
+        self.register_buffer("basis", nn.Parameter(torch.randn(3), requires_grad=False) * 0.01)
+        self.again = nn.Parameter(nn.Parameter(torch.randn(3)) * 0.01)
+        self.out = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.out(x * (self.raw * 0.01 + self.small + self.same + self.listed[0] + self.fixed + self.basis + self.again))
+net = Net()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x), y))
+""",
+    "a turned weight of a layer that is not trained": DATA
+    + """
+teacher, net = nn.Linear(3, 3, bias=False), nn.Linear(3, 1)
+turned = teacher.weight.t()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    update(opt, F.mse_loss(net(x @ turned), y))
+""",
+    "times that an equation is differentiated by, or that only require grad": """
+times = torch.linspace(0, 1, 10, requires_grad=True).unsqueeze(1)
+places = torch.linspace(0, 1, 10, requires_grad=True).view(-1, 1)
+net = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    u = net(torch.cat([times, places], 1))
+    (slope,) = torch.autograd.grad(u.sum(), times, create_graph=True)
+    update(opt, (slope + u).square().mean())
+""",
+    "the sensitivity to the result of a parameter": DATA
+    + """
+weight, other, net = nn.Parameter(torch.zeros(3)) + 1, nn.Parameter(torch.zeros(3)) + 1, nn.Linear(3, 1)
+other.retain_grad()
+opt = SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = F.mse_loss(net(x * weight * other), y)
+    (slope,) = torch.autograd.grad(loss, weight, retain_graph=True)
+    update(opt, loss)
+    print(slope, other.grad)
+""",
+    "custom operations with their derivatives, or with gradients that are another thing on purpose": """
+class Grown(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * torch.exp(b)
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * b.exp(), g * a * b.exp()
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b**3
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * b**3, g * 3 * a * b**2
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return b * g, a * g
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.view_as(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return -0.5 * g
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.round()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g.clone()
+class Sign(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.sign()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * (a.abs() <= 1)
+class Spike(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return (a > 0.5).float()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        s = torch.sigmoid(4 * a)
+        return g * 4 * s * (1 - s)
+class Bounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.exp(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * torch.exp(a.clamp(max=15))
+class Slower(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.tanh(a)
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * 0.1 * (1 - a.tanh() ** 2)
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a**3
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return (g * 3 * a**2).clamp(-1, 1)
+class Soft(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return torch.log1p(torch.exp(a))
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g * (1 - 1 / (1 + torch.exp(a)))
+class Guided(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a.relu()
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        return g.relu() * (a > 0)
+class Gelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * 0.5 * (1 + torch.erf(a / 2**0.5))
+    @staticmethod
+    def backward(ctx, g):
+        a, = ctx.saved_tensors
+        s = torch.sigmoid(1.702 * a)
+        return g * (s + 1.702 * a * s * (1 - s))
+class Gap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a - b
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return -g, g
+class Balanced(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a.clone()
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g, torch.ones_like(b)
+a, b = torch.rand(20, requires_grad=True), torch.rand(20, requires_grad=True)
+def grade(out):
+    (3 * out).mean().backward()
+for kind in (Grown, Cubed, Product, Gap, Balanced):
+    grade(kind.apply(a, b))
+for kind in (Reversed, Rounded, Sign, Spike, Bounded, Slower, Clipped, Soft, Guided, Gelu):
+    grade(kind.apply(a))
+grade(Cubed.apply(Cubed.apply(a, b), b))
+""",
 }
 
 
@@ -1955,6 +2274,23 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
 
 
 SAMPLED = {
+    "a parameter that is scaled before it is kept, in a long training": """import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores, self.out = nn.Parameter(torch.ones(3)) + 1, nn.Linear(3, 1)  # PL622
+    def forward(self, x):
+        return self.out(x * self.scores)
+
+x, net = torch.randn(8, 3), Net()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(300):
+    opt.zero_grad()
+    (net(x) - 1).square().mean().backward()
+    opt.step()
+""",
     "a split after a long loop": """import torch
 from torch.utils.data import Dataset, random_split
 
