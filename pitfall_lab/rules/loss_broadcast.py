@@ -1,9 +1,10 @@
 """PL401: a loss or a measure compared ``(N,)`` with ``(N, 1)``, so that every prediction met every target.
 
 Found from shapes in the trace: in a loss function, in ``a - b`` whose result is made positive (squared, ``abs``) and reduced to one
-number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from; where
-the column comes from the positions that ``nonzero`` returns, in any result that is reduced. A difference of everything with everything
-that is built in the same line, or of one memory with itself (pairwise distances), is not a mistake and draws nothing.
+number, in ``a == b`` whose result is counted, or in a product (a weight, an advantage) that is reduced to what backward starts from; in
+any of these and ``a + b`` whose table is given to a loss function with a tensor of another shape; where the column comes from the positions
+that ``nonzero`` returns, in any result that is reduced. A difference of everything with everything that is built in the same line, or of
+one memory with itself (pairwise distances), is not a mistake and draws nothing.
 """
 
 from __future__ import annotations
@@ -173,7 +174,8 @@ def _misfits_a_loss(story: Story, event: Event) -> bool:
         if not table & set(labels) or not later.results:
             continue
         if _plain(later) in LOSSES:
-            return len(labels) > 1 and any(story.shape(label, later.step) not in (full, None) for label in labels[:2])
+            shapes = [story.shape(label, later.step) or () for label in labels[:2]]
+            return any(_size(shape) > 1 and shape != full for shape in shapes)
         if story.shape(later.results[0], later.step) == full:
             table.update(later.results)
     return False
@@ -415,7 +417,7 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
         return ()
     program = story.program
     node = program.at(event.span) if program.tree else None
-    operands = _operand_nodes(node)
+    operands = _operand_nodes(node, event)
     labels = [operand.label for operand in event.operands if operand.label is not None][:2]
     if node is None or len(operands) != 2 or len(labels) != 2:
         return ()
@@ -430,10 +432,10 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
     return unique(program.text, candidates)
 
 
-def _operand_nodes(node: ast.AST | None) -> list[ast.expr]:
+def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
     """The two compared expressions: of ``a - b``, or the arguments of a loss; an empty or shorter list if the line shows no two."""
     if isinstance(node, ast.BinOp):
-        if isinstance(node.op, ast.Sub | ast.Mult | ast.Div):
+        if isinstance(node.op, ast.Sub | ast.Mult | ast.Div) or (isinstance(node.op, ast.Add) and _plain(event) in SUMS):
             return [node.left, node.right]
         inner = [n for n in ast.walk(node) if isinstance(n, ast.BinOp) and isinstance(n.op, ast.Sub)]
         return [inner[0].left, inner[0].right] if len(inner) == 1 else []

@@ -27,6 +27,16 @@ states, actions, gains = torch.randn(16, 4), torch.randint(0, 3, (16,)), torch.r
 for _ in range(2):
     loss = -(agent.score(states, actions) * gains).mean()
 """ + TRAIN,
+    "a reward in a column, added to values in a row": """
+q, fixed = nn.Linear(4, 2), nn.Linear(4, 2)
+opt = torch.optim.Adam(q.parameters())
+state, after, done, act = torch.randn(8, 4), torch.randn(8, 4), torch.zeros(8), torch.randint(0, 2, (8,))
+reward = torch.randn(8).unsqueeze(1)
+for _ in range(2):
+    with torch.no_grad():
+        goal = reward + 0.9 * (1 - done) * fixed(after).max(1).values  # PL401
+    loss = F.smooth_l1_loss(q(state).gather(1, act[:, None]), goal)
+""" + TRAIN,
     "every pair by index_select": """
 q = nn.Linear(4, 2)
 opt = torch.optim.SGD(q.parameters(), lr=0.1)
