@@ -19,7 +19,7 @@ from pitfall_lab.trace import Event, T
 RECURRENT = {"gru": "GRU", "lstm": "LSTM", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 REDUCED = {"mean", "sum", "amax", "max"}
 COMPARED = MEASURES | {"sub", "__sub__", "__rsub__"}
-FURTHER = 60
+FURTHER, DEEP = 60, 400
 SEQUENCE, HEADS = 3, 4
 ATTENTION = ("MultiheadAttention", "TransformerEncoderLayer", "Transformer", "TransformerDecoderLayer")
 """The modules that attend along the first axis unless they are made with ``batch_first=True``."""
@@ -77,8 +77,37 @@ def _attending(story: Story, attention: Event) -> Mixed | None:
                 left_out = use.axis != use.followed and use.event.name in REDUCED and not use.weighted
                 if left_out and (loss := _measured(story, use.event, steps)) is not None:
                     return Mixed(attention, steps, examples, use.event, loss)
-            return None
+            pick = _picked(story, view, (steps, examples))
+            loss = _measured(story, pick, steps) if pick is not None else None
+            if pick is None or loss is None or any(_is_a_column(story, o.label, loss, (steps, examples)) for o in loss.operands[:2]):
+                return None
+            return Mixed(attention, steps, examples, pick, loss)
     return None
+
+
+def _picked(story: Story, view: Event, sizes: tuple[int, int]) -> Event | None:
+    """The call that takes one place along the second axis, ``[:, 0]``, out of what the layers made of their result; None if there is none.
+
+    What keeps the first two axes is followed for ``DEEP`` calls.
+    """
+    reached = set(view.results[:1])
+    for event in story.events[view.step + 1 : view.step + DEEP]:
+        if event.kind != "call" or event.error is not None or not event.results or not reached & {o.label for o in event.operands}:
+            continue
+        parts = event.operands[1].text.strip("()").split(", ") if event.name == "__getitem__" and len(event.operands) > 1 else []
+        if len(parts) > 1 and parts[0] == ":" and whole(parts[1].rstrip(",")) is not None:
+            return event
+        if (story.shape(event.results[0], event.step) or ())[:2] == sizes:
+            reached.add(event.results[0])
+    return None
+
+
+def _is_a_column(story: Story, label: str | None, loss: Event, sizes: tuple[int, int]) -> bool:
+    """Whether the tensor was itself taken out of a table of these sizes: targets of all steps of one example."""
+    made = story.event((story.tensor(label, loss.step) or {}).get("born"))
+    if made is None or made.name != "__getitem__" or label not in made.results:
+        return False
+    return (story.shape(made.operands[0].label, made.step) or ()) == sizes
 
 
 def _mixed(story: Story, layer: Event) -> Mixed | None:
