@@ -1,4 +1,7 @@
-"""PL926: weights or a mask of the examples are multiplied with a loss that is already one number, so they weigh nothing."""
+"""PL926: weights or a mask of the examples are multiplied with a loss that is already one number, so they weigh nothing.
+
+So is the factor of a focal loss, ``(1 - exp(-loss)) ** 2``, if ``loss`` is the mean.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression
@@ -37,7 +41,7 @@ class Late:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies weights with a loss that was reduced already, and sums the products."""
+    """One finding for each line that multiplies a loss which was reduced already: with weights, or with the factor of a focal loss."""
     told = set()
     for event in story.calls(*PRODUCTS):
         place = story.span(event.step)
@@ -45,6 +49,47 @@ def find(story: Story) -> Iterator[Finding]:
         if found is not None:
             told.add(place)
             yield _finding(story, found)
+        elif place not in told and event.error is None and (reduced := _weighed_by_itself(story, event)) is not None:
+            told.add(place)
+            yield _by_itself(story, event, reduced)
+
+
+def _weighed_by_itself(story: Story, event: Event) -> Event | None:
+    """The call that reduced a loss to the one number that ``event`` multiplies with a power of its own exponential, as a focal loss does.
+
+    None if there is none, or if the factor has no gradient: then it only scales the loss.
+    """
+    labels = [o.label for o in event.operands if o.label is not None]
+    if len(labels) != 2 or event.parent is not None or not event.results:
+        return None
+    for one, factor in (labels, labels[::-1]):
+        record = story.tensor(factor, event.step) or {}
+        if (
+            not record.get("requires_grad")
+            or prod(record.get("shape") or ()) != 1
+            or not _is_power_of_exponential(story, factor, one, event.step)
+        ):
+            continue
+        reduced = _reduced(story, one, event.step)
+        rows = story.shape(reduced.operands[0].label, reduced.step) if reduced is not None and reduced.operands else None
+        if reduced is not None and reduced.name in LOSSES and rows and rows[0] > 1:
+            return reduced
+    return None
+
+
+def _is_power_of_exponential(story: Story, label: str, source: str, step: int) -> bool:
+    """Whether single numbers lead from ``source`` over an exponential and a power to ``label``."""
+    names: list[str] = []
+    for _ in range(HOPS):
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        given = {o.label for o in made.operands if o.label is not None} if made is not None and label in made.results else set()
+        if made is None or len(given) != 1:
+            return False
+        names.append(made.name.strip("_"))
+        label, step = str(given.pop()), made.step
+        if label == source:
+            return "exp" in names and bool({"pow", "square", "mul"} & set(names))
+    return False
 
 
 def _late(story: Story, event: Event) -> Late | None:
@@ -119,6 +164,39 @@ def _finding(story: Story, found: Late) -> Finding:
         ],
         fixes=_fixes(story, reduced),
         facts=[Fact("shape", size, story.by(product.step)), Fact("reduced", reduced.name, story.by(reduced.step))],
+    )  # fmt: skip
+
+
+def _by_itself(story: Story, product: Event, reduced: Event) -> Finding:
+    """The finding about a factor that was to weigh each example, and is computed from the mean of all."""
+    here, there = at_line(story, story.span(product.step)), at_line(story, story.span(reduced.step))
+    node = story.program.at(story.span(product.step)) if story.program.tree is not None else None
+    mean = story.program.replace((node, f"({story.program.segment(node)}).mean()")) if isinstance(node, ast.BinOp) else ()
+    title = T(
+        en='Keep one loss for each element (`reduction="none"`), and take the mean at the end',
+        zh='保留每个元素的损失（`reduction="none"`），最后求平均',
+    )
+    merged = [merge(fix.edits, mean) for fix in _fixes(story, reduced)] if mean else []
+    fixes = [Fix(title, edits, meaning="shape") for edits in merged if edits is not None]
+    return RULE.finding(
+        story.span(product.step), product.step,
+        T(
+            en=f"{capital(here.en)} weighs a loss with a factor that is computed from it, but {there.en} has already made it one number: "
+            "the factor is the same for all examples.",
+            zh=f"{here.zh}用由损失算出的因子给损失加权，而{there.zh}已经把损失变成了一个数：所有样本的因子都相同。",
+        ),
+        T(
+            en=f"`{reduced.name}` on {there.en} averages over the elements first. A power of the mean does not tell easy examples from "
+            'hard ones. Keep one loss for each element (`reduction="none"`), weigh each with its own factor, and average after that.',
+            zh=f"{there.zh}的 `{reduced.name}` 先对所有元素求了平均。平均值的幂分不出容易的样本和困难的样本。请保留每个元素的损失"
+            '（`reduction="none"`），各自乘以自己的因子，再求平均。',
+        ),
+        related=[
+            story.related("made", reduced.step, T(en="becomes one number here", zh="在这里变成一个数")),
+            story.related("used", product.step, T(en="weighed here", zh="在这里加权")),
+        ],
+        fixes=unique(story.program.text, fixes),
+        facts=[Fact("reduced", reduced.name, story.by(reduced.step))],
     )  # fmt: skip
 
 

@@ -17,7 +17,34 @@ net = nn.Linear(3, 1)
 opt = Adam(net.parameters(), lr=0.05)
 """
 
+FOCAL = """
+x, y = torch.randn(12, 3), torch.randint(0, 2, (12,))
+net = nn.Linear(3, 2)
+opt = SGD(net.parameters(), lr=0.1)
+"""
 WRONG = {
+    "the focal factor of a mean, in a function": FOCAL
+    + """
+def focal(scores, target, alpha=0.25, gamma=2):
+    ce = F.cross_entropy(scores, target)
+    pt = torch.exp(-ce)
+    return alpha * (1 - pt) ** gamma * ce  # PL926
+for _ in range(3):
+    update(opt, focal(net(x), y))
+""",
+    "the focal factor of a binary loss, in a module": FOCAL
+    + """
+class Focal(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = nn.BCEWithLogitsLoss()
+    def forward(self, scores, target):
+        loss = self.base(scores, target)
+        return loss * (1 - (-loss).exp()).pow(1.5)  # PL926
+focal = Focal()
+for _ in range(3):
+    update(opt, focal(net(x)[:, 0], y.float()))
+""",
     "the ratio as the first argument": RARE
     + """
 criterion = nn.BCEWithLogitsLoss((len(y) - y.sum()) / y.sum())  # PL760
@@ -107,6 +134,27 @@ print(statistics(DataLoader(TensorDataset(frames), batch_size=4)))
 """,
 }
 RIGHT = {
+    "a focal factor for each example": FOCAL
+    + """
+for _ in range(3):
+    ce = F.cross_entropy(net(x), y, reduction="none")
+    update(opt, ((1 - torch.exp(-ce)) ** 2 * ce).mean())
+""",
+    "a mean weighed by its own size, without a gradient": FOCAL
+    + """
+for _ in range(3):
+    ce = F.cross_entropy(net(x), y)
+    update(opt, (1 - torch.exp(-ce.detach())) ** 2 * ce + ce * ce)
+""",
+    "losses weighed by a learned uncertainty": FOCAL
+    + """
+noise = nn.Parameter(torch.zeros(()))
+opt = SGD([*net.parameters(), noise], lr=0.1)
+for _ in range(3):
+    ce = F.cross_entropy(net(x), y)
+    update(opt, torch.exp(-noise).pow(2) * ce + noise)
+    print(torch.exp(ce).item())
+""",
     "numbers near zero": """
 x = 2 + torch.randn(40, 3)
 print((x**2).mean(0) - x.mean(0) ** 2)
