@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
@@ -26,8 +27,19 @@ def find(story: Story) -> Iterator[Finding]:
             places[made.span].append(made)
     for span, rounds in places.items():
         alike = all(made.optimizer in COLLECTING and made.holds and set(made.holds) == set(rounds[0].holds) for made in rounds)
-        if len(rounds) >= ROUNDS and alike and all(made.steps <= 1 for made in rounds) and sum(made.steps for made in rounds) >= ROUNDS:
+        if len(rounds) >= ROUNDS and alike and all(made.steps <= 1 for made in rounds) and _each_for_one_step(story, rounds):
             yield _finding(story, span, rounds)
+
+
+def _each_for_one_step(story: Story, rounds: list[OptimizerMade]) -> bool:
+    """Whether at least ``ROUNDS`` steps of such an optimizer were recorded, and at most one before the next is made.
+
+    Where rounds are left out, the optimizer of a recorded step may have been made in a round that was not recorded.
+    """
+    first, held = rounds[0], set(rounds[0].holds)
+    steps = [u.step for u in story.trace.optimizer_steps if u.optimizer == first.optimizer and set(u.holds) == held]
+    between = (sum(one.step <= step < other.step for step in steps) for one, other in pairwise(rounds))
+    return len(steps) >= ROUNDS and all(count <= 1 for count in between)
 
 
 def _finding(story: Story, span: Span, rounds: list[OptimizerMade]) -> Finding:

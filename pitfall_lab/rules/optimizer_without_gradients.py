@@ -74,19 +74,17 @@ def _idle(story: Story, updates: list[OptimizerStep]) -> Idle | None:
 def _returned(story: Story, updates: list[OptimizerStep]) -> list[Event]:
     """For each step, the last ``torch.autograd.grad`` before it that was given tensors of the optimizer.
 
-    Empty unless there is one for each step, and if one of the tensors ever had a gradient or a ``backward()`` ran before a step.
+    Empty unless there is one for each step, and if one of the tensors ever had a gradient or a ``backward()`` ran between the two.
     """
     held, before, found = {label for update in updates for label in update.holds}, 0, []
     if any(grad is not None for label in held for _, grad in story.history("tensors", label, "grad")):
         return []
     for update in updates:
         calls = [c for c in story.backwards() if before <= c.step < update.step and c.error is None]
-        if any(c.name == "backward" for c in calls):
+        returned = [c for c in calls if c.name == "grad" and held & {operand.label for operand in c.operands[1:]}]
+        if not returned or any(c.name == "backward" and c.step > returned[-1].step for c in calls):
             return []
-        calls = [c for c in calls if c.name == "grad" and held & {operand.label for operand in c.operands[1:]}]
-        if not calls:
-            return []
-        found.append(calls[-1])
+        found.append(returned[-1])
         before = update.step
     return found
 

@@ -46,12 +46,14 @@ class Swish(torch.autograd.Function):
 class Once(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
+        ctx.save_for_backward(x)
         ctx.gate = torch.sigmoid(x)
         return x * ctx.gate
 
     @staticmethod
     def backward(ctx, grad):
-        return grad * ctx.gate
+        (x,) = ctx.saved_tensors
+        return grad * (ctx.gate + x * ctx.gate * (1 - ctx.gate))
 
 
 torch.manual_seed(0)
