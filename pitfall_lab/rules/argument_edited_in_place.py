@@ -163,6 +163,12 @@ def _finding(story: Story, found: Edited) -> Finding:
     span, site = story.span(write.step), program.place(found.call)
     here, there = at_line(story, span), at_line(story, story.span(found.read.step))
     code = statement_text(story, span)
+    given = written_as(story, found.read, write.operands[0].label)
+    read = program.segment(given) if given is not None and is_name(given) else found.name
+    old = T(
+        en=f"`{read}`" if read == found.name else f"`{read}`, the same tensor,",
+        zh=f"`{read}`" if read == found.name else f"`{read}`（同一个张量）",
+    )
     before, after = ((story.record("storages", found.storage, at) or {}).get("cells") for at in (write.step - 1, write.step))
     shown = T(
         en=f" Here its memory goes from {numbers(before)} to {numbers(after)}." if before is not None and after is not None else "",
@@ -175,9 +181,9 @@ def _finding(story: Story, found: Edited) -> Finding:
     return RULE.finding(
         span, write.step,
         T(
-            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} uses `{found.name}` "
+            en=f"{capital(here.en)} changes `{found.name}` itself and makes no new tensor, and {there.en} uses {old.en} "
             f"as if it were still the old one.",
-            zh=f"{here.zh}改变的是 `{found.name}` 本身，并没有创建新张量；而{there.zh}仍把 `{found.name}` 当作原来的值使用。",
+            zh=f"{here.zh}改变的是 `{found.name}` 本身，并没有创建新张量；而{there.zh}仍把 {old.zh} 当作原来的值使用。",
         ),
         T(
             en=f"{doer.en} and gives the same tensor back, so the argument and the result are two names of one tensor.{shown.en}",

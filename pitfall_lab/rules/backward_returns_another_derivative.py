@@ -124,7 +124,7 @@ def _run(story: Story, custom: Custom, last: Event) -> list[Event]:
 
 
 def _backward_calls(story: Story, custom: Custom, node: str) -> list[Event]:
-    """The calls of the run of backward for a node; empty if it cannot be told from those for other nodes of the same Function."""
+    """The calls of the run of backward for a node; empty if the calls do not divide evenly among the nodes of that Function."""
     name, ran = f"{custom.name}Backward", (story.record("nodes", node) or {}).get("ran")
     outer = story.outer_call(ran)
     if outer is None:

@@ -33,13 +33,13 @@ class Given:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that gives a Gaussian loss a standard deviation for the variance."""
-    told = set()
+    reported = set()
     for loss in story.calls("gaussian_nll_loss"):
         labels = [o.label for o in loss.operands]
         label = next((o.label for o in loss.operands if o.name == "var"), labels[2] if len(labels) > 2 else None)
-        if loss.error is not None or label is None or story.span(loss.step) in told:
+        if loss.error is not None or label is None or story.span(loss.step) in reported:
             continue
-        told.add(story.span(loss.step))
+        reported.add(story.span(loss.step))
         other = _as_deviation(story, label, labels[0], loss)
         if other is not None:
             yield _finding(story, Given(loss, label, other))

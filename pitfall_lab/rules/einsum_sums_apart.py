@@ -28,12 +28,12 @@ class Apart:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``einsum`` in which two axes of equal length are summed without meeting each other."""
-    told = set()
+    reported = set()
     for event in story.calls("einsum"):
         place = story.span(event.step)
-        found = _apart(story, event) if place not in told and event.error is None and event.results else None
+        found = _apart(story, event) if place not in reported and event.error is None and event.results else None
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 

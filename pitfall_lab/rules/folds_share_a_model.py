@@ -37,11 +37,11 @@ class Fold:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each network that two folds train in turn, each with the rows that the other one holds out."""
-    told = set()
+    reported = set()
     for weight, folds in _folds(story).items() if story.backwards() else ():
         pair = next(((a, b) for a, b in pairwise(folds) if _are_folds(a, b) and not _begins_anew(story, weight, a, b)), None)
-        if pair is not None and pair[1].measured.span not in told:
-            told.add(pair[1].measured.span)
+        if pair is not None and pair[1].measured.span not in reported:
+            reported.add(pair[1].measured.span)
             yield _finding(story, weight, *pair, count=len(folds))
 
 
@@ -286,7 +286,7 @@ for held_out in range(3):
         Trap(
             "    rest = torch.cat(",
             "    opt = torch.optim.SGD(net.parameters(), lr=0.1)\n    rest = torch.cat(",
-            T(en="A new optimizer goes on with the trained weights.", zh="新的优化器接着使用训练过的权重。"),
+            T(en="A new optimizer still updates the trained weights.", zh="新的优化器接着使用训练过的权重。"),
         ),
     ),
     docs=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html",),

@@ -34,12 +34,12 @@ class FirstOnly:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place where an index reads only the first entries of an axis that it was to have as a whole."""
-    told = set()
+    reported = set()
     for event in story.calls(*GATHERS, *SCATTERS):
         place = story.span(event.step)
-        found = _first_only(story, event) if place not in told and event.error is None and event.results else None
+        found = _first_only(story, event) if place not in reported and event.error is None and event.results else None
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 

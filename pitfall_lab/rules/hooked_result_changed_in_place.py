@@ -221,7 +221,7 @@ def _finding(story: Story, found: Kept) -> Finding:
             "梯度是正确的，所以不会报错。",
         ),
         related=[
-            Related("kept", story.program.place(found.hook), None, T(en="the hook keeps it here", zh="钩子在这里保存它")),
+            Related("kept", story.program.place(found.hook), max(0, write.step - 1), T(en="the hook keeps it here", zh="钩子在这里保存它")),
             story.related("changed", write.step, T(en="its memory is written here", zh="它的内存在这里被写入")),
             story.related("read", found.read.step, T(en=f"`{found.name}` is used here", zh=f"`{found.name}` 在这里被使用")),
         ],

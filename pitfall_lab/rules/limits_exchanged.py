@@ -17,12 +17,12 @@ CLAMPS = ("clamp", "clip", "clamp_", "clip_")
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``clamp`` with two numbers, of which the first is larger."""
-    told = set()
+    reported = set()
     for event in story.calls(*CLAMPS):
         limits = _number(argument(event, "min", 1)), _number(argument(event, "max", 2))
         place = story.span(event.step)
-        if place not in told and event.error is None and limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
-            told.add(place)
+        if place not in reported and event.error is None and limits[0] is not None and limits[1] is not None and limits[0] > limits[1]:
+            reported.add(place)
             yield _finding(story, event, limits[0], limits[1])
 
 

@@ -32,12 +32,12 @@ class Along:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that measures pairs of vectors along an axis that only numbers the pairs."""
-    told = set()
+    reported = set()
     for event in story.calls(COSINE, *NORMS):
         place = story.span(event.step)
-        found = _along(story, event) if place not in told and event.error is None and event.results else None
+        found = _along(story, event) if place not in reported and event.error is None and event.results else None
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 

@@ -42,7 +42,7 @@ class Added:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that differentiates all first derivatives at once, if one of each is then used as a second derivative."""
     made: dict[str, tuple[Event, str]] = {}
-    told = set()
+    reported = set()
     for grad in story.calls("grad"):
         labels = [o.label for o in grad.operands if o.label is not None]
         if grad.op != "torch.autograd.grad" or grad.error is not None or len(grad.results) != 1 or len(labels) < MATRIX:
@@ -53,8 +53,8 @@ def find(story: Story) -> Iterator[Finding]:
             found = _added(story, grad, str(outputs), given)
             call = _call(story, found) if found is not None else None
             place = story.program.place(call[0]) if call is not None else story.span(grad.step)
-            if found is not None and place not in told and mixes(story, given, _value(story, first[0]), grad):
-                told.add(place)
+            if found is not None and place not in reported and mixes(story, given, _value(story, first[0]), grad):
+                reported.add(place)
                 yield _finding(story, found, call)
         shape = story.shape(given, grad.step) or ()
         if (

@@ -40,15 +40,15 @@ class Length:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line of a penalty that takes lengths of other pieces than the gradient of one example."""
-    told = set()
+    reported = set()
     for grad in story.backwards():
         count = _examples(story, grad) if grad.name == "grad" and grad.error is None and grad.results else None
         for reduction, kept in _lengths(story, grad) if count is not None else ():
             shape = story.shape(reduction.operands[0].label, reduction.step) or ()
             place = story.span(reduction.step)
             is_right = kept == (0,) and shape[0] == count
-            if not is_right and place not in told and count is not None:
-                told.add(place)
+            if not is_right and place not in reported and count is not None:
+                reported.add(place)
                 yield _finding(story, Length(grad, reduction, count, prod(shape[axis] for axis in kept)))
 
 

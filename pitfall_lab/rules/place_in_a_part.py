@@ -40,12 +40,12 @@ class Misplaced:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that finds positions in a part of a tensor, by which the whole is read."""
-    told = set()
+    reported = set()
     for event in story.calls(*FINDS):
         place = story.span(event.step)
-        misplaced = _misplaced(story, event) if place not in told and event.error is None and event.results else None
+        misplaced = _misplaced(story, event) if place not in reported and event.error is None and event.results else None
         if misplaced is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, misplaced)
 
 

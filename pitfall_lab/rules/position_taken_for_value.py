@@ -41,14 +41,14 @@ class Taken:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose positions end in the target of values, or in a comparison with a fraction."""
-    told = set()
+    reported = set()
     for search in story.calls(*ALONE, *PAIRS):
         place = story.span(search.step)
-        if place in told or search.error is not None or not search.results or search.operands[0].label is None:
+        if place in reported or search.error is not None or not search.results or search.operands[0].label is None:
             continue
         found = _taken(story, search)
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 

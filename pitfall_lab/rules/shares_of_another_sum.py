@@ -32,12 +32,12 @@ class Shares:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each quotient of exponentials and their sum whose result is used along another axis."""
-    told = set()
+    reported = set()
     for event in story.calls(*QUOTIENTS):
         place = story.span(event.step)
-        found = _shares(story, event) if place not in told and event.error is None and event.results else None
+        found = _shares(story, event) if place not in reported and event.error is None and event.results else None
         if found is not None:
-            told.add(place)
+            reported.add(place)
             yield _finding(story, found)
 
 

@@ -38,13 +38,13 @@ class Mistaken:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each product of noise and a number that a divergence in the loss takes for the variance."""
     products = [event for event in story.calls(*PRODUCTS) if event.error is None and event.results] if any(story.calls(*NORMAL)) else []
-    told, before = set(), -1
+    reported, before = set(), -1
     for backward in losses(story) if products else ():
         variances = dict(_variances(story, backward))
         for event in (each for each in products if variances and before < each.step < backward.step):
             found = _mistaken(story, event, variances)
-            if found is not None and story.span(event.step) not in told:
-                told.add(story.span(event.step))
+            if found is not None and story.span(event.step) not in reported:
+                reported.add(story.span(event.step))
                 yield _finding(story, found)
         before = backward.step
 

@@ -203,9 +203,8 @@ def whole_objects(error: Error) -> Remedy | None:
     what = f"an object of `{kind[1]}`" if kind is not None else "an object that is no tensor"
     what_zh = f"`{kind[1]}` 的对象" if kind is not None else "不是张量的对象"
     said = T(
-        en=f"{refused.words('en')['Line']} reads a file with {what}; unless it is told otherwise, `torch.load` reads tensors and plain "
-        "containers only, "
-        "because other objects run code.",
+        en=f"{refused.words('en')['Line']} reads a file with {what}; by default `torch.load` reads tensors and plain containers "
+        "only, because other objects run code.",
         zh=f"{refused.words('zh')['Line']}读取的文件含有{what_zh}；默认情况下 `torch.load` 只读取张量和普通容器，因为其他对象会运行代码。",
     )
     accepts = T(
