@@ -363,7 +363,8 @@ def _answer(job: Job, namespace: dict[str, Any]) -> str:
     from pitfall_lab.verify import trace_program
     from pitfall_lab.verify.finite_watch import Finite
 
-    sampling = None if job["every_round"] else Sampling(job["inside"] and tuple(job["inside"]), closely=job["closely"])
+    inside = job["inside"] and tuple(job["inside"])
+    sampling = None if job["every_round"] else Sampling(inside, closely=job["closely"], after=job["after"])
     finite = Finite(job["closely"])
     trace = trace_program(
         job["source"],

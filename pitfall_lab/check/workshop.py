@@ -82,18 +82,20 @@ class Workshop:
 
     ``behind``: the worker imports torch with low priority, and Ctrl-C is not meant for it: it belongs to a notebook's kernel.
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
-    ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that repeat what was recorded are recorded as
-    well. ``printed``: the first 1 MiB that the last run printed, with its warnings (those of a witness run are not included);
-    ``was_large``: whether the last traced run had tensors whose values were not modelled; ``was_opened``: whether it could write memory
-    without a change of version; ``needs_values``: whether a run with values is needed to find or describe mistakes; ``again``: the calls
-    (from, to) that another run should record in full, because the program ended with an error there, or a gradient became infinite or
-    NaN, in rounds that were not recorded; ``spoiled``: whether the last traced run saw numbers that are not finite.
+    ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that repeat what was recorded are recorded
+    as well; if not, they are while the trace has fewer than ``after`` steps. ``printed``: the first 1 MiB that the last run printed,
+    with its warnings (those of a witness run are not included); ``was_large``: whether the last traced run had tensors whose values
+    were not modelled; ``was_opened``: whether it could write memory without a change of version; ``needs_values``: whether a run with
+    values is needed to find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because the
+    program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded; ``spoiled``: whether the
+    last traced run saw numbers that are not finite.
     """
 
     timeout: float = TIMEOUT
     memory: int | None = None
     steps: int = EVENT_LIMIT
     every_round: bool = True
+    after: int = 0
     behind: bool = False
     printed: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
@@ -205,6 +207,7 @@ class Workshop:
             "memory": self.memory,
             "steps": self.steps,
             "every_round": self.every_round,
+            "after": self.after,
             "inside": inside,
             "closely": closely,
         }

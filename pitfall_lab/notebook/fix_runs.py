@@ -81,9 +81,10 @@ class Bench:
     def shop(self) -> Workshop:
         """The workshop of this kernel; call it with the lock held."""
         from pitfall_lab.check import Workshop
+        from pitfall_lab.observe.rounds import SHOWN
 
         if self._shop is None:
-            self._shop = Workshop(behind=True)
+            self._shop = Workshop(behind=True, every_round=False, after=SHOWN)
             self._shop.__enter__()
         return self._shop
 

@@ -288,6 +288,7 @@ class Watcher:
 
     def _begin(self, raw: str, language: Language, cell: str, earlier: Again) -> None:
         from pitfall_lab.notebook import cell_program
+        from pitfall_lab.observe.rounds import SHOWN, Sampling
         from pitfall_lab.verify import Session
 
         text = self._shell.transform_cell(raw)
@@ -298,7 +299,9 @@ class Watcher:
         self._language = language
         program = cell_program.program(text, self._shell.user_ns, self._part, cell, earlier)
         self._cell = (program, language)
-        session = Session(names, "cell", program.text, parts=program.parts, places=program.places, begins=program.begins)
+        session = Session(
+            names, "cell", program.text, parts=program.parts, places=program.places, begins=program.begins, sampling=Sampling(after=SHOWN)
+        )
         session.__enter__()
         self._session = session
         self._shell.set_custom_exc((BaseException,), self._show_error)

@@ -19,6 +19,7 @@ import torch
 
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.spans import SourceMap
+from pitfall_lab.trace import Gap
 
 FIRST = 5
 """The number of rounds of a loop that are recorded before it may be left."""
@@ -30,6 +31,8 @@ DISTANCE = 3
 """A round is recorded as a sample whenever the loop has run so many times as many rounds as at the last one."""
 VARIANTS = 8
 """How often the same call may come with other shapes before they are no longer counted as new."""
+SHOWN = 3000
+"""A recording that is drawn has so many steps before a loop is left: short programs are shown whole, long ones soon."""
 LAST = 4
 """The number of rounds that are recorded in full before an error."""
 GLANCE = 61
@@ -88,20 +91,25 @@ class Sampling:
 
     At the end ``again`` are the calls that another run should record in full: those around the first gradient that was not finite, or the
     first NaN, in a round that was left out; None if there was none. With ``closely`` each result there is tested, else only some.
-    ``last`` are those of the last rounds, None if nothing was left out.
+    ``last`` are those of the last rounds, None if nothing was left out. No loop is left before the trace has
+    ``after`` steps.
     """
 
     whole: Calls | None = None
     closely: bool = False
     again: Calls | None = None
     last: Calls | None = None
+    after: int = 0
 
 
 class Rounds:
-    """Decides which calls of the program are recorded. ``nodes()`` counts the nodes of the living graphs."""
+    """Decides which calls of the program are recorded.
 
-    def __init__(self, sources: SourceMap, nodes: Callable[[], int], sampling: Sampling) -> None:
-        self._sources, self._nodes, self._sampling = sources, nodes, sampling
+    ``nodes()`` counts the nodes of the living graphs, ``written()`` the steps of the trace.
+    """
+
+    def __init__(self, sources: SourceMap, nodes: Callable[[], int], written: Callable[[], int], sampling: Sampling) -> None:
+        self._sources, self._nodes, self._written, self._sampling = sources, nodes, written, sampling
         self._latest: Loop | None = None
         self.around: FrameType | None = None
         """The frame that called the program."""
@@ -122,7 +130,8 @@ class Rounds:
         self._entry: tuple[list[tuple[int, CodeType, int]], int] = [], 0
         """The path of the latest calls, and the place of the first of them that the program's own code made."""
         self._is_own = False
-        self._counted = 0
+        self._counted = self._gone = 0
+        self.gaps: list[Gap] = []
         self._kinds: dict[CodeType, int] = {}
 
     def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
@@ -130,9 +139,9 @@ class Rounds:
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
         self._path = path
-        if loop is not None and self._ends_round(loop) and not self._is_whole:
+        if loop is not None and self._ends_round(loop) and not self._is_whole and self._written() >= self._sampling.after:
             self._latest = loop
-            loop.began, self.left, self._counted = None, loop, self.unseen
+            loop.began, self.left, self._counted, self._gone = None, loop, self.unseen, self.unseen
             loop.recorded -= 1
             return True
         call = _whole(place, args, kwargs)
@@ -213,6 +222,12 @@ class Rounds:
     def finish(self) -> None:
         """Called when the program has ended."""
         self._sampling.last = self._around_now()
+        if self.left is not None:
+            self._note_gap()
+
+    def _note_gap(self) -> None:
+        if self.unseen > self._gone:
+            self.gaps.append(Gap(self._written(), self.unseen - self._gone))
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer is about to make a step; called with torch functions unobserved."""
@@ -232,6 +247,7 @@ class Rounds:
     def _return(self, *, at_head: bool = False) -> None:
         loop, self.left = self.left, None
         assert loop is not None
+        self._note_gap()
         self._entry = [], 0
         loop.began, loop.steps, loop.sample = len(self._calls), self.steps, max(loop.sample, DISTANCE * loop.rounds)
         loop.partly = not at_head

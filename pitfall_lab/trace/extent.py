@@ -118,6 +118,8 @@ def headline(trace: Trace) -> T:
         return T(en=f"✕ {failure.type}{in_en}", zh=f"✕ {failure.type}{in_zh}")
     if not trace.calls:
         return T(en="no call to torch was seen", zh="没有看到对 torch 的调用")
+    if trace.reach.gaps and len(trace.unseen) == 1:
+        return T(en="✓ finished; rounds that repeat are left out", zh="✓ 正常结束；省略了重复的轮次")
     if trace.unseen:
         return T(en="✓ finished; not everything was seen", zh="✓ 正常结束；并非全部都被看到")
     return T(en="✓ finished without an error", zh="✓ 正常结束，没有报错")

@@ -518,16 +518,29 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Gap:
+    """At least so many ``calls``, in rounds of a loop that repeat recorded ones, were made before ``step`` and after the step before it.
+
+    ``step`` is the number of events if the program ended in such rounds.
+    """
+
+    step: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """How far observation went.
 
     ``lines`` is the number of lines that made the observed calls. After observation had stopped, at least ``missed`` more torch calls were
-    made, which were only counted; ``later`` are the program's lines among them that had not made a call before.
+    made, which were only counted; ``later`` are the program's lines among them that had not made a call before. ``gaps`` are the places
+    between recorded steps where rounds that repeat were not recorded.
     """
 
     lines: int = 0
     missed: int = 0
     later: tuple[int, ...] = ()
+    gaps: tuple[Gap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

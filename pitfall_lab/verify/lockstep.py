@@ -382,6 +382,10 @@ class Lockstep:
         """How many nodes the graphs of the living tensors have."""
         return living_nodes(record.graph_node for record in self._records.by_mark.values())
 
+    def written(self) -> int:
+        """How many steps the trace has."""
+        return len(self._writer.events)
+
     def _living(self) -> list[Any]:
         return [real for record in self._records.by_mark.values() if (real := record()) is not None]
 
@@ -426,6 +430,7 @@ class Lockstep:
             self._writer.notes.append(rounds_note(rounds, self._world.sources))
         if not self._writer.full and not any(note.kind == "stopped" for note in self._writer.notes):
             self._versions.at_the_end()
+        reach = replace(self._extent.reach(), gaps=tuple(rounds.gaps) if rounds is not None else ())
         optimizers = self._optimizers.made()
         with unseen():
             living = self._living()
@@ -433,7 +438,7 @@ class Lockstep:
                 self._finite.spoiled = any(state_of(real) == NAN for real in living if tensor_facts.is_tensor(real))
             beside = self._beside.finished(living, len(self._writer.events), self._finite_watch.finished())
         return self._writer.finish(
-            self._world.sources.sources, failure, tensor_facts.environment(), self._extent.reach(),
+            self._world.sources.sources, failure, tensor_facts.environment(), reach,
             steps=self._optimizers.steps, optimizers=optimizers, beside=beside,
         )  # fmt: skip
 

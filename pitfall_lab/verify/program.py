@@ -57,7 +57,7 @@ class Session:
     ) -> None:  # fmt: skip
         self.sources = SourceMap(filename, name, text, parts, places, begins=begins)
         self._lockstep = Lockstep(self.sources, value_limit if values else NO_VALUES, limit, finite)
-        self._rounds = Rounds(self.sources, self._lockstep.living_nodes, sampling or Sampling())
+        self._rounds = Rounds(self.sources, self._lockstep.living_nodes, self._lockstep.written, sampling or Sampling())
         self._recorder = Recorder(self._lockstep, self.sources, self._rounds if sampling is not None else None)
         self._steps = StepWatch(self._stepping, self.sources, self._recorder)
         self._lookups = LookupWatch(self._looked_up)
@@ -230,13 +230,16 @@ def trace_program(
             linecache.cache[filename] = known
 
 
-def trace_callable(function: Callable[[], Any], *, values: bool = True) -> Trace:
-    """Call ``function`` while recording and return the trace; the source is the function's file. ``values=False`` records no values."""
+def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling: Sampling | None = None) -> Trace:
+    """Call ``function`` while recording and return the trace; the source is the function's file.
+
+    ``values=False`` records no values; for ``sampling`` see :class:`Session`.
+    """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:
         raise TypeError("record() needs a program as text or a function written in Python.")
     text = "".join(linecache.getlines(code.co_filename))
-    session = Session(code.co_filename, Path(code.co_filename).name, text, values=values)
+    session = Session(code.co_filename, Path(code.co_filename).name, text, values=values, sampling=sampling)
     failed: BaseException | None = None
     try:
         with session:

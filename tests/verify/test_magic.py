@@ -13,6 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from pitfall_lab import views
 from pitfall_lab.notebook import fix_runs, magic
+from pitfall_lab.observe.rounds import SHOWN
 from pitfall_lab.widgets.explorer import Explorer
 
 FAILS = "h = x.sigmoid()\nh.mul_(2)\nh.sum().backward()"
@@ -266,3 +267,37 @@ def test_what_cannot_be_taken_along_is_named(shell):
     told = json.loads(zlib.decompress(explorer._tried))
     assert told["trials"]["state"] == "refused"
     assert told["trials"]["said"]["en"] == "No fix was tried: `scale` of an earlier cell cannot be taken along into another process."
+
+
+LONG = """torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+data = torch.randn(16, 4)
+for step in range(ROUNDS):
+    h = net[:2](data)
+    loss = net[2](h).square().mean()
+    if step == ROUNDS - 1:
+        h.mul_(0.5)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_long_training_is_seen_to_its_end_and_its_gaps_are_named(shell):
+    shell.run_cell("%%pitfall\n" + LONG.replace("ROUNDS", "400"))
+    [explorer] = explorers(shell)
+    trace = explorer.trace
+    assert trace.stopped is None
+    assert SHOWN <= len(trace.events) < 2 * SHOWN
+    assert trace.outcome.failure.kind == "saved-tensor-modified"
+    assert [f.rule for f in explorer.findings] == ["PL101"]
+    *_, gap = trace.reach.gaps
+    assert trace.events[gap.step].op == "Tensor.mul_"
+    assert sum(gap.calls for gap in trace.reach.gaps) > 400
+
+
+def test_a_short_training_has_no_gaps(shell):
+    shell.run_cell("%%pitfall\n" + LONG.replace("ROUNDS", "30"))
+    [explorer] = explorers(shell)
+    assert explorer.trace.reach.gaps == explorer.trace.unseen == ()

@@ -9,7 +9,7 @@ import pytest
 
 from pitfall_lab import views
 from pitfall_lab.notebook.what_if import what_if
-from pitfall_lab.trace import Agreement, Note, Reach, Span, Trace
+from pitfall_lab.trace import Agreement, Gap, Note, Reach, Span, Trace
 from pitfall_lab.trace.extent import headline, nothing_found, seen, stop, stopped_at
 from pitfall_lab.verify import trace_program
 from pitfall_lab.views import compare
@@ -53,6 +53,9 @@ def test_the_headline_is_no_more_than_what_was_seen():
     assert [headline(trace).en for trace in (SHORT, WHOLE, PARTLY, Trace())] == [
         "■ observation stopped at line 4", "✓ finished without an error", "✓ finished; not everything was seen", "no call to torch was seen"
     ]  # fmt: skip
+    sampled = replace(PARTLY, reach=replace(PARTLY.reach, gaps=(Gap(3, 90),)))
+    assert headline(sampled).en == "✓ finished; rounds that repeat are left out"
+    assert headline(replace(sampled, notes=sampled.notes * 2)).en == "✓ finished; not everything was seen"
     assert nothing_found(PARTLY).en == "nothing found in what was seen: 20 calls to torch, on 3 lines"
     assert nothing_found(Trace(agreement=Agreement(mirrored=1), reach=Reach(1))).en == "nothing found: 1 call to torch, on 1 line, was seen"
     failed = trace_program("import torch\ntorch.ones(2) @ torch.ones(3)\n")

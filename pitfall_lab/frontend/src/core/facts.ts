@@ -124,6 +124,24 @@ function factsOf(label: string, state: State, model: ExplorerModel): Fact[] {
   return read ? read(label, state, model) : [];
 }
 
+/** Where the recording left out rounds that repeat, just before the current step or after the last one; null elsewhere. */
+function gapText(model: ExplorerModel): string | null {
+  const { gaps } = model.trace.reach;
+  const before = gaps.find(({ step }) => step === model.step);
+  if (before)
+    return model.t(
+      `Before this step, ${before.calls} calls in rounds that repeat were not recorded.`,
+      `在这一步之前，重复的轮次中有 ${before.calls} 次调用没有记录。`,
+    );
+  const after = model.step === model.last ? gaps.find(({ step }) => step === model.trace.events.length) : undefined;
+  return after
+    ? model.t(
+        `After this step, ${after.calls} calls in rounds that repeat were not recorded.`,
+        `在这一步之后，重复的轮次中有 ${after.calls} 次调用没有记录。`,
+      )
+    : null;
+}
+
 /** What is known about the focus after the current step, as a row of facts. */
 export function showFacts(root: HTMLElement, model: ExplorerModel): void {
   const state = model.stateAt(model.step);
@@ -141,5 +159,7 @@ export function showFacts(root: HTMLElement, model: ExplorerModel): void {
       `${model.called(model.focus)} does not exist at this step.`,
       `在这一步，${model.called(model.focus)} 还不存在。`,
     );
-  else root.textContent = model.t("Point at code, a node or a cell for facts about it.", "把指针移到表达式、节点或单元上，可查看其信息。");
+  else
+    root.textContent =
+      gapText(model) ?? model.t("Point at code, a node or a cell for facts about it.", "把指针移到表达式、节点或单元上，可查看其信息。");
 }

@@ -188,7 +188,15 @@ const trace = record<Trace>({
     list(record({ step: [whole], optimizer: [text], span: [optional(span), null], holds: [list(text), []], made: [step, null] })),
     [],
   ],
-  reach: [record({ lines: [whole, 0], missed: [whole, 0], later: [list(whole), []] }), { lines: 0, missed: 0, later: [] }],
+  reach: [
+    record({
+      lines: [whole, 0],
+      missed: [whole, 0],
+      later: [list(whole), []],
+      gaps: [list(record({ step: [whole], calls: [whole] })), []],
+    }),
+    { lines: 0, missed: 0, later: [], gaps: [] },
+  ],
   optimizers: [
     list(
       record({

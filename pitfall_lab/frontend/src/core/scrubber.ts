@@ -21,6 +21,7 @@ function ticks(model: ExplorerModel): SVGElement {
     else if (event.kind === "node") paths.node += `M${at} 20V27`;
     else paths.call += `M${at} 15V20`;
   }
+  const gaps = model.trace.reach.gaps.map(({ step }) => `M${step + 0.5} 6V34`).join("");
   const drawn = Object.entries(paths).map(([kind, d]) => s("path", { class: `pl-t-${kind}`, d: d || "M0 0" }));
   const viewBox = `0 0 ${Math.max(1, model.trace.events.length)} ${HEIGHT}`;
   return s(
@@ -28,6 +29,7 @@ function ticks(model: ExplorerModel): SVGElement {
     { class: model.last > DENSE ? "pl-ticks pl-dense" : "pl-ticks", viewBox, preserveAspectRatio: "none", "aria-hidden": "true" },
     s("path", { class: "pl-axis", d: `M0 20H${Math.max(1, model.trace.events.length)}` }),
     ...drawn,
+    s("path", { class: "pl-t-gap", d: gaps || "M0 0" }),
   );
 }
 
@@ -41,6 +43,7 @@ export function timeSigns(): [Element | string, Text][] {
     ],
     [sign("call"), { en: "above the line: a call of the program", zh: "线以上：程序中的一次调用" }],
     [sign("node"), { en: "below the line: a node that backward runs", zh: "线以下：反向传播运行的一个节点" }],
+    [sign("gap"), { en: "dashes: here rounds that repeat were not recorded", zh: "虚线：这里有重复的轮次没有记录" }],
     [sign("write"), { en: "dark: it writes into memory in place", zh: "深色：原地写入内存" }],
   ];
 }
@@ -52,7 +55,10 @@ function legend(model: ExplorerModel): HTMLElement {
     model.t("1 tick = 1 step · above: calls, ", "一格 = 一步 · 上：调用，"),
     model.t(" in place · below: backward", " 原地写入 · 下：反向传播"),
   ];
-  return h("p", { class: "pl-legend", "aria-hidden": "true" }, above, dark, below);
+  const left = model.trace.reach.gaps.length
+    ? [model.t(" · ", " · "), h("i", { class: "pl-key pl-key-gap" }), model.t(" rounds left out", " 省略的轮次")]
+    : [];
+  return h("p", { class: "pl-legend", "aria-hidden": "true" }, above, dark, below, ...left);
 }
 
 /** The beats of the story as pins above the strip. */

@@ -223,6 +223,7 @@ export interface Reach {
   lines: number;
   missed: number;
   later: number[];
+  gaps: Gap[];
 }
 
 /** An `optimizer` (its class name) was created after `step` events; `holds` are the tensors that it received, then or later. */
@@ -669,6 +670,12 @@ export interface Failure {
   op: string;
   given: Given[];
   earlier: boolean;
+}
+
+/** At least so many `calls`, in rounds of a loop that repeat recorded ones, were made before `step` and after the step before it. */
+export interface Gap {
+  step: number;
+  calls: number;
 }
 
 /** A learning-rate `scheduler` (its class name) was created after `step` events, for the optimizer with index `optimizer`. */
