@@ -159,8 +159,8 @@ export class CodeView {
     const turn =
       event && turns.length > 1
         ? this.#model.t(
-            `time ${turns.indexOf(event.step) + 1} of ${turns.length} here`,
-            `在此第 ${turns.indexOf(event.step) + 1} 次，共 ${turns.length} 次`,
+            `time ${turns.indexOf(event.step) + 1} of ${turns.length}${this.#model.isPartial ? " recorded" : ""} here`,
+            `在此第 ${turns.indexOf(event.step) + 1} 次，共${this.#model.isPartial ? "记录" : ""} ${turns.length} 次`,
           )
         : "";
     this.#crumbs.replaceChildren(...crumbs, turn && h("span", { class: "pl-turn" }, turn));

@@ -38,6 +38,11 @@ export class ExplorerModel implements Model {
     return this.trace.events.length - 1;
   }
 
+  /** Whether calls of the program are missing between the recorded ones or after them, so that a count of steps is no count of calls. */
+  get isPartial(): boolean {
+    return !!this.scene.why || this.trace.reach.gaps.length > 0;
+  }
+
   get step(): number {
     return this.#now;
   }

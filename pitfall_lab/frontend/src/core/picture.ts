@@ -227,7 +227,7 @@ function sum({ name, rounds, first, left, cleared }: SumPicture, model: Explorer
   const most = Math.max(1e-12, ...numbers);
   const columns = rounds.map((round, at) => {
     const of = rounds.length + left;
-    const seen = model.scene.why ? model.t(" seen", "（看到的）") : "";
+    const seen = model.isPartial ? model.t(" seen", "（看到的）") : "";
     const title = model.t(`backward ${first + at + 1} of ${of}${seen}`, `第 ${first + at + 1} 次反向，共 ${of} 次${seen}`);
     return column(
       at ? "wrong" : "other",
