@@ -136,6 +136,8 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
         if kind == "dim" and style.script is not None and style.script.cells and fix.edits:
             text = f"@@ cell {style.script.place(fix.edits[-1].line)[0]} @@"
         rows.append("    " + (style.paint(kind, text) if kind else text))
+    if fix.printed is not None:
+        rows.append(f"    {shown(style.say(fix.printed.said))}")
     return rows
 
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from pitfall_lab.check import shown_results
 from pitfall_lab.check.improvement import Facts, found_of, is_better
 from pitfall_lab.check.workshop import LARGE_VALUE_LIMIT, NO_NUMBERS, Subject, Unchecked, Workshop
-from pitfall_lab.rules import Fact, Finding, Fix, find
+from pitfall_lab.rules import Fact, Finding, Fix, Printed, find
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.training import cells
@@ -113,6 +114,7 @@ class Runs(Protocol):
     """The part of :class:`Workshop` that trials use."""
 
     spoiled: bool
+    said: str
 
     def facts(self, subject: Subject) -> Facts:
         """Run a program on torch and the shadow, and return what decides whether it is better than another."""
@@ -151,6 +153,9 @@ class Trial:
     def __init__(self, shop: Runs, subject: Subject, trace: Trace, findings: list[Finding]) -> None:
         self.shop, self.subject, self.trace, self.findings = shop, subject, trace, findings
         self._before: dict[bool, dict[str, Any] | None] = {}
+        self._printed: dict[bool, str] = {}
+        self._after: tuple[dict[str, Any], str, str] | None = None
+        """What the last repaired program that worked computed and printed, and what its recorded run printed."""
         self._work = 0
         self._story = Story(trace)
         self._facts = Facts.of(self._story, findings)
@@ -173,7 +178,9 @@ class Trial:
             self._work += self._price
             ending = self.ending(finding, fix)
             if ending == "finished" or (ending == "raised" and not kept):
-                kept.append(fix.as_verified(raises=ending == "raised" and finding.severity == "error"))
+                silent = ending == "finished" and finding.severity != "error"
+                shown = replace(fix, printed=self._shown()) if silent else fix
+                kept.append(shown.as_verified(raises=ending == "raised" and finding.severity == "error"))
             yield number, tuple(kept)
 
     @property
@@ -224,7 +231,7 @@ class Trial:
             return ""
         try:
             # the fast run first: most wrong candidates compute other values, or raise
-            after = self.shop.witness(repaired)
+            after, printed = self.shop.witness(repaired), self.shop.said
             if before is None:
                 dearer = self.shop.witness(replace(self.subject, source=apply(self.subject.source, fix.reference)))
                 same = ends_alike(dearer, after)
@@ -233,16 +240,33 @@ class Trial:
             if same and before is not None and finding.severity == "error" and fix.meaning == "same":
                 same = same_names(before, after, read_later(self.subject.source, fix))
             now = self.shop.facts(repaired) if same else None
+            self._after = after, printed, self.shop.said
         except Unchecked:
             return ""
         if now is None or (self.trace.beside.unfinite and self.shop.spoiled):
             return ""  # where a number comes from that is not finite was seen in a closer recording, which this one is not
         return now.ended if is_better(found_of(self._story, finding), self._facts, now) else ""
 
+    def _shown(self) -> Printed | None:
+        """What the repair that has just worked changes in what the program shows; None if that is nothing, or cannot be compared."""
+        before = self._witness(meant=False)
+        if before is None or self._after is None or before["error"] is not None:
+            return None
+        after, printed, again = self._after
+        found = shown_results.line(self._printed[False], printed, again)
+        if found is not None or not shown_results.number(before["numbers"], after["numbers"], before["numbers"]):
+            return found
+        try:
+            repeated = self.shop.witness(self.subject)
+        except Unchecked:
+            return None
+        return shown_results.number(before["numbers"], after["numbers"], repeated["numbers"])
+
     def _witness(self, *, meant: bool) -> dict[str, Any] | None:
         if meant not in self._before:
             try:
                 self._before[meant] = self.shop.witness(self.subject, meant=meant)
+                self._printed[meant] = self.shop.said
             except Unchecked:
                 self._before[meant] = None
         return self._before[meant]

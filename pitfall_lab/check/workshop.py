@@ -84,7 +84,7 @@ class Workshop:
     ``timeout`` is in seconds for each run, ``memory`` in MiB that a run may take beyond what torch itself needs (``None``: no limit),
     ``steps``: the maximal number of observed calls, ``every_round``: whether rounds of loops that repeat what was recorded are recorded
     as well; if not, they are while the trace has fewer than ``after`` steps. ``printed``: the first 1 MiB that the last run printed,
-    with its warnings (those of a witness run are not included); ``was_large``: whether the last traced run had tensors whose values
+    with its warnings (those of a witness run are only in ``said``); ``was_large``: whether the last traced run had tensors whose values
     were not modelled; ``was_opened``: whether it could write memory without a change of version; ``needs_values``: whether a run with
     values is needed to find or describe mistakes; ``again``: the calls (from, to) that another run should record in full, because the
     program ended with an error there, or a gradient became infinite or NaN, in rounds that were not recorded; ``spoiled``: whether the
@@ -98,6 +98,7 @@ class Workshop:
     after: int = 0
     behind: bool = False
     printed: str = field(default="", init=False)
+    said: str = field(default="", init=False)
     was_large: bool = field(default=False, init=False)
     was_opened: bool = field(default=False, init=False)
     needs_values: bool = field(default=False, init=False)
@@ -212,8 +213,9 @@ class Workshop:
             "closely": closely,
         }
         ending = self._request(job) if hasattr(os, "fork") else _run_once(job)
+        self.said = ending.get("output", "")
         if kind in ("trace", "facts", "run"):
-            self.printed = ending.get("output", "")
+            self.printed = self.said
         if ending["status"] == "exit" and ending["code"] == 0 and result.exists():
             text = result.read_text(encoding="utf-8")
             if text.startswith(NEVER):

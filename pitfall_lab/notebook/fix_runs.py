@@ -206,6 +206,8 @@ class Turn:
 
     def __init__(self, bench: Bench) -> None:
         self._bench, self._over = bench, threading.Event()
+        self.said = ""
+        """What the last run printed."""
 
     def stop(self) -> None:
         """End these runs now."""
@@ -238,10 +240,13 @@ class Turn:
                 raise Stopped
             self._bench.running = self
             try:
-                return run(self._bench.shop())
+                shop = self._bench.shop()
+                found = run(shop)
             except Exception:
                 if self._over.is_set():
                     raise Stopped from None
                 raise
             finally:
                 self._bench.running = None
+            self.said = shop.said
+            return found

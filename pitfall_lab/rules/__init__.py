@@ -14,12 +14,27 @@ import pkgutil
 
 from pitfall_lab.rules.kit.advice import advised
 from pitfall_lab.rules.kit.call_stack import at_home
-from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Related, Rule, Trap
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Printed, Related, Rule, Trap
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.refusals import FAMILIES, Family, as_note, is_caught, refusals
 from pitfall_lab.trace import Trace
 
-__all__ = ["CATALOGUE", "FAMILIES", "RULES", "Edit", "Fact", "Family", "Finding", "Fix", "Related", "Rule", "Trap", "find", "rule"]
+__all__ = [
+    "CATALOGUE",
+    "FAMILIES",
+    "RULES",
+    "Edit",
+    "Fact",
+    "Family",
+    "Finding",
+    "Fix",
+    "Printed",
+    "Related",
+    "Rule",
+    "Trap",
+    "find",
+    "rule",
+]
 
 
 def _discover() -> tuple[Rule, ...]:

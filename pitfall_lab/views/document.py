@@ -159,13 +159,21 @@ def _finding(finding: dict[str, Any], say: _Say) -> str:
     return head + (f"<p>{why}</p>" if why else "") + (f"<ul>{related}</ul>" if related else "") + fixes + todo
 
 
+def _printed(printed: dict[str, Any], say: _Say) -> str:
+    name, before, after = (clean(printed.get(key) or "") for key in ("name", "before", "after"))
+    what = say(f"{name} at the end", f"{name} 最后的值") if name else say("it prints", "打印")
+    same = say("with the same random numbers", "用同样的随机数")
+    return f'<p>{what} ({same}):</p><pre tabindex="0">− {before}\n+ {after}</pre>'
+
+
 def _fix(fix: dict[str, Any], say: _Say) -> str:
     tried = f" ({say('applied and re-run: it works', '已应用并重新运行，有效')})" if fix.get("verified") else ""
     edits = "".join(
         f'<pre tabindex="0">{say("line", "行")} {clean(e.get("line"))}: {clean(e.get("text") or "") or say("(removed)", "(删去)")}</pre>'
         for e in fix.get("edits", [])
     )
-    return f"<h3>{say('Fix', '修改')}: {say.of(fix.get('title'))}{tried}</h3>{edits}"
+    printed = _printed(fix["printed"], say) if isinstance(fix.get("printed"), dict) else ""
+    return f"<h3>{say('Fix', '修改')}: {say.of(fix.get('title'))}{tried}</h3>{edits}{printed}"
 
 
 _TAGS = {

@@ -8,6 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 from pitfall_lab.trace import Event, Failure, T, Trace
 from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import place, source_lines
+from pitfall_lab.views.encoding import clean_text
 from pitfall_lab.views.finding_pictures import Beat, BeatRole, FindingPicture, moment, picture
 from pitfall_lab.views.graph import Drawing
 from pitfall_lab.views.graph.part import part
@@ -62,11 +63,20 @@ class Edit(TypedDict):
     own: NotRequired[int]
 
 
+class Printed(TypedDict):
+    """What a fix changes: a line that the program prints, or the number that the variable ``name`` has at the end."""
+
+    name: str
+    before: str
+    after: str
+
+
 class Fix(TypedDict):
     """A way to repair the program; of its ``rows``, " " stay, "−" go and "+" come."""
 
     title: str | Text
     verified: bool
+    printed: Printed | None
     rows: list[tuple[Sign, str]]
     edits: list[Edit]
 
@@ -163,11 +173,19 @@ def fixes(trace: Trace, finding: dict[str, Any]) -> list[Fix]:
         {
             "title": fix.get("title") or "",
             "verified": fix.get("verified") is True,
+            "printed": _printed(fix.get("printed")),
             "rows": _dedented(_rows(lines, fix.get("edits", ()))),
             "edits": _edits(trace, fix.get("edits", ())),
         }
         for fix in finding.get("fixes", ())
     ]
+
+
+def _printed(printed: Any) -> Printed | None:
+    if not isinstance(printed, dict):
+        return None
+    name, before, after = (clean_text(printed.get(key) or "") for key in ("name", "before", "after"))
+    return {"name": name, "before": before, "after": after}
 
 
 def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:

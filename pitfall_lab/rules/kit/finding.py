@@ -7,7 +7,7 @@ All classes are immutable, with texts in both languages, and run nothing. A fix 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pitfall_lab.trace import By, Language, Span, T
@@ -69,6 +69,27 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
+class Printed:
+    """What a fix changes in what the program shows, both run with the same random numbers.
+
+    ``before`` and ``after`` are a line that it prints, or the number that the global variable ``name`` has at the end.
+    """
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def said(self) -> T:
+        """Both in a sentence."""
+        if self.name:
+            en = f"With the same random numbers, `{self.name}` is {self.after} at the end, and was {self.before}."
+            return T(en=en, zh=f"用同样的随机数运行，`{self.name}` 最后是 {self.after}，原来是 {self.before}。")
+        en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
+        return T(en=en, zh=f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。")
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """One way to repair a program. Edits do not overlap and come last line first: applied one after the other they fit.
 
@@ -92,6 +113,8 @@ class Fix:
     verified: bool = False
     meaning: Literal["same", "recompute", "connect", "term", "root", "shape", "later", "finite"] = "same"
     reference: tuple[Edit, ...] = ()
+    printed: Printed | None = None
+    """What a verified fix changes in what the program shows; None if nothing that is printed or left at the end, or not compared."""
 
     def as_verified(self, *, raises: bool = False) -> Fix:
         """Return a copy of the fix marked as verified: it was applied, and the changed program was run and compared.
@@ -173,6 +196,7 @@ class Finding:
                     "title": fix.title.say(language),
                     "edits": [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in fix.edits],
                     "verified": fix.verified,
+                    **({"printed": asdict(fix.printed)} if fix.printed is not None else {}),
                 }
                 for fix in self.fixes
             ],

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -26,7 +27,8 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
     Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each: the digests of its ``roots``, of the
     ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether
     it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
-    variables at the end) and ``warnings`` (the texts of torch's warnings).
+    variables at the end), ``numbers`` (the finite values of global variables that are one number, in the order of their first
+    assignment) and ``warnings`` (the texts of torch's warnings).
     """
     record = _Record()
     error = None
@@ -43,6 +45,7 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
         "backwards": record.backwards,
         "leaves": [digest(leaf) for leaf in record.leaves],
         "names": _names(namespace),
+        "numbers": _numbers(namespace),
         "warnings": sorted({str(w.message)[:200] for w in caught if issubclass(w.category, UserWarning)}),
     }
 
@@ -84,6 +87,17 @@ def _names(namespace: dict[str, Any]) -> dict[str, Any]:
             found[name] = digest(torch.as_tensor(value.copy()))
         elif isinstance(value, torch.Tensor):
             found[name] = digest(value)
+    return found
+
+
+def _numbers(namespace: dict[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in list(namespace.items()):
+        one = value
+        if type(value) in (torch.Tensor, np.ndarray) and value.ndim == 0:
+            one = value.item()
+        if not name.startswith("_") and type(one) in (int, float, np.float32, np.float64) and math.isfinite(one):
+            found[name] = float(one)
     return found
 
 

@@ -4,7 +4,7 @@ import type { Part, Text } from "./contract";
 import { h } from "./dom";
 import type { ExplorerModel } from "./model";
 import { prose } from "./prose";
-import type { Edit, Fix, Story } from "./story";
+import type { Edit, Fix, Printed, Story } from "./story";
 import { say } from "./words";
 import { wrapped } from "./wrap";
 
@@ -24,6 +24,23 @@ export interface Request {
   /** Set by whatever answers: it is done, or the sentence that says why not. */
   done?: boolean;
   refused?: Text;
+}
+
+/** Two lines as the words that both begin with, those that differ, and those that both end with. */
+function apart(before: string, after: string): [string, string, string, string] {
+  const [was, now] = [before.split(/(?<= )/), after.split(/(?<= )/)];
+  const most = Math.min(was.length, now.length) - 1;
+  let head = 0;
+  while (head < most && was[head] === now[head]) head++;
+  let tail = 0;
+  while (tail < most - head && was[was.length - 1 - tail] === now[now.length - 1 - tail]) tail++;
+  const middle = (words: string[]): string =>
+    words
+      .slice(head, words.length - tail)
+      .join("")
+      .trimEnd();
+  const rest = was.slice(was.length - tail).join("");
+  return [was.slice(0, head).join(""), middle(was), middle(now), rest && ` ${rest}`];
 }
 
 export const REQUEST = "pitfall-lab-cell";
@@ -176,8 +193,22 @@ export class Fixes {
       "li",
       { class: "pl-fix" },
       h("p", {}, ...prose(say(fix.title, model.language))),
+      ...(fix.printed ? [this.#printed(fix.printed)] : []),
       h("div", { class: "pl-diff", group: model.t("the edit", "修改内容") }, ...this.#places(fix), ...rows),
       h("div", { class: "pl-act" }, buttons, tried),
+    );
+  }
+
+  /** What the edit changes in what the program shows: a line that it prints, or the number that a variable has at the end. */
+  #printed({ name, before, after }: Printed): HTMLElement {
+    const model = this.#model;
+    const [head, old, now, tail] = apart(before, after);
+    const what = name ? h("code", {}, name) : model.t("prints", "打印");
+    return h(
+      "div",
+      { class: "pl-printed", title: model.t("both run with the same random numbers", "两次运行使用同样的随机数") },
+      h("span", {}, what, name ? model.t(" at the end", " 最后的值") : ""),
+      h("code", {}, head, h("del", {}, old), " → ", h("ins", {}, now), tail),
     );
   }
 

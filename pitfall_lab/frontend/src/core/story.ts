@@ -13,6 +13,7 @@ export type {
   Keeper,
   Moment,
   PathPicture,
+  Printed,
   Round,
   Slice,
   StorageThen as Memory,

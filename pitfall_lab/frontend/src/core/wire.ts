@@ -412,6 +412,7 @@ export interface Text {
 export interface Fix {
   title: string | Text;
   verified: boolean;
+  printed: Printed | null;
   rows: ([" " | "−" | "+", string])[];
   edits: Edit[];
 }
@@ -865,6 +866,13 @@ export interface CutPlace {
   step: number;
   line: number | null;
   code: string;
+}
+
+/** What a fix changes: a line that the program prints, or the number that the variable `name` has at the end. */
+export interface Printed {
+  name: string;
+  before: string;
+  after: string;
 }
 
 /** An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell. */

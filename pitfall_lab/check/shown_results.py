@@ -1,0 +1,54 @@
+"""What a repair changes in what its program shows: the last line that it prints otherwise, or the last number that it leaves otherwise.
+
+Both programs run with the same random numbers. A line counts only if a second run of the repaired program prints it as well, so that
+times and addresses are never taken for the work of a repair.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pitfall_lab.rules import Printed
+
+MOST = 100
+"""The maximal length of a line that is shown."""
+_NUMBER = re.compile(r"\d")
+
+
+def line(before: str, after: str, again: str) -> Printed | None:
+    r"""The last printed line that differs; ``again``: what another run of the repaired program printed.
+
+    None if none differs, or if the two print another number of lines.
+
+    >>> line("epoch 1\nloss 0.9", "epoch 1\nloss 0.2", "epoch 1\nloss 0.2")
+    Printed(name='', before='loss 0.9', after='loss 0.2')
+    """
+    was, now, repeated = before.splitlines(), after.splitlines(), set(again.splitlines())
+    if len(was) != len(now):
+        return None
+    for old, new in zip(reversed(was), reversed(now), strict=True):
+        if old != new and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST:
+            return Printed("", " ".join(old.split()), " ".join(new.split()))
+    return None
+
+
+def number(before: Mapping[str, float], after: Mapping[str, float], again: Mapping[str, float]) -> Printed | None:
+    """The last global variable with one number that differs; ``again``: those of another run of the program before the repair.
+
+    None if none differs. Variables are in the order of their first assignment.
+
+    >>> number({"lr": 0.1, "loss": 0.9}, {"lr": 0.1, "loss": 0.25}, {"lr": 0.1, "loss": 0.9})
+    Printed(name='loss', before='0.9', after='0.25')
+    """
+    for name in reversed(list(before)):
+        old, new = before[name], after.get(name)
+        if new is not None and again.get(name) == old and (texts := _apart(old, new)) is not None:
+            return Printed(name, *texts)
+    return None
+
+
+def _apart(old: float, new: float) -> tuple[str, str] | None:
+    """Both numbers with four digits; None if these do not tell them apart."""
+    texts = f"{old:.4g}", f"{new:.4g}"
+    return texts if texts[0] != texts[1] else None
