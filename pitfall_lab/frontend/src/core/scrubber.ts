@@ -56,7 +56,7 @@ function legend(model: ExplorerModel): HTMLElement {
     model.t(" in place · below: backward", " 原地写入 · 下：反向传播"),
   ];
   const left = model.trace.reach.gaps.length
-    ? [model.t(" · ", " · "), h("i", { class: "pl-key pl-key-gap" }), model.t(" rounds left out", " 省略的轮次")]
+    ? [model.t(" · ", " · "), h("i", { class: "pl-key pl-key-gap" }), model.t(" left out", " 省略")]
     : [];
   return h("p", { class: "pl-legend", "aria-hidden": "true" }, above, dark, below, ...left);
 }
