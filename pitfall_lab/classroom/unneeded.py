@@ -179,8 +179,26 @@ def _is_unneeded_module(name: str) -> bool:
 def _is_reaching(name: str, owner: Token, behind: list[Token]) -> bool:
     """Whether reading this attribute of ``owner`` can reach a name given as text, as ``"{0.__class__}".format(x)`` does."""
     if name == "format":
-        return owner[0] != tokenize.STRING or re.search(r"\{[^}]*[.\[]\s*_", owner[1]) is not None
+        return owner[0] != tokenize.STRING or _reaches_inside(owner[1])
     return (name in _CALLS and name not in ("eval", "compile")) or (name == "wraps" and _arguments(behind) > 1)
+
+
+def _reaches_inside(text: str) -> bool:
+    """Whether a field of a format has a name that begins with a low line. Each sign is read once: a text may be all braces.
+
+    >>> _reaches_inside("{0.__class__}"), _reaches_inside("{0[_x]}"), _reaches_inside("{0} ._x"), _reaches_inside("{{ ._x")
+    (True, True, False, True)
+    """
+    is_field = False
+    for found in _IN_FIELD.finditer(text):
+        if found[0] in "{}":
+            is_field = found[0] == "{"
+        elif is_field:
+            return True
+    return False
+
+
+_IN_FIELD = re.compile(r"[{}]|[.\[]\s*_")
 
 
 def _is_worked_out(name: str, behind: list[Token]) -> bool:
