@@ -642,10 +642,15 @@ def _loop(source: str) -> int | None:
         body = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    inside = [node for each in body for node in ast.walk(each) if isinstance(node, _FUNCTIONS)]
-    lines = [node.lineno for each in inside for node in ast.walk(each) if isinstance(node, _LOOPS)]
-    names = [node for each in inside for node in ast.walk(each) if isinstance(node, (ast.Name, ast.Attribute))]
-    lines += [node.lineno for node in names if (node.id if isinstance(node, ast.Name) else node.attr) in _LOOPING]
+    lines: list[int] = []
+    waiting: list[tuple[ast.AST, bool]] = [(each, False) for each in body]
+    while waiting:  # each part once, however deep functions are in one another
+        node, inside = waiting.pop()
+        called = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if inside and isinstance(node, ast.expr | ast.stmt) and (isinstance(node, _LOOPS) or called in _LOOPING):
+            lines.append(node.lineno)
+        inside = inside or isinstance(node, _FUNCTIONS)
+        waiting += [(inner, inside) for inner in ast.iter_child_nodes(node)]
     return min(lines, default=None)
 
 
