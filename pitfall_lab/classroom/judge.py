@@ -33,6 +33,8 @@ Status = Literal[
 START_SECONDS = 180.0
 LONGEST = 600
 """Characters of a reason."""
+MOST_PARTS = 1_000_000
+"""Lists and objects of a report: what is observed of an exercise has a few thousand."""
 PATIENCE = 20
 """The judge waits for the room for more than this multiple of a run's time limit: longer than the room itself waits for a run."""
 
@@ -242,7 +244,7 @@ class _Sitting:
     def _seen(self, requests: Sequence[Request]) -> list[Observation] | None:
         """What was observed, or None: then ``ended`` says why."""
         asked = [self._with_questions(request) for request in requests]
-        answer = self.room.run([request for request, _ in asked], self.limits, max(self.left, 0.1))
+        answer = _bounded(self.room.run([request for request, _ in asked], self.limits, max(self.left, 0.1)))
         self.left -= answer["seconds"]
         if answer["status"] != "done":
             self.ended, self.detail = _ending(answer)
@@ -299,6 +301,12 @@ class _Sitting:
 def _knows(seen: Observation, question: str, answer: Any) -> bool:
     """Whether the expression ``question`` was reported with the known value ``answer``; True also if the cell itself raised."""
     return seen.values[question] == answer or (seen.error is not None and seen.in_cell)
+
+
+def _bounded(answer: dict[str, Any]) -> dict[str, Any]:
+    """The answer, or one without a report where that has too many parts: each takes memory of this process once it is read."""
+    report = answer["report"] or ""
+    return answer if report.count("[") + report.count("{") <= MOST_PARTS else {**answer, "status": "report", "report": None}
 
 
 _TOO_MUCH = {"output": "print", "report": "report", "disk": "write into files"}
