@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from importlib import metadata
 from importlib.machinery import FileFinder
 from pathlib import Path
+from typing import Self
 
 from pitfall_lab.classroom import system_calls
 from pitfall_lab.resources import PACKAGE
@@ -78,23 +79,30 @@ class Fence:
         handled = struct.pack("=Q", every)
         handled += struct.pack("=Q", 3) if version >= 4 else b""  # TCP: binding and connecting
         handled += struct.pack("=Q", _SCOPES) if version >= 6 else b""
-        self._rules = _call(_CREATE_RULESET, ctypes.create_string_buffer(handled, len(handled)), len(handled), 0)
+        self.rules = _call(_CREATE_RULESET, ctypes.create_string_buffer(handled, len(handled)), len(handled), 0)
         for path, rights in (*readable([*answers(), *hidden]), (folder, every)):
             with contextlib.suppress(OSError):  # a library folder that is gone needs no rule
                 place = os.open(path, os.O_PATH | os.O_CLOEXEC)
                 try:
                     rule = struct.pack("=Qi", rights & every, place)
-                    _call(_ADD_RULE, self._rules, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
+                    _call(_ADD_RULE, self.rules, 1, ctypes.create_string_buffer(rule, len(rule)), 0)
                 finally:
                     os.close(place)
+
+    @classmethod
+    def of(cls, rules: int) -> Self:
+        """The fence whose rules another process has made: an open file."""
+        made = cls.__new__(cls)
+        made.rules = rules
+        return made
 
     def close(self) -> None:
         """Apply the restrictions to this process; they cannot be removed again."""
         if reason := _prctl(_SET_NO_NEW_PRIVS, 1, 0):
             raise FenceError(f"The kernel did not promise to give no new rights ({os.strerror(reason)}).")
         _drop_capabilities()
-        _call(_RESTRICT_SELF, self._rules, 0)
-        os.close(self._rules)
+        _call(_RESTRICT_SELF, self.rules, 0)
+        os.close(self.rules)
         if reason := system_calls.allow_only_these():
             raise FenceError(f"The kernel did not take the filter of system calls ({os.strerror(reason)}).")
 

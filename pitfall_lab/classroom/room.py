@@ -25,6 +25,7 @@ import re
 import secrets
 import select
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -60,6 +61,8 @@ _RESERVE = 48 << 20
 _POLL = 0.02
 _NEEDED_IPYTHON = 2
 """How a process that has answered a submission ends where it had to import IPython."""
+_SAID = 4096
+"""Bytes of a sentence about a fence that could not be made."""
 PATIENCE = 15
 """A run is ended after this multiple of its limit, plus as many seconds, of wall-clock time, even if it waited for a processor."""
 _EXAMPLE = """\
@@ -110,14 +113,13 @@ def main() -> None:
     os.dup2(2, 1)  # what the learner's code prints must not mix with the answers
     prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the judge
     adopt_orphans()
-    settings = json.loads(jobs.readline())
     _sweep()
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-"))
     except OSError as problem:
         sys.exit(f"There can be no folder for a submission in {tempfile.gettempdir()}: {problem.strerror}.")
     try:
-        _serve(settings, folder, jobs, answers)
+        _serve(_fenced(folder), folder, jobs, answers)
     except FenceError as problem:
         sys.exit(f"Submissions cannot be run here: {problem}")
     except (KeyboardInterrupt, BrokenPipeError):
@@ -126,8 +128,39 @@ def main() -> None:
         _remove(folder)
 
 
-def _serve(settings: dict[str, Any], folder: Path, jobs: TextIO, answers: TextIO) -> None:
-    fence = Fence(folder, [Path(path) for path in settings["hidden"]]) if settings["fenced"] else None
+def _fenced(folder: Path) -> Fence | None:
+    """The fence, made by a process that ends at once; None if there is to be none.
+
+    A cell can look at all memory of its process, and what was freed is not erased. So the process that all are forked from never reads the
+    first line, which has the names of the teacher's folders: it gets the finished rules as an open file.
+    """
+    ours, theirs = socket.socketpair()
+    helper = os.fork()
+    if helper == 0:
+        try:
+            prctl(1, signal.SIGKILL)
+            with os.fdopen(os.dup(0), encoding="utf-8") as line:
+                settings = json.loads(line.readline())
+            made = [Fence(folder, [Path(path) for path in settings["hidden"]])] if settings["fenced"] else []
+            socket.send_fds(theirs, [b"made" if made else b"none"], [each.rules for each in made])
+        except FenceError as problem:
+            theirs.sendall(str(problem).encode()[:_SAID])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    theirs.close()
+    with ours:
+        said, rules, *_ = socket.recv_fds(ours, _SAID, 1)
+    os.waitpid(helper, 0)
+    if said == b"none":
+        return None
+    if not rules:
+        raise FenceError(said.decode("utf-8", "replace") or "The process that makes the fence ended without it.")
+    return Fence.of(rules[0])
+
+
+def _serve(fence: Fence | None, folder: Path, jobs: TextIO, answers: TextIO) -> None:
     originals = _warm()
     list_path()
     trial = {"requests": [Request("x = 6 * 7", expressions=("x",)).to_json()], "timeout": 60, "memory": 256}
