@@ -33,6 +33,8 @@ from pitfall_lab.classroom.whose import folded
 from pitfall_lab.cli import Refusal
 
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
+_NO_STUDENT = ("Points Possible", "Points_Possible")
+"""Canvas takes each line whose student is called so for the points of the assignment: whoever is called so would change them for all."""
 _STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
 """The column by which a system knows a student."""
 _MOODLE = ("ID number", "Username", "Email address")
@@ -85,7 +87,8 @@ def _canvas(column: str, most: float, people: _Class) -> Table:
         raise Refusal(f"Canvas keeps columns called like “{column}” for itself; give another name with --column.")
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", column]
     possible = ["    Points Possible", "", "", "", "", f"{most:g}"]
-    rows = [[people.known(each, "name"), *people.ids_in_canvas(each), each.person.section, _mark(each)] for each in people.entries]
+    names = [" ".join(people.known(each, "name").split()).replace(*_NO_STUDENT) for each in people.entries]
+    rows = [[name, *people.ids_in_canvas(each), each.person.section, _mark(each)] for name, each in zip(names, people.entries, strict=True)]
     return [head, possible, *rows]
 
 

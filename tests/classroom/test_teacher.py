@@ -408,6 +408,15 @@ def test_canvas_own_list_goes_back_with_canvas_own_numbers(rows: list[Row], tmp_
     assert [line[:5] for line in lines] == [["Schmidt, Anna", "72", "", "", "A"], ["Schmidt, Anna", "71", "", "ada", "A"]]
 
 
+def test_nobody_is_called_as_canvas_calls_the_line_of_the_points(rows: list[Row], tmp_path: Path) -> None:
+    text = 'Student,ID,SIS Login ID,Section\n"Points\tPossible",71,ada,A\n'
+    entries = ledger.settled(ASSIGNMENT, rows[:1], people(tmp_path, text), [ledger.Override("ada", "", 1, "shown")])
+    lms.write(tmp_path / "grades.csv", "canvas", ASSIGNMENT, entries)
+    _, possible, line = table(tmp_path / "grades.canvas.csv")
+    assert "Points Possible" in possible[0]
+    assert (line[0], line[1], line[5]) == ("Points_Possible", "71", "1")
+
+
 def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: list[Row], tmp_path: Path) -> None:
     head, *lines = written(rows, tmp_path, "blackboard", "Week 3 |4711")
     assert head == ["Last Name", "First Name", "Username", "Student ID", "Week 3 [Total Pts: 4 Score] |4711"]
