@@ -411,7 +411,7 @@ class _Stage:
             return self.error
         helpers = {"shares": shares, "memory": memory, "before": self.before, "unchanged": self._unchanged, "in_place": self._in_place}
         try:
-            self.after = self.after or {name: _without_class(value) for name, value in self._all().items()}
+            self.after = self.after or self._asked()
             names = {**self.after, **_BUILTINS, **self.ours, **helpers}
             return plain((yield from _looked(self.look, True, _valued, expression, names)))
         except KeyboardInterrupt:
@@ -419,9 +419,12 @@ class _Stage:
         except BaseException as error:  # an expression about something that the cell did not make
             return self.error or (yield from self._problem(_as_raised(error)))
 
-    def _all(self) -> dict[str, Any]:
-        """Return the variables after the run, with those that the cell's functions assigned during their calls."""
-        return {**self.names, **{name: value for name, value in self.driven.items() if value is not self.made.get(name, self)}}
+    def _asked(self) -> dict[str, Any]:
+        """Return the variables after the run, with those that the drive assigned, as expressions see them."""
+        driven = {name: value for name, value in self.driven.items() if value is not self.made.get(name, self)}
+        given = {name for name, was in self.before.items() if driven.get(name) is was.itself}
+        answers = {name: value if name in given else _as_answer(value) for name, value in driven.items()}
+        return {name: _without_class(value) for name, value in {**self.names, **answers}.items()}
 
     def _unchanged(self, name: str) -> bool:
         was, now = self.before[name], self.driven[name]
@@ -455,6 +458,7 @@ class _Before:
 
     def __init__(self, value: Any) -> None:
         self.where = id(value)
+        self.itself = value
         self.memory = memory(value)
         self.values = _bytes(value)
         self.storage = _bytes(_whole(value))
@@ -563,6 +567,56 @@ def _number_or_text(value: Any) -> Any:
     if kind in _EXACT or kind is bool or issubclass(kind, np.generic):
         return value
     return next((exact(value) for base, exact in _EXACT.items() if issubclass(kind, base)), value)
+
+
+def _as_answer(value: Any) -> Any:
+    """What the drive got from the cell's functions, without methods of the learner's own: expressions would ask these, not the value.
+
+    A list or tuple, of any class, has its own elements; an object of a class of the learner's that is not made of torch's has nothing.
+    """
+    kind = type(value)
+    for base in (list, tuple):
+        if issubclass(kind, base):
+            inner = [_bare(item) for item in base.__iter__(value)]
+            same = not _is_own(kind) and all(map(operator.is_, inner, base.__iter__(value)))
+            return value if same else base(inner)
+    return _bare(value)
+
+
+def _bare(value: Any) -> Any:
+    kind = type(value)
+    if not _is_own(kind):
+        return value
+    if issubclass(kind, tuple(_EXACT)):
+        return _number_or_text(value)
+    if issubclass(kind, (list, tuple)):
+        return _as_answer(value)
+    if _is_tensor(value) or issubclass(kind, (dict, np.ndarray, np.generic, *_torch_kinds())):
+        return value
+    return type(str.__str__(type.__dict__["__name__"].__get__(kind)), (), {})()
+
+
+@cache
+def _torch_kinds() -> tuple[type, ...]:
+    """The classes of torch's of which an exercise may ask for a class of one's own."""
+    torch = sys.modules["torch"]
+    return torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
+
+
+def _is_own(kind: type) -> bool:
+    """Whether a class is the learner's: one that was made while Python ran, and that no module has under its name."""
+    if not type.__dict__["__flags__"].__get__(kind) & _MADE_LATE:
+        return False
+    names = type.__dict__["__dict__"].__get__(kind)
+    module, path = names.get("__module__"), type.__dict__["__qualname__"].__get__(kind)
+    found: Any = sys.modules.get(module) if type(module) is str else None
+    for name in path.split(".") if found is not None else ():
+        found = getattr(found, name, None)
+    return found is not kind
+
+
+_MADE_LATE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: the class was made by a ``class`` statement or by a call, and is none of the interpreter's own."""
 
 
 def plain(value: Any) -> Any:

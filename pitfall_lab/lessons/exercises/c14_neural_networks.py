@@ -124,13 +124,15 @@ x = torch.randn(4, width)
             Property(
                 T(en="the weights and biases of all layers are found", zh="找到所有层的权重和偏置"),
                 true(
-                    "sum(p.numel() for p in model.parameters()) == len(kinds) * (width * width + width) + width + 1",
+                    "sum(p.numel() for p in nn.Module.parameters(model)) == len(kinds) * (width * width + width) + width + 1",
                     T(en="`model.parameters()` yields none, or not all of them", zh="`model.parameters()` 一个也没给出，或没有全部给出"),
                 ),
             ),
             Property(
                 T(en="each of them gets a gradient", zh="每个参数都得到梯度"),
-                true("all(p.grad is not None for p in model.parameters())", T(en="a `.grad` is None", zh="有一个 `.grad` 是 None")),
+                true(
+                    "all(p.grad is not None for p in nn.Module.parameters(model))", T(en="a `.grad` is None", zh="有一个 `.grad` 是 None")
+                ),
             ),
             Property(
                 T(en="the same input gives the same numbers", zh="同样的输入得到同样的数"),
