@@ -247,11 +247,12 @@ def train(x, y, w, rate, steps):
         ),
         Property(T(en="three steps are right", zh="三步之后结果正确"), as_solved("w.detach()")),
         Property(
-            T(en="eight steps at another rate are right", zh="换一个学习率，走八步之后结果正确"),
+            T(en="more steps at other rates are right", zh="换其他学习率，走更多步之后结果正确"),
             as_solved(
                 "w.detach()",
-                inputs="x, y, w = torch.rand(4) + 0.5, torch.randn(4), torch.tensor([-0.2], requires_grad=True)",
-                drive="w = train(x, y, w, 0.02, 8)",
+                inputs="x, y, w = torch.rand(4) + 0.5, torch.randn(4), torch.tensor([-0.2], requires_grad=True)\n"
+                "rate, steps = torch.rand(()).item() / 20 + 0.01, int(torch.randint(4, 9, ()))",
+                drive="w = train(x, y, w, rate, steps)",
             ),
         ),
         Property(T(en="each step has a backward of its own", zh="每一步都有自己的 backward"), _three_backwards),

@@ -123,7 +123,13 @@ def standardise(rows):
     inputs="rows = torch.randn(3, 5) * 2 + 1",
     drive="result = standardise(rows)",
     properties=(
-        Property(T(en="three rows of five numbers come out right", zh="三行五列的结果正确"), as_solved("result")),
+        Property(
+            T(en="a wide and a tall matrix come out right", zh="宽矩阵和高矩阵的结果正确"),
+            every(
+                as_solved("result"),
+                as_solved("result", inputs="rows = torch.randn(*torch.randint(3, 6, (2,)).cumsum(0).flip(0).tolist()) - 2"),
+            ),
+        ),
         Property(
             T(
                 en="a square matrix, for which the given cell raises nothing, comes out right",
@@ -180,7 +186,11 @@ DISTANCES = Exercise(
     drive="result = distances(a, b)",
     properties=(
         Property(
-            T(en="three numbers in `a` and five in `b` come out right", zh="`a` 有三个数、`b` 有五个数时结果正确"), as_solved("result")
+            T(en="more numbers in `b` than in `a`, or fewer, come out right", zh="`b` 的数比 `a` 多或少时结果正确"),
+            every(
+                as_solved("result"),
+                as_solved("result", inputs="a, b = map(torch.randn, torch.randint(2, 6, (2,)).cumsum(0).flip(0).tolist())"),
+            ),
         ),
         Property(
             T(en="four numbers in `a` and four in `b` come out right", zh="`a` 与 `b` 各有四个数时结果正确"),
@@ -224,8 +234,8 @@ STUBBORN = Exercise(
 t = stubborn()
 raised = ""
 try:
-    t.view(-1)
-except RuntimeError as error:
+    torch.Tensor.view(t, -1)
+except (RuntimeError, TypeError) as error:
     raised = str(error)
 """,
     properties=(
@@ -272,7 +282,7 @@ def features(raw):
     batch /= 255
     return batch
 """,
-    inputs="raw = np.random.rand(4, 3) * 255",
+    inputs="raw = np.random.rand(*np.random.randint(2, 6, np.random.randint(1, 4))) * 255",
     drive="batch = features(raw)",
     properties=(
         Property(T(en="the batch is scaled", zh="数据已缩放"), as_solved("batch")),
@@ -289,7 +299,7 @@ def features(raw):
             T(en="the batch of an array of whole numbers is right", zh="整数数组的结果正确"),
             as_solved(
                 "batch",
-                inputs="kind = np.random.choice(['uint8', 'int16', 'int32', 'int64'])\nraw = np.random.randint(0, 256, (4, 3)).astype(kind)",
+                inputs="kind = np.random.choice(['uint8', 'int16', 'int32', 'int64'])\nraw = np.random.randint(0, 256, np.random.randint(2, 6, 2)).astype(kind)",
             ),
         ),
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, shared, true
+from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, every, shared, true
 from pitfall_lab.trace import T
 
 OPERAND = """\
@@ -96,17 +96,17 @@ def classify(scores):
     scores = scores.squeeze()
     return scores.argmax(dim=1)
 """,
-    inputs="scores = torch.randn(4, 3, 1, 1)",
+    inputs="scores = torch.randn(*torch.randint(2, 8, (2,)).tolist(), 1, 1)",
     drive="classes = classify(scores)",
     properties=(
-        Property(T(en="the classes of four samples are right", zh="四个样本的类别正确"), as_solved("classes")),
+        Property(T(en="the classes of several samples are right", zh="多个样本的类别正确"), as_solved("classes")),
         Property(
             T(en="the class of one sample is right: shape (1,)", zh="一个样本的类别正确：形状为 (1,)"),
-            as_solved("classes", inputs="scores = torch.randn(1, 3, 1, 1)"),
+            as_solved("classes", inputs="scores = torch.randn(1, int(torch.randint(2, 9, ())), 1, 1)"),
         ),
         Property(
             T(en="with one class, the classes of four samples are right", zh="只有一个类别时，四个样本的类别正确"),
-            as_solved("classes", inputs="scores = torch.randn(4, 1, 1, 1)"),
+            as_solved("classes", inputs="scores = torch.randn(int(torch.randint(2, 9, ())), 1, 1, 1)"),
         ),
         Property(
             T(en="with one class, the class of one sample is right", zh="只有一个类别时，一个样本的类别正确"),
@@ -189,6 +189,15 @@ LOST = Exercise(
     ),
 )
 
+
+def _names_the_shape(dimensions: int) -> Check:
+    return true(
+        "list(t.shape) in [numbers[n : n + t.ndim] for n in range(9)]",
+        T(en="no ValueError with the shape", zh="没有写明形状的 ValueError"),
+        inputs=f"t = torch.randn(*torch.randint(2, 40, ({dimensions},)).tolist())",
+    )
+
+
 DROP = Exercise(
     key="4.4",
     kind="write",
@@ -225,11 +234,7 @@ numbers = [int(number) for number in re.findall("[0-9]+", message)]
         Property(T(en="the result is a view of `t`", zh="结果是 `t` 的视图"), shared("result", "t")),
         Property(
             T(en="another size is an error that names the shape", zh="其他长度会报错并写明形状"),
-            true(
-                "list(t.shape) in [numbers[n : n + 2] for n in range(9)]",
-                T(en="no ValueError with the shape", zh="没有写明形状的 ValueError"),
-                inputs="t = torch.randn(*torch.randint(2, 99, (2,)).tolist())",
-            ),
+            every(*map(_names_the_shape, (1, 2, 3))),
         ),
     ),
     hints=(

@@ -15,8 +15,23 @@ _SORTED = {
 }
 
 
+_SIZES = "{} = torch.randn(*torch.randint(2, 5, (int(torch.randint(1, 5, ())),)).tolist()) * 3 + 1"
+"""A tensor of one to four dimensions."""
+
+
 def _cleared(*tensors: str) -> Check:
     return every(*(as_solved("t", inputs=f"t = {each}\nn = 5") for each in tensors))
+
+
+def _moved(inputs: str) -> Check:
+    return true(
+        "t.shape == before['t'].value.shape and memory(t) != before['t'].memory and torch.equal(t, before['t'].value)",
+        T(
+            en="t has another shape or other values now, or still uses the memory that it used before",
+            zh="t 的形状或数值变了，或仍在原来的内存上",
+        ),
+        inputs=inputs,
+    )
 
 
 def _table(answers: dict[str, str]) -> str:
@@ -43,7 +58,10 @@ EXERCISES = (
         inputs="batch = torch.randn(2, 3) * 3 + 1",
         drive="result = standardise(batch)",
         properties=(
-            Property(T(en="the result has mean 0 and standard deviation 1", zh="结果的均值为 0，标准差为 1"), as_solved("result")),
+            Property(
+                T(en="the result has mean 0 and standard deviation 1", zh="结果的均值为 0，标准差为 1"),
+                every(as_solved("result"), as_solved("result", inputs=_SIZES.format("batch"))),
+            ),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
             Property(
                 T(en="a slice handed over leaves its base unchanged", zh="传入切片时，原张量也不变"),
@@ -149,15 +167,8 @@ EXERCISES = (
                 ),
             ),
             Property(
-                T(en="a tensor of two dimensions comes out right too", zh="二维张量的结果也正确"),
-                true(
-                    "t.shape == (2, 3) and memory(t) != before['t'].memory and torch.equal(t, before['t'].value)",
-                    T(
-                        en="t has another shape or other values now, or still uses the memory that it used before",
-                        zh="t 的形状变了，或仍在原来的内存上",
-                    ),
-                    inputs="t = torch.randn(2, 3)",
-                ),
+                T(en="a tensor of any number of dimensions comes out right too", zh="任意维数的张量结果也正确"),
+                every(_moved("t = torch.randn(())"), _moved("t = torch.randn(2, 3)"), _moved(_SIZES.format("t"))),
             ),
         ),
         hints=(

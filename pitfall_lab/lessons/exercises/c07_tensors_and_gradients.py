@@ -39,7 +39,7 @@ def step(model, optimizer, loss, limit):
 
 _LARGE = """\
 model = nn.Linear(3, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+optimizer = torch.optim.SGD(model.parameters(), lr=torch.rand(()).item() + 0.5, weight_decay=0.5)
 loss = 50 * model(torch.randn(4, 3)).square().sum()
 for p in model.parameters():
     p.grad = torch.ones_like(p)
@@ -98,7 +98,7 @@ EXERCISES = (
             ),
         ),
         given=_REPORT,
-        inputs="w = torch.randn(4, requires_grad=True)\nx = 5 * w\ntarget = torch.randn(4)",
+        inputs="n = int(torch.randint(2, 9, ()))\nw = torch.randn(n, requires_grad=True)\nx = 5 * w\ntarget = torch.randn(n)",
         drive="loss, report = loss_and_report(x, target)\nloss.backward()",
         properties=(
             Property(T(en="the weights get the gradient of the squared differences", zh="权重得到平方差的梯度"), gradient_as_solved("w")),
@@ -229,9 +229,9 @@ k = int(torch.randint(rows, ()))
             Property(
                 T(en="a gradient that was there before is untouched as well", zh="原有的梯度也未被改动"),
                 true(
-                    "x.grad is not None and x.grad.tolist() == [1.0] * columns",
+                    "x.grad is not None and x.grad.tolist() == kept.tolist()",
                     T(en="ones were in `x.grad` before, and are not there afterwards", zh="之前 `x.grad` 里是 1，之后不是"),
-                    drive="x.grad = torch.ones(columns)\nfound = row(f, x, k)",
+                    drive="kept = torch.randn(columns)\nx.grad = kept.clone()\nfound = row(f, x, k)",
                 ),
             ),
         ),

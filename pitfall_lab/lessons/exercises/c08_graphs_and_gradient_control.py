@@ -199,7 +199,8 @@ EXERCISES = (
         ),
         given=_SENSITIVITY + "    batch.requires_grad_(True)\n    model(batch).sum().backward()\n    return batch.grad\n",
         inputs=(
-            "model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\nmodel(torch.randn(5, 3)).square().sum().backward()\n"
+            "kind = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.Softplus)[int(torch.randint(4, ()))]\n"
+            "model = nn.Sequential(nn.Linear(3, 4), kind(), nn.Linear(4, 1))\nmodel(torch.randn(5, 3)).square().sum().backward()\n"
             "kept = [p.grad.clone() for p in model.parameters()]\n"
             "model[2].bias.requires_grad_(False)\nflags = [p.requires_grad for p in model.parameters()]\nbatch = torch.randn(int(torch.randint(2, 9, ())), 3)"
         ),

@@ -145,7 +145,7 @@ EXERCISES = (
         given=_FREEZE,
         inputs="""\
 body, head = nn.Linear(3, 4), nn.Linear(4, 1)
-optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
+optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1, momentum=0.9, weight_decay=0.2)
 points = torch.randn(5, 3)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, finds_nothing, gradient_as_solved, true, updated_once
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, every, finds_nothing, gradient_as_solved, true, updated_once
 from pitfall_lab.trace import T
 
 _FIT = """\
@@ -39,6 +39,13 @@ def evaluate(model, points, labels):
         module.training = mode
     return share
 """
+
+_OTHER = """\
+model = nn.Sequential(nn.Dropout(0.5), nn.Linear(3, 8), nn.Sequential(nn.Tanh(), nn.BatchNorm1d(8), nn.Dropout(0.3)), nn.Linear(8, 3))
+rows = int(torch.randint(9, 30, ()))
+points, labels = torch.randn(rows, 3), torch.randint(3, (rows,))
+"""
+"""Another model for `evaluate`: its layers have other places."""
 
 _MEAN = """\
 def sentence_vector(table, words, length):
@@ -93,8 +100,9 @@ EXERCISES = (
 rows, classes = int(torch.randint(9, 20, ())), int(torch.randint(3, 6, ()))
 model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, classes))
 points, labels = torch.randn(rows, 3), torch.randint(classes, (rows,))
+epochs = int(torch.randint(3, 7, ()))
 """,
-        drive="losses = fit(model, points, labels, 4)",
+        drive="losses = fit(model, points, labels, epochs)",
         properties=(
             Property(
                 T(en="the losses are those of plain gradient descent on the scores", zh="损失与对得分做普通梯度下降时一致"),
@@ -111,7 +119,7 @@ points, labels = torch.randn(rows, 3), torch.randint(classes, (rows,))
             Property(
                 T(en="the list keeps no graphs", zh="列表里没有保存计算图"),
                 true(
-                    "len(losses) == 4 and not any(getattr(x, 'requires_grad', False) for x in losses)",
+                    "len(losses) == epochs and not any(getattr(x, 'requires_grad', False) for x in losses)",
                     T(en="it has another length, or a loss in it still has its graph", zh="长度不对，或其中的损失仍带有计算图"),
                 ),
             ),
@@ -169,7 +177,10 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
 """,
         drive="share = evaluate(model, points, labels)",
         properties=(
-            Property(T(en="the accuracy is right", zh="准确率正确"), as_solved("float(share)")),
+            Property(
+                T(en="the accuracy is right, for models of several forms", zh="对几种形式的模型，准确率都正确"),
+                every(as_solved("float(share)"), as_solved("float(share)", inputs=_OTHER)),
+            ),
             Property(T(en="it is a Python number", zh="它是 Python 数值"), true("isinstance(share, float)")),
             Property(
                 T(en="nothing was recorded", zh="没有记录计算图"),
@@ -243,7 +254,7 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
         ),
         given=_MEAN,
         inputs="""\
-table = torch.randn(10, 3, requires_grad=True)
+table = torch.randn(int(torch.randint(10, 20, ())), 3, requires_grad=True)
 length = int(torch.randint(4, 7, ()))  # of three words, so that one comes twice
 words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(torch.randint(1, 6, ())),))])  # any number may be padding
 """,

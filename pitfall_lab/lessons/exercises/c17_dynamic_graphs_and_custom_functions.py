@@ -106,7 +106,11 @@ EXERCISES = (
             Property(T(en="the gradient is right", zh="梯度正确"), gradient_as_solved("t")),
             Property(
                 T(en="the gradient is right with another factor and power, too", zh="换一个系数和幂次，梯度也正确"),
-                gradient_as_solved("t", drive="out = Scale.apply(h, -1.5, 3)\n(out * weights).sum().backward()"),
+                gradient_as_solved(
+                    "t",
+                    drive="factor, power = torch.randn(()).item(), int(torch.randint(3, 7, ()))\n"
+                    "out = Scale.apply(h, factor, power)\n(out * weights).sum().backward()",
+                ),
             ),
             Property(
                 T(en="a change of the input before backward is refused, or does no harm", zh="backward 之前改动输入会被拒绝，或不造成危害"),

@@ -29,6 +29,8 @@ _COPIES = (
     "for net, piece in zip(replicas, x.split(sizes)):\n    net(piece).square().mean().backward()\nweight = first.weight.detach()"
 )
 
+_EACH = "[p.tolist() for p in parts] == [samples.tolist()] * world"
+
 _SHARD = """\
 def shard(samples, rank, world):
     return samples.chunk(world)[rank]
@@ -269,8 +271,8 @@ EXERCISES = (
                 ),
             ),
             Property(
-                T(en="one sample for three: each gets it", zh="一个样本分给三个：每个都得到它"),
-                true("[p.tolist() for p in parts] == [samples.tolist()] * 3", inputs="samples = torch.rand(1)\nworld = 3"),
+                T(en="one sample for several: each gets it", zh="一个样本分给多个：每个都得到它"),
+                every(*(true(_EACH, inputs=f"samples = torch.rand(1)\nworld = {world}") for world in (3, "int(torch.randint(4, 12, ()))"))),
             ),
         ),
         hints=(
