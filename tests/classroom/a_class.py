@@ -72,7 +72,17 @@ SOLVED = dict.fromkeys(KEYS, "solved")
 
 def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
     """All cases, or those of some rounds. ``outside`` is a folder of the teacher's that hostile cells try to read, change and delete."""
-    from tests.classroom import eighth_class, fifth_class, fourth_class, ninth_class, second_class, sixth_class, tenth_class, third_class
+    from tests.classroom import (
+        eighth_class,
+        eleventh_class,
+        fifth_class,
+        fourth_class,
+        ninth_class,
+        second_class,
+        sixth_class,
+        tenth_class,
+        third_class,
+    )
 
     rounds = {
         1: lambda: [
@@ -130,6 +140,11 @@ def the_class(outside: Path, only: Collection[int] = ()) -> list[Case]:
             *_of("disturb", tenth_class.disturbing()),
             *_of("reach", tenth_class.peeking()),
             *_of("notebook", tenth_class.files()),
+        ],
+        11: lambda: [
+            *_of("disturb", eleventh_class.disturbing()),
+            *_of("reach", eleventh_class.peeking(outside)),
+            *_of("notebook", eleventh_class.files()),
         ],
     }
     return [case for number, cases in rounds.items() if not only or number in only for case in cases()]

@@ -80,13 +80,17 @@ def reached() -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer to an exercise of any chapter; ``right`` ones have to be solved, others must not be unless the teacher is told of them."""
+    """An answer to an exercise of any chapter; ``right`` ones have to be solved, others must not be unless the teacher is told of them.
+
+    An answer that is ``worthless`` must have no points at all.
+    """
 
     key: str
     round: int
     what: str
     source: str
     right: bool
+    worthless: bool = False
 
     def faults(self, room: Room) -> str:
         """What is not as it should be about its grade."""
@@ -94,14 +98,17 @@ class Answer:
         room.forget()
         if self.right:
             return "" if outcome.status == "solved" and not outcome.unneeded else f"{outcome.status} {outcome.unneeded}"
-        return "solved" if outcome.status == "solved" and not outcome.unneeded else ""
+        earned = outcome.credit > 0 if self.worthless else outcome.status == "solved"
+        return f"{outcome.status}, {outcome.credit:g} of the points" if earned and not outcome.unneeded else ""
 
 
 def answers(only: Collection[int] = ()) -> list[Answer]:
     """Those of ``answers.txt``, of some rounds or of all."""
     text = Path(__file__).with_name("answers.txt").read_text(encoding="utf-8")
-    found = re.findall(r"(?ms)^### ([+-]) (\S+) (\d+) ([^\n]+)\n(.*?)(?=^### |\Z)", text)
-    return [Answer(key, int(n), what, source, sign == "+") for sign, key, n, what, source in found if not only or int(n) in only]
+    found = re.findall(r"(?ms)^### ([+0-]) (\S+) (\d+) ([^\n]+)\n(.*?)(?=^### |\Z)", text)
+    return [
+        Answer(key, int(n), what, source, sign == "+", sign == "0") for sign, key, n, what, source in found if not only or int(n) in only
+    ]
 
 
 def answered(only: Collection[int] = ()) -> list[tuple[str, str, str]]:
