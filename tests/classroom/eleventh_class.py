@@ -30,7 +30,7 @@ def disturbing() -> Iterator[Case]:
     ):
         source = f"x = {value}\nreading = dict.fromkeys(['shape', 'operation', 'writes', 'saved', 'blame'])\nreading['shape'] = x\n"
         yield Case(name, what, "stopped", {"12.1": source}, {"12.1": ("output", "timeout", "memory")})
-    marked = "E = type('<img src=//x onerror=alert(1)>`[x](javascript:1)', (Exception,), {})\nraise E('`</code><script>alert(1)</script>`\\n\\n# $x$ ![](//x)')\n"
+    marked = "E = type('<img src=x onerror=alert(1)>`[x](javascript:1)', (Exception,), {})\nraise E('`</code><script>alert(1)</script>`\\n\\n# $x$ ![](//x)')\n"
     yield _cell("marked-error", "an error whose name and text are marked up in three languages", ("partly", "failed", "error"), marked)
     left = (
         "import os\nfor n in range(40):\n    os.mkdir(bytes([n + 200]) * 200)\n    os.symlink(b'..', bytes([n + 200]) * 200 + b'/\\n\\x1b[2J')\n"
@@ -95,11 +95,11 @@ def files() -> Iterator[Case]:
 
     inner = zipped({"a.ipynb": wrong}, kind=zipfile.ZIP_STORED)
     yield Case(
-        "zip-comment",
+        "zip-in-comment",
         "a zip whose comment is another zip",
         "graded|empty|unreadable",
         status={TARGET: ("solved", "unsolved", "missing")} | dict.fromkeys(set(KEYS) - {TARGET}, ("unsolved", "missing")),
-        write=as_file_of("zip-comment.zip", zipped({"a.ipynb": text}, comment=inner[:60_000])),
+        write=as_file_of("zip-in-comment.zip", zipped({"a.ipynb": text}, comment=inner[:60_000])),
     )
     parts = f'{{"cells": [{"[]," * 2_900_000}0]}}'
     yield Case(
