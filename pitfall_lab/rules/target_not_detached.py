@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital, expression
 from pitfall_lab.rules.signals.operand_names import written_as
 from pitfall_lab.trace import Event, T
 
+DIFFERENCES = {"sub", "__rsub__", "subtract"}
 LOSSES = {"mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss", "sub", "__rsub__", "subtract"}
 SUMS = {"add", "__radd__"}
 SCALES = {"mul", "__rmul__", "multiply", "div", "neg", "squeeze", "unsqueeze", "view", "reshape", "where", "masked_fill", "clone",
@@ -80,14 +81,24 @@ def _weighed(story: Story) -> Iterator[Weighed]:
 
 
 def _fit(story: Story, estimate: str, given: str, difference: Event) -> Event | None:
-    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference.
+    """The loss that trains ``estimate`` towards ``given``: a loss of these two, or the square of their difference, taken anew perhaps.
 
     None if there is none.
     """
+    differences = [difference]
     for use in story.uses(estimate):
-        if use.name in LOSSES - {"sub", "__rsub__", "subtract"} and given in [o.label for o in use.operands]:
-            return use
-    return next((use for use in story.uses(difference.results[0]) if use.name in ("pow", "square", "__pow__")), None)
+        if given in [o.label for o in use.operands] and use.name in LOSSES:
+            if use.name not in DIFFERENCES:
+                return use
+            differences.append(use)
+    squares = (use for each in differences if each.results for use in story.uses(each.results[0]) if _is_square(use, each.results[0]))
+    return next(squares, None)
+
+
+def _is_square(use: Event, label: str) -> bool:
+    """Whether the call squares ``label``, or multiplies it with itself."""
+    twice = use.name in ("mul", "__mul__") and [o.label for o in use.operands].count(label) > 1
+    return use.name in ("pow", "square", "__pow__") or twice
 
 
 def _apart(story: Story, one: str, other: str, step: int) -> bool:
