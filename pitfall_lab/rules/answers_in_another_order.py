@@ -18,34 +18,60 @@ from pitfall_lab.trace import Event, T
 
 COMPARES = ("eq", "__eq__", "ne", "__ne__", "sub", "__sub__", "__rsub__", "mse_loss", "l1_loss", "cross_entropy", "binary_cross_entropy",
             "binary_cross_entropy_with_logits", "nll_loss")  # fmt: skip
+LOOKS_UP = ("__getitem__", "index_select", "take", "take_along_dim")
+ORDERS = ("topk", "sort", "argsort", "nonzero")
+"""Calls that return positions of rows."""
 FEWEST = 4
 PLAIN = SAME_NUMBERS - {"stack", "cat"} | {"long", "int", "gt", "type"}
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with ``labels`` in the order of the data."""
+    """``event`` compares ``answers``, collected from ``batches`` in shuffled order, with ``labels`` in the order of the data.
+
+    Or it ``looks_up`` rows of ``labels`` at positions of the answers.
+    """
 
     event: Event
     answers: str
     labels: str
     batches: tuple[Batch, ...]
+    looks_up: bool = False
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line that compares collected answers with labels that no loader put into the same order."""
     passed = {each.event.step: each for each in loaded(story)}
     told = set()
-    for event in story.calls(*COMPARES) if passed else ():
-        given = [o.label for o in event.operands[:2] if o.label is not None]
+    for event in story.calls(*COMPARES, *LOOKS_UP) if passed else ():
+        given = [o.label for o in event.operands[:3] if o.label is not None][:2]
         if len(given) != 2 or event.error is not None or story.span(event.step) in told:
             continue
-        for answers, labels in (given, given[::-1]):
+        pairs = (given, given[::-1]) if event.name in COMPARES else _looked_up(story, event, *given)
+        for answers, labels in pairs:
             found = _mixed(story, event, answers, labels, passed)
             if found is not None:
                 told.add(story.span(event.step))
                 yield _finding(story, found)
                 break
+
+
+def _looked_up(story: Story, event: Event, rows: str, index: str) -> Iterator[tuple[str, str]]:
+    """The answers at whose positions a call looks up ``rows``, and the rows: a mask, or where the answers are largest; at most one."""
+    for _ in range(FEWEST):
+        record = story.tensor(index, event.step) or {}
+        made = story.event(record.get("born"))
+        if record.get("dtype") == "bool":
+            yield index, rows
+            return
+        if made is None or not made.operands or made.operands[0].label is None or index not in made.results:
+            return
+        if made.name in ORDERS and index == made.results[-1]:
+            yield made.operands[0].label, rows
+            return
+        if made.name not in (*PLAIN, "__getitem__"):
+            return
+        index = made.operands[0].label
 
 
 def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[int, Batch]) -> Mixed | None:
@@ -58,7 +84,7 @@ def _mixed(story: Story, event: Event, answers: str, labels: str, passed: dict[i
     if len(one) != 1 or len(batches) < 2 or len(taken) > rows or len(set(taken)) < len(taken):
         return None
     drawn = any(b < a for a, b in pairwise(taken))
-    return Mixed(event, answers, labels, batches) if drawn else None
+    return Mixed(event, answers, labels, batches, event.name in LOOKS_UP) if drawn else None
 
 
 def _is_stored(story: Story, label: str, step: int) -> bool:
@@ -84,14 +110,20 @@ def _finding(story: Story, found: Mixed) -> Finding:
     first = found.batches[0].event
     here, there = at_line(story, span), at_line(story, story.span(first.step))
     answers, labels = expression(story, found.answers, step), expression(story, found.labels, step)
+    compared = T(
+        en=f"{capital(here.en)} compares {answers.en}, collected on {there.en} in an order that a loader drew, with {labels.en} in the "
+        "order of the data: each answer meets the label of another example.",
+        zh=f"{here.zh}把 {answers.zh}（在{there.zh}按加载器抽取的次序收集）与按数据次序排列的 {labels.zh} 比较：每个回答遇到的都是别的"
+        "样本的标签。",
+    )
+    looked_up = T(
+        en=f"{capital(here.en)} takes rows of {labels.en}, which is in the order of the data, at positions in {answers.en}, collected on "
+        f"{there.en} in an order that a loader drew: the rows are those of other examples.",
+        zh=f"{here.zh}按 {answers.zh}（在{there.zh}按加载器抽取的次序收集）中的位置取 {labels.zh} 的行，而后者按数据次序排列：取到的是别的"
+        "样本的行。",
+    )
     return RULE.finding(
-        span, step,
-        T(
-            en=f"{capital(here.en)} compares {answers.en}, collected on {there.en} in an order that a loader drew, with {labels.en} in the "
-            "order of the data: each answer meets the label of another example.",
-            zh=f"{here.zh}把 {answers.zh}（在{there.zh}按加载器抽取的次序收集）与按数据次序排列的 {labels.zh} 比较：每个回答遇到的都是别的"
-            "样本的标签。",
-        ),
+        span, step, looked_up if found.looks_up else compared,
         T(
             en=f"The {len(found.batches)} batches whose rows are known begin elsewhere in the data than their places in the result. Take "
             "the labels from the same batches, or measure with a loader that does not shuffle.",
@@ -99,19 +131,37 @@ def _finding(story: Story, found: Mixed) -> Finding:
             "来测量。",
         ),
         related=[story.related("made", first.step, T(en="the examples come in a drawn order here", zh="样本在这里按抽取的次序到来"))],
-        fixes=_fixes(story),
+        fixes=_fixes(story, first),
         facts=[Fact("batches", len(found.batches), story.by(step))],
     )  # fmt: skip
 
 
-def _fixes(story: Story) -> tuple[Fix, ...]:
-    """Fixes that each write ``False`` for the ``shuffle=True`` of one loader; the last of them in the program is tried first."""
+def _fixes(story: Story, loaded: Event) -> tuple[Fix, ...]:
+    """Fixes that read the data in its own order in the loop that ``loaded`` a batch, or that write ``False`` for a ``shuffle=True``.
+
+    A loader that the program names once, in this loop, needs no shuffling; of several the last in the program is tried first.
+    """
+    program = story.program
+    loops = [n for n in program.nodes if isinstance(n, (ast.For, ast.comprehension)) and isinstance(n.iter, (ast.Name, ast.Attribute))]
+    here = [n.iter for n in loops if loaded.span is not None and program.place(n.iter).line == loaded.span.line]
+    made = loaders(story)
+    own = []
+    for node in here if made else ():
+        loader = program.segment(node)
+        text = f"{program.segment(made[0].func)}({loader}.dataset, batch_size={loader}.batch_size)"
+        title = T(en="Read the data in its own order in this loop", zh="在这个循环里按数据自己的次序读取")
+        if sum(program.segment(each.iter) == loader for each in loops) > 1 or program.function(node) is not None:
+            own.append(Fix(title, program.replace((node, text)), meaning="later"))
+    return unique(program.text, [*own, *_unshuffled(story)])
+
+
+def _unshuffled(story: Story) -> list[Fix]:
     title = T(en="Let this loader keep the order of the data: `shuffle=False`", zh="让这个加载器保持数据的次序：`shuffle=False`")
     flags = [k.value for call in loaders(story) for k in call.keywords if k.arg == "shuffle" and is_true(k.value)]
     flags += [call.args[2] for call in loaders(story) if len(call.args) > 2 and is_true(call.args[2])]
     flags.sort(key=lambda node: node.lineno, reverse=True)
     nodes: list[ast.AST] = list(flags)
-    return unique(story.program.text, [Fix(title, story.program.replace((node, "False")), meaning="later") for node in nodes])
+    return [Fix(title, story.program.replace((node, "False")), meaning="later") for node in nodes]
 
 
 RULE = Rule(

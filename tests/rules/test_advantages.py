@@ -33,7 +33,7 @@ ATTACHED = {
 RIGHT = {
     "detached": "    adv = (returns - value).detach()\n    loss = -(logp * adv).mean() + ((returns - value) ** 2).mean()",
     "detached where it is used": "    adv = returns - value\n    loss = -(logp * adv.detach()).mean() + adv.square().mean()",
-    "weighted errors": "    err = returns - value\n    loss = (mask * err).pow(2).mean() + (mask * (returns - value)).abs().mean() - logp.mean()",
+    "weighted errors": "    err = returns - value\n    loss = (mask * err).pow(2).mean() + (returns - value).abs().mean() - logp.mean()",
     "without a loss of its own": "    adv = returns - value\n    loss = -(logp * adv).mean()",
 }
 
