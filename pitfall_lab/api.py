@@ -21,10 +21,9 @@ def record(source: str | Callable[[], Any], name: str = "program.py", *, values:
     Raises:
         TypeError: ``source`` is neither text nor a Python function.
     """
-    from pitfall_lab.observe.rounds import SHOWN, Sampling
-    from pitfall_lab.verify import trace_callable, trace_program
+    from pitfall_lab.verify import for_drawing, trace_callable, trace_program
 
-    sampling = None if every_round else Sampling(after=SHOWN)
+    sampling = None if every_round else for_drawing()
     if isinstance(source, str):
         return trace_program(source, name, values=values, sampling=sampling)
     if callable(source):

@@ -59,8 +59,7 @@ def read(path: Path) -> Trace:
         except TraceError as error:
             raise Refusal(f"{path} is not a saved trace: {error}") from None
     from pitfall_lab.check.module_path import as_for_python
-    from pitfall_lab.observe.rounds import SHOWN, Sampling
-    from pitfall_lab.verify import trace_program
+    from pitfall_lab.verify import for_drawing, trace_program
 
     with as_for_python(str(path.resolve().parent), os.environ.get("PYTHONPATH", "")):
-        return trace_program(text, name=path.name, sampling=Sampling(after=SHOWN))
+        return trace_program(text, name=path.name, sampling=for_drawing())

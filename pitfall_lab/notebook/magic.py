@@ -288,8 +288,7 @@ class Watcher:
 
     def _begin(self, raw: str, language: Language, cell: str, earlier: Again) -> None:
         from pitfall_lab.notebook import cell_program
-        from pitfall_lab.observe.rounds import SHOWN, Sampling
-        from pitfall_lab.verify import Session
+        from pitfall_lab.verify import Session, for_drawing
 
         text = self._shell.transform_cell(raw)
         compiler = self._shell.compile
@@ -300,7 +299,7 @@ class Watcher:
         program = cell_program.program(text, self._shell.user_ns, self._part, cell, earlier)
         self._cell = (program, language)
         session = Session(
-            names, "cell", program.text, parts=program.parts, places=program.places, begins=program.begins, sampling=Sampling(after=SHOWN)
+            names, "cell", program.text, parts=program.parts, places=program.places, begins=program.begins, sampling=for_drawing()
         )
         session.__enter__()
         self._session = session

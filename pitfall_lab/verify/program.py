@@ -24,7 +24,7 @@ from pitfall_lab.observe.lookups import Kind, LookupWatch
 from pitfall_lab.observe.optimizer_watch import Pace, StepWatch
 from pitfall_lab.observe.recorder import reason_of
 from pitfall_lab.observe.refused_call import uncaught
-from pitfall_lab.observe.rounds import Rounds, Sampling
+from pitfall_lab.observe.rounds import SHOWN, Rounds, Sampling
 from pitfall_lab.observe.spans import SourceMap
 from pitfall_lab.observe.swapping import SwapWatch
 from pitfall_lab.trace import Failure, Note, Outcome, Part, Source, Span, Trace
@@ -35,6 +35,11 @@ from pitfall_lab.verify.lockstep import Lockstep
 VALUE_LIMIT = 4096
 #: A limit below the size of every tensor, even an empty one: no values are modelled.
 NO_VALUES = -1
+
+
+def for_drawing() -> Sampling:
+    """Which rounds a recording leaves out that is drawn: none of a short program, and those that repeat of a long one."""
+    return Sampling(after=SHOWN)
 
 
 class Session:
