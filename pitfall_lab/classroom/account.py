@@ -19,6 +19,9 @@ from pitfall_lab.classroom.submissions import Submission
 from pitfall_lab.classroom.whose import Directory, attempted, form
 
 
+_CURE_OF_TIMES = f"a file that you repaired or copied keeps its time with `cp -p` or `touch -r`; the column received of {ROSTER} replaces it."
+
+
 def tell(
     grades: Path,
     entries: Sequence[Entry],
@@ -40,21 +43,24 @@ def tell(
         print(line)
 
 
-def tell_again(entries: Sequence[Entry], before: Mapping[str, str], files: Mapping[str, Sequence[str]]) -> None:
+def tell_again(entries: Sequence[Entry], before: Mapping[str, Mapping[str, str]], files: Mapping[str, Sequence[str]]) -> None:
     """Print a line for each submission that ``--only`` named: its files, its points, those that the table had ``before``, and notes.
 
-    A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces.
+    A mark of the teacher's stays, also where the new answer has more points: the notes say what it replaces. A second line if its files
+    have made it later than it was before: the teacher may have repaired or copied one.
     """
     names = called(entries)
     for entry in entries:
         student = entry.row.student
         old = before.get(plain(student))
-        was = "not in the table before" if old is None else f"before it had {old}"
+        was = "not in the table before" if old is None else f"before it had {old['points']}"
         why = f" ({'; '.join(note.en for note in entry.notes)})" if entry.notes else ""
         theirs = files.get(student, (student,))
         stems = {Path(name).stem for name in theirs if Path(name).suffix}
         once = ", ".join(name for name in theirs if name not in stems)
         print(f"Graded again: {shown(names[student])} ({once}): {counted(entry.total)}, {was}{why}.")
+        if old and entry.late > float(old.get("late_days") or 0) and entry.person.received is None:
+            print(f"It is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
 
 
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:
@@ -83,6 +89,8 @@ def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str
         times = sources.popitem()[0] if len(sources) == 1 else ", ".join(f"{count} {source}" for source, count in sources.items())
         who = listed([names[entry.row.student] for entry in late])
         yield f"Late: {who}; {cost}; {times}. The column received of {ROSTER} replaces these times."
+    if said := [names[entry.row.student] for entry in entries if entry.timed and entry.person.received is not None]:
+        yield f"When it came is as {ROSTER} says: {listed(said)}."
     other = [entry for entry in entries if _canvas_differs(entry, files.get(entry.row.student, ()))]
     if missed := [names[entry.row.student] for entry in other if not entry.late]:
         yield f"Canvas calls late who is not late here: {listed(missed)}. The notes in the table say so."

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     only = _meant(args.only, found, people, overrides, directory, faults=faults) if whole else set()
     faults.refuse()
     refuse_strangers(grades, assignment)
-    marks = _marks(grades) if only else {}
+    before_it = _lines(grades) if only else {}
     state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
         print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
     files = {each.student: each.names(where) for each in found}
     _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None)
-    account.tell_again([entry for entry in entries if entry.row.student in only], marks, files)
+    account.tell_again([entry for entry in entries if entry.row.student in only], before_it, files)
     account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)
     return 0
@@ -125,9 +125,9 @@ def _found(where: Path, grades: Path, people: list[roster.Person] | None) -> tup
     return submissions.merged(found, directory), directory, skipped
 
 
-def _marks(grades: Path) -> dict[str, str]:
-    """The points in the table of an earlier run, by the name of the submission; empty if there is no table."""
-    return {line["student"]: line["points"] for line in table(grades)} if grades.exists() else {}
+def _lines(grades: Path) -> dict[str, dict[str, str]]:
+    """The lines in the table of an earlier run, by the name of the submission; empty if there is no table."""
+    return {line["student"]: line for line in table(grades)} if grades.exists() else {}
 
 
 def _meant(
@@ -286,13 +286,19 @@ def _graded(
     hidden: tuple[str, ...],
 ) -> list[Row]:
     """Grade the submissions that no earlier run has graded, several at once; store each row as soon as it is made. Return all rows."""
-    rows, sheets, changed = [], [], []
+    rows, sheets, changed, moved = [], [], [], []
     latest = {row.student: row for row in state.known.values()} if only else {}
     for submission in found:
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
         if known is not None and sheet.student not in only and (sheet.digest or only):  # without a digest it may be another one
-            rows.append(known)
+            # when its files were written may have been put right since; the notes say which were written last
+            now = known if only else replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides)
+            if now != known:
+                state.keep(now)
+            if now.received != sheet.received:
+                moved.append(sheet.student)
+            rows.append(now)
         elif sheet.student in latest and sheet.student not in only:
             rows.append(latest[sheet.student])
             changed.append(sheet.student)
@@ -304,6 +310,8 @@ def _graded(
             sheets.append(sheet)
     if changed:
         print(f"Changed since they were graded, and left as they were: {roster.listed(changed)}; --resume grades them.")
+    if moved:
+        print(f"Written at another time than before, and left as they were: {roster.listed(moved)}; --resume takes the new times.")
     with _bar(len(sheets)) as step:
         work = (
             _on_dask(args.dask, assignment, sheets, fenced=fenced)

@@ -843,3 +843,53 @@ def test_a_duplicate_counts_only_where_the_times_are_equal_and_the_note_says_tha
     sheet = submissions.read(submissions.found(tmp_path)[0][0], KEYS)
     assert sheet.cells["4.2"] == "x = 1"
     assert sheet.notes[0].en.endswith("counts")
+
+
+def test_times_that_were_put_right_count_when_a_run_is_resumed(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    words = ["grade", str(week), "--trust"]
+    for path in (week / "submissions").iterdir():
+        os.utime(path, (LATE, LATE))
+    assert main(words) == 0
+    assert lines_of(week)["Ada Lovelace"]["late_days"] == "2"
+    for path in (week / "submissions").iterdir():
+        os.utime(path, (EARLY, EARLY))
+    capsys.readouterr()
+    assert main([*words, "--only", "mallory"]) == 0
+    assert "Written at another time than before, and left as they were: 2 (" in capsys.readouterr().out
+    assert lines_of(week)["Ada Lovelace"]["late_days"] == "2", "all others are kept"
+    for _ in range(2):
+        assert main([*words, "--resume"]) == 0
+        assert "Late: " not in capsys.readouterr().out
+        line = lines_of(week)["Ada Lovelace"]
+        assert (line["late_days"], line["deducted"], line["received"][:10]) == ("0", "0", "2026-11-20")
+    assert main([*words, "--only", "mallory"]) == 0
+    assert "another time" not in capsys.readouterr().out, "the state has the new times"
+
+
+def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    path = week / "submissions" / "lovelaceada_5_9_04.ipynb"
+    path.write_bytes(b"no notebook")
+    for each in (week / "submissions").iterdir():
+        os.utime(each, (EARLY, EARLY))
+    words = ["grade", str(week), "--trust"]
+    assert main(words) == 0
+    said = "It is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
+    for when, later in ((LATE, True), (EARLY, False)):
+        path.write_bytes(book(e4_2="x = 1"))
+        os.utime(path, (when, when))
+        capsys.readouterr()
+        assert main([*words, "--only", "1014"]) == 0
+        assert (said in capsys.readouterr().out) is later
+
+
+def test_whose_time_the_roster_gives_is_said(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_due(week)
+    for path in (week / "submissions").iterdir():
+        os.utime(path, (LATE, LATE))
+    lines = ["id,name,received", "1014,Ada Lovelace,2026-11-20T10:00", "1012,李 娜,", "1011,Jean-Luc d'Arc,2026-11-20T10:00"]
+    (week / "roster.csv").write_text("\n".join(lines), encoding="utf-8")
+    assert main(["grade", str(week), "--trust"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "When it came is as roster.csv says: 1 (“Ada Lovelace”)." in said, "who handed in nothing has no time"
