@@ -109,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
     entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
     files = {each.student: each.names(where) for each in found}
-    _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None)
+    titles = roster.titles(args.roster or where.parent / roster.NAME) if people is not None else []
+    _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None, titles=titles)
     account.tell_again([entry for entry in entries if entry.row.student in only], before_it, files)
     account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)
@@ -204,12 +205,17 @@ def _write_others(
     *,
     files: dict[str, tuple[str, ...]],
     left: Path | None,
+    titles: Sequence[str] = (),
 ) -> None:
-    """Write the tables for other systems, and the pages. ``left``: pages of an earlier run that stay as they are."""
+    """Write the tables for other systems, and the pages. ``left``: pages of an earlier run that stay as they are.
+
+    ``titles``: the columns of the roster.
+    """
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
         path = lms.write(grades, system, assignment, entries, column)
-        print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{lms.about(system, entries)}")
+        about = lms.about(system, entries, lms.title(assignment, column), titles)
+        print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{about}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
             print(f"{old} is of an earlier run and was not written anew; --lms {system} does it.")

@@ -74,10 +74,10 @@ def _named(system: str, entries: Mapping[str, Entry], files: Files) -> dict[str,
 def _newest(names: Iterable[str], system: str) -> tuple[str, Form] | None:
     """The newest of the files whose names have the form that ``system`` gives to files: the one with the highest number of the attempt.
 
-    None if no name has that form.
+    None if no name has that form. A file that can show the page goes before a newer one that cannot (a script beside the notebook).
     """
     found = [(name, said) for name in names if (said := form(name)) and said.system == system]
-    return max(found, key=lambda pair: (pair[1].attempt, Path(pair[0]).suffix.lower() in _KINDS), default=None)
+    return max(found, key=lambda pair: (Path(pair[0]).suffix.lower() in _KINDS, pair[1].attempt), default=None)
 
 
 def _for_moodle(_: str, said: Form, page: str) -> tuple[str, str]:

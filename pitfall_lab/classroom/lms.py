@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from pitfall_lab.classroom.roster import listed, shown
 from pitfall_lab.classroom.whose import folded
 from pitfall_lab.cli import Refusal
 
+_NUMBERED = {"canvas": re.compile(r"(?P<name>.+) \(\d+\)"), "blackboard": re.compile(r"(?P<name>[^|]+?)(?: \[Total Pts:[^|]*\])? ?\|\d+")}
+"""The names of columns that these systems have already, as their exports write them: with a number of their own."""
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
 _NO_STUDENT = ("Points Possible", "Points_Possible")
 """Canvas takes each line whose student is called so for the points of the assignment: whoever is called so would change them for all."""
@@ -119,8 +122,11 @@ def _passed_on(system: str, entries: Sequence[Entry]) -> tuple[_Class, list[Entr
     return _Class([entry for entry in people.entries if entry not in left], everybody), left
 
 
-def about(system: str, entries: Sequence[Entry]) -> str:
-    """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found."""
+def about(system: str, entries: Sequence[Entry], column: str = "", titles: Sequence[str] = ()) -> str:
+    """Sentences on the table: what to map, whose mark is not in it, and by what less certain they are found.
+
+    ``column`` is what the marks' column is called, ``titles`` are the columns of the roster: it may be the system's own gradebook.
+    """
     people, left = _passed_on(system, entries)
     names = called(entries)
 
@@ -128,6 +134,8 @@ def about(system: str, entries: Sequence[Entry]) -> str:
         return listed([names[entry.row.student] for entry in some])
 
     said = []
+    if system in _NUMBERED and column and not _NUMBERED[system].fullmatch(column):
+        said.append(f"“{column}” is a new column there, having no number{_there(system, column, titles)}.")
     if system == "moodle":
         column = _MOODLE[_passed_on("", entries)[0].mapped]
         said.append(f"Map “{column}” to the same in Moodle.")
@@ -141,6 +149,12 @@ def about(system: str, entries: Sequence[Entry]) -> str:
     if open_ := [entry for entry in entries if entry.listed and entry.has_mark and not entry.is_decided]:
         said.append(f"Not in it, since what they handed in could not be graded and {OVERRIDES} has no mark: {those(open_)}.")
     return "".join(f" {sentence}" for sentence in said)
+
+
+def _there(system: str, column: str, titles: Sequence[str]) -> str:
+    """Half a sentence on the column that the roster's own list has of this name; "" if there is none."""
+    named = [title for title in titles if (found := _NUMBERED[system].fullmatch(title)) and found["name"].strip() == column]
+    return f"; {ROSTER} has {shown(named[0])} already: {shlex.join(['--column', named[0]])} writes into that one" if named else ""
 
 
 def _mark(entry: Entry) -> str:
@@ -165,6 +179,11 @@ def place(grades: Path, system: str) -> Path:
     return grades.with_suffix(f".{system}.csv")
 
 
+def title(assignment: Assignment, column: str | None) -> str:
+    """What the marks' column is called: as the teacher says, or as the assignment."""
+    return " ".join((column or assignment.name).split())
+
+
 def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[Entry], column: str | None = None) -> Path:
     """Write the table beside ``grades`` and return where. Raises :class:`~pitfall_lab.cli.Refusal`."""
     path = place(grades, system)
@@ -172,7 +191,7 @@ def write(grades: Path, system: str, assignment: Assignment, entries: Sequence[E
     people, _ = _passed_on(system, entries)
     text = io.StringIO()
     quoting: Literal[0, 1] = csv.QUOTE_ALL if system == "blackboard" else csv.QUOTE_MINIMAL
-    name = " ".join((column or assignment.name).split())
+    name = title(assignment, column)
     lines, all_lines = (SYSTEMS[system](name, most, each) for each in (people, _Class(people.everybody, people.everybody)))
     at = _passed_on("", entries)[0].mapped if system == "moodle" else _STUDENT[system]
     known = Counter(line[at] for line in all_lines if line[at])  # who has no mark could get another's

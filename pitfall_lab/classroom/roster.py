@@ -107,6 +107,15 @@ def read(path: Path, into: Faults | None = None) -> list[Person]:
     return [person for student, person in people.items() if student]
 
 
+def titles(path: Path) -> list[str]:
+    """The columns of a roster as its first line has them; empty if it cannot be read. An exported gradebook has its items among them."""
+    try:
+        first = path.read_bytes()[: 1 << 20].decode("utf-8-sig").partition("\n")[0]
+        return [name.strip() for name in next(csv.reader([first], delimiter=_delimiter(first)), [])]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
 def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str], logins: set[str]) -> None:
     """Raise for a line without a student and an id, or with an id or login that an earlier line has."""
     student = cells["student"]

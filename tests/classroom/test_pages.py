@@ -14,7 +14,7 @@ import nbformat
 import pytest
 
 from pitfall_lab.classroom import assignment as assignments
-from pitfall_lab.classroom import report
+from pitfall_lab.classroom import handback, report
 from pitfall_lab.classroom.init import INSTALL, STUDENT
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.ledger import Entry, Override, settled
@@ -143,6 +143,13 @@ def test_pages_go_back_to_canvas_under_the_names_and_endings_of_its_download(tmp
     assert "every property holds" in cell.source
     with zipfile.ZipFile(io.BytesIO(inside["muellerzoe_78_914_w.zip"])) as archive:
         assert b"muellerzoe" in archive.read("feedback.html")
+    for numbers in ((916, 917), (917, 916)):
+        beside = {**files, "bob_80_917_notes": [f"bob_80_{numbers[0]}_15.ipynb", f"bob_80_{numbers[1]}_helpers.py"]}
+        report.write_reports(tmp_path, ASSIGNMENT, entries, files=beside)
+        with zipfile.ZipFile(tmp_path / "canvas-feedback.zip") as archive:
+            assert f"bob_80_{numbers[0]}_15.ipynb" in archive.namelist(), "the notebook takes the page, whichever file is newer"
+        assert "guest" in (said := " ".join(handback.told(tmp_path, entries, beside)))
+        assert "bob" not in said
     by_chance = {row.student: ["week_3_12_" + row.student + ".ipynb"] for row in rows}
     report.write_reports(tmp_path, ASSIGNMENT, settled(ASSIGNMENT, rows), files=by_chance)
     assert not (tmp_path / "canvas-feedback.zip").exists()

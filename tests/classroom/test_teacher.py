@@ -427,6 +427,29 @@ def test_blackboard_finds_the_username_and_every_cell_in_quotation_marks(rows: l
     assert written(rows, tmp_path, "blackboard")[0][4] == "Week 3 [Total Pts: 4 Score]"
 
 
+@pytest.mark.parametrize(
+    ("system", "known", "written_as"),
+    [
+        ("canvas", "Week 3 (4711)", "Week 3 (4711)"),
+        ("blackboard", "Week 3 [Total Pts: 4 Score] |4711", "Week 3 [Total Pts: 4 Score] |4711"),
+        ("blackboard", "Week 3 |4711", "Week 3 [Total Pts: 4 Score] |4711"),
+    ],
+)
+def test_a_column_that_the_systems_own_list_has_is_named_before_a_new_one_is_made(
+    rows: list[Row], tmp_path: Path, system: str, known: str, written_as: str
+) -> None:
+    entries = ledger.settled(ASSIGNMENT, rows, people(tmp_path, LIST))
+    (tmp_path / "roster.csv").write_text(f'Student,ID,SIS Login ID,Section,"{known}",Week 33 (5)\n', encoding="utf-8-sig")
+    there = roster.titles(tmp_path / "roster.csv")
+    said = lms.about(system, entries, "Week 3", there)
+    assert f" “Week 3” is a new column there, having no number; roster.csv has “{known}” already: --column '{known}' writes" in said
+    assert " “Week 4” is a new column there, having no number." in lms.about(system, entries, "Week 4", there)
+    assert "new column" not in lms.about(system, entries, known, there)
+    assert written_as in written(rows, tmp_path, system, known)[0]
+    assert "new column" not in lms.about("moodle", entries, "Week 3", there)
+    assert roster.titles(tmp_path / "nowhere.csv") == []
+
+
 def imported(system: str, lines: list[list[str]], book: dict[str, str]) -> dict[str, str]:
     """A gradebook (marks by the system's own key of a student) after an import, by the rules that the three systems document."""
     head, *rows = lines

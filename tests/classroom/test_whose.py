@@ -615,7 +615,10 @@ def test_a_page_goes_back_to_whose_submission_it_was_whatever_is_inside(week: Pa
 def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "pages"
     words = ["grade", str(week), "--trust"]
+    assert main([*words, "--lms", "canvas"]) == 0
+    assert "“week” is a new column there, having no number." in capsys.readouterr().out
     assert main([*words, "--lms", "canvas", "--column", "Week 3 (4711)", "--report", str(report), "--lang", "zh"]) == 0
+    assert "new column" not in capsys.readouterr().out
     assert main([*words, "--resume", "--lms", "moodle"]) == 0
     (week / "overrides.csv").write_text("student,exercise,points,note\n1011,,6.25,oral\n", encoding="utf-8")
     (week / "submissions" / "mallory.ipynb").unlink()
