@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
-from pitfall_lab.classroom.ledger import Entry, Override, called, counted
+from pitfall_lab.classroom.ledger import Entry, Override, called, counted, in_all
 from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
@@ -53,12 +53,12 @@ def tell_again(entries: Sequence[Entry], before: Mapping[str, Mapping[str, str]]
     for entry in entries:
         student = entry.row.student
         old = before.get(plain(student))
-        was = "not in the table before" if old is None else f"before it had {old['points']}"
+        was = "not in the table before" if old is None else f"before it had {old['points'] or 'no mark'}"
         why = f" ({'; '.join(note.en for note in entry.notes)})" if entry.notes else ""
         theirs = files.get(student, (student,))
         stems = {Path(name).stem for name in theirs if Path(name).suffix}
         once = ", ".join(name for name in theirs if name not in stems)
-        print(f"Graded again: {shown(names[student])} ({once}): {counted(entry.total)}, {was}{why}.")
+        print(f"Graded again: {shown(names[student])} ({once}): {in_all(entry)}, {was}{why}.")
         if old and entry.late > float(old.get("late_days") or 0) and entry.person.received is None:
             print(f"It is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
 
@@ -72,6 +72,11 @@ def _unread(entries: Sequence[Entry]) -> Iterable[str]:
             reasons.setdefault(entry.row.problem.en, []).append(names[entry.row.student])
     for reason, theirs in reasons.items():
         yield f"Could not be read: {listed(theirs)}: {reason}."
+    if open_ := [names[entry.row.student] for entry in entries if not entry.row.absent and not entry.is_decided]:
+        yield (
+            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read beside the other "
+            f"submissions (ask for the notebook as JupyterLab saves it) and grade with --resume, or give a mark in {OVERRIDES}."
+        )
 
 
 def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:

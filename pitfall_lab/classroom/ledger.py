@@ -45,7 +45,7 @@ class Entry:
 
     ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came. ``maybe``: a submission of
     which it is not clear whose it is may be of this person, who otherwise handed in nothing. ``unrounded`` is the sum before it
-    or any of its parts was rounded: ``total`` is this one rounded, percent are of it.
+    or any of its parts was rounded: ``total`` is this one rounded, percent are of it. ``points`` has no exercise that the grader failed at.
     """
 
     row: Row
@@ -76,6 +76,11 @@ class Entry:
     def is_decided(self) -> bool:
         """Whether its points are a mark: what could not be read or not all be graded has none before the teacher gives one."""
         return self.own or self.row.verdict not in {"absent", "unreadable", "unfinished"}
+
+    def shown(self, key: str = "") -> str:
+        """The points for an exercise ("": the sum) as tables have them; "" where there is no mark."""
+        points = self.points.get(key, 0.0 if self.is_decided else None) if key else self.total if self.is_decided else None
+        return "" if points is None else f"{points:g}"
 
     def remarks(self, language: Language = "en", *, to_student: bool = False) -> list[str]:
         """Everything there is to say about it besides numbers; ``to_student``: without what is for the teacher alone."""
@@ -112,6 +117,11 @@ def counted(points: float) -> str:
     ('1 point', '0.5 points')
     """
     return f"{points:g} point{'s' * (points != 1)}"
+
+
+def in_all(entry: Entry) -> str:
+    """The sum of an entry's points in words, or that there is no mark."""
+    return counted(entry.total) if entry.is_decided else "no mark"
 
 
 def settled(
@@ -203,8 +213,9 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
     for entry in entries:
         row, person = entry.row, entry.person
         known = [person.ident, person.name, person.section, person.email, person.login] if roster else []
-        sums = [row.verdict, f"{entry.total:g}", f"{most:g}", f"{100 * entry.unrounded / most if most else 0:.1f}"]
-        each = [f"{entry.points.get(key, 0):g}" for key in assignment.keys]
+        share = f"{100 * entry.unrounded / most if most else 0:.1f}" if entry.is_decided else ""
+        sums = [row.verdict, entry.shown(), f"{most:g}", share]
+        each = [entry.shown(key) for key in assignment.keys]
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []
         received = _received(row, person)
         when = "" if received is None else _moment(received)
@@ -222,8 +233,9 @@ def _moment(seconds: float) -> str:
 
 
 def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Override]) -> Entry:
-    exact = {outcome.key: outcome.credit * assignment.worth(outcome.key) for outcome in row.outcomes}
-    points = {outcome.key: shown_points(outcome.credit, assignment.worth(outcome.key)) for outcome in row.outcomes}
+    graded = [outcome for outcome in row.outcomes if outcome.status != "ungraded"]
+    exact = {outcome.key: outcome.credit * assignment.worth(outcome.key) for outcome in graded}
+    points = {outcome.key: shown_points(outcome.credit, assignment.worth(outcome.key)) for outcome in graded}
     notes = []
     for each in own:
         if each.key:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.assignment import Assignment
-from pitfall_lab.classroom.judge import SAYS, Outcome
+from pitfall_lab.classroom.judge import SAYS, Outcome, Status
 from pitfall_lab.cli import Refusal, installed_version
 from pitfall_lab.trace import Language, T
 
@@ -35,6 +35,7 @@ VERDICTS: dict[str, T] = {
 }
 _SKIPPED = T(en="{what} has a meaning in a notebook only and was skipped", zh="{what} 只在笔记本中有意义，已跳过")
 _UNNEEDED = T(en="it uses {what}, which no exercise needs: read the cell", zh="使用了 {what}，这是练习不需要的：请阅读该单元格")
+_UNGRADED = T(en="the grader itself failed here; your teacher looks at the cell", zh="评分程序本身在此出错；老师会查看此单元格")
 _STOPPED = ("timeout", "memory", "output", "exit", "crash")
 
 
@@ -87,7 +88,7 @@ class Row:
         for outcome in self.outcomes:
             if outcome.status not in {"solved", "partly", "failed"}:
                 detail = f" ({outcome.detail})" if outcome.detail else ""
-                said.append(f"{outcome.key}: {SAYS[outcome.status].say(language)}{detail}")
+                said.append(f"{outcome.key}: {ending(outcome.status, to_student=to_student).say(language)}{detail}")
             for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, () if to_student else outcome.unneeded)):
                 if words:
                     said.append(f"{outcome.key}: {sentence.say(language).format(what=', '.join(f'`{each}`' for each in words))}")
@@ -259,6 +260,11 @@ def plain(text: str) -> str:
     text = "".join(" " if sign.isspace() else sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
     text = " ".join(text.split()) if text.strip() else text
     return _FORMULA.sub(r"\1'", text)
+
+
+def ending(status: Status, *, to_student: bool = False) -> T:
+    """How a cell ended, in words; what only a teacher can do about it is said to the teacher alone."""
+    return _UNGRADED if to_student and status == "ungraded" else SAYS[status]
 
 
 def versions() -> tuple[str, str]:

@@ -18,7 +18,7 @@ from pitfall_lab.classroom import analysis, handback, similar
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.ledger import Entry, called, shown_points
-from pitfall_lab.classroom.register import VERDICTS, Row, plain, statuses, write_whole
+from pitfall_lab.classroom.register import VERDICTS, Row, ending, plain, statuses, write_whole
 from pitfall_lab.cli import Refusal
 from pitfall_lab.lessons.exercise import _THE_SAME
 from pitfall_lab.lessons.exercises import exercises
@@ -48,7 +48,16 @@ _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 MOST_ITEMS = 40
 """Questions of which the misconceptions are shown: those with the most."""
 _PAGE_NAME = re.compile(r".+-[0-9a-f]{8}\.html")
+_TO_STUDENT = {
+    "look": VERDICTS["graded"],  # to read the cell is for the teacher
+    "unfinished": T(en="not all could be graded; your teacher looks at the rest", zh="未能全部评分；其余由老师查看"),
+}
 _WORDS: dict[str, T] = {
+    "no_mark": T(en="No mark yet", zh="尚无分数"),
+    "hand_in": T(
+        en="Hand in the notebook itself, as JupyterLab saves it (a file that ends in .ipynb), or write to your teacher.",
+        zh="请提交笔记本本身（JupyterLab 保存的文件，以 .ipynb 结尾），或联系老师。",
+    ),
     "class": T(en="The class", zh="全班"), "student": T(en="Student", zh="学生"), "points": T(en="Points", zh="得分"),
     "verdict": T(en="Verdict", zh="结论"), "remarks": T(en="Remarks", zh="备注"), "exercise": T(en="Exercise", zh="练习"),
     "property": T(en="Property", zh="性质"), "holds": T(en="Holds for", zh="成立的比例"),
@@ -186,9 +195,13 @@ def student_page(assignment: Assignment, entry: Entry, language: Language) -> st
 def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
     most = sum(assignment.worth(key) for key in assignment.keys)
     score = f"{entry.total:g} {_say('of', language)} {most:g}"
-    verdict = VERDICTS["graded" if entry.row.verdict == "look" else entry.row.verdict]  # to read the cell is for the teacher
+    if not entry.is_decided:
+        score = _say("no_mark", language)
+    verdict = _TO_STUDENT.get(entry.row.verdict) or VERDICTS[entry.row.verdict]
     head = f"<p><strong>{score}</strong> · {escape(verdict.say(language))}</p>"
     remarks = [*entry.remarks(language, to_student=True)]
+    if entry.row.verdict == "unreadable" and not entry.is_decided:
+        remarks.append(_WORDS["hand_in"].say(language))
     if entry.late and assignment.due is not None and entry.received is not None:
         times = {"received": assignment.clock(entry.received), "due": assignment.clock(assignment.due)}
         remarks.append(_WORDS["came"].say(language).format(**times))
@@ -198,10 +211,12 @@ def _verdict(assignment: Assignment, entry: Entry, language: Language) -> str:
 def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, language: Language) -> str:
     at = 0 if language == "en" else 1
     worth = assignment.worth(outcome.key)
-    points = shown_points(outcome.credit, worth) if points is None else points
+    if points is None and outcome.status != "ungraded":
+        points = shown_points(outcome.credit, worth)
+    shown = "–" if points is None else f"{points:g}"
     exercise = exercises().get(outcome.key)
     called = f" · {inline(exercise.title.say(language))}" if exercise else ""
-    title = f"{_say('exercise', language)} {escape(outcome.key)}{called} · {points:g} {_say('of', language)} {worth:g}"
+    title = f"{_say('exercise', language)} {escape(outcome.key)}{called} · {shown} {_say('of', language)} {worth:g}"
     task = f"<details><summary>{_say('task', language)}</summary>{paragraphs(exercise.task.say(language))}</details>" if exercise else ""
     detail = f": {escape(outcome.detail)}" if outcome.detail else ""
     lines = []
@@ -215,7 +230,7 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
         else ""
     )
     hints = "" if outcome.status == "solved" else _hints(outcome.key, language)
-    said = escape(SAYS[outcome.status].say(language))
+    said = escape(ending(outcome.status, to_student=True).say(language))
     return f"<h2>{title}</h2>{task}<p>{said}{detail}</p><ul>{''.join(lines)}</ul>{hints}{cell}"
 
 
@@ -363,7 +378,7 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
         shown = escape(names_of[row.student])
         name = f'<a href="students/{escape(quote(page_name(entry)))}">{shown}</a>' if entry.has_mark else shown
         verdict, remarks = escape(VERDICTS[row.verdict].say(language)), escape("; ".join(entry.remarks(language)))
-        points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.total:g}</td>"
+        points = f"<td>{escape(entry.person.section)}</td><td class=n>{entry.shown()}</td>"
         lines.append(f"<tr><th scope=row>{name}</th>{points}{cells}<td>{verdict}</td><td class=quiet>{remarks}</td></tr>")
     first = _heads(("student", "section", "points"), language, row=False)
     last = _heads(("verdict", "remarks"), language, row=False)

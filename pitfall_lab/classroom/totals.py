@@ -53,8 +53,7 @@ def _word(line: dict[str, str], column: str) -> str:
 def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     """The points of each student in several assignments and their sum, and sentences on how the tables were joined.
 
-    Who is not in an assignment's table, or handed in nothing and has no mark, has an empty cell, which counts 0. Raises
-    :class:`~pitfall_lab.cli.Refusal`.
+    Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises :class:`~pitfall_lab.cli.Refusal`.
     """
     files = [path / "grades.csv" if path.is_dir() else path for path in paths]
     places = [grades.resolve() for grades in files]
@@ -71,9 +70,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     rows = [[*_SHOWN, *names, "points", "of", "percent"]]
     for person in sorted(people, key=lambda each: (each.known("section"), folded(each.known("name")), each.known("student"))):
         points = {
-            number: _number(files[number], line["points"])
-            for number, line in person.lines.items()
-            if line.get("verdict") != "absent" or line.get("notes")  # a mark of the teacher's has a note
+            number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]
         }
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
         total = round(sum(points.values()), DIGITS)

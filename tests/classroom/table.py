@@ -40,7 +40,7 @@ def faults(case: Case, row: dict[str, str] | None, outcomes: dict[str, dict[str,
                 found.append(f"{key} {status}, not {' or '.join(case.expected(key))}")
             if (float(row[key]) == 1.0) != (status == "solved"):
                 found.append(f"{key} is {status} for {row[key]} points")
-    elif float(row["points"]):
+    elif float(row["points"] or 0):
         found.append(f"{row['points']} points for nothing")
     if formulas := [cell for cell in row.values() if re.search(r"(?:^|;)\s*[=+@]", cell)]:
         found.append(f"a spreadsheet would run {formulas[0]!r}")

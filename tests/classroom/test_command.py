@@ -160,7 +160,7 @@ def test_a_file_called_as_one_of_the_teachers_among_the_submissions_is_a_student
     (folder / "submissions" / "roster.csv").write_text("student,id\nada,1\n", encoding="utf-8")
     assert main(["grade", str(folder / "submissions"), "-o", str(folder / "grades.csv")]) == 0
     lines = (folder / "grades.csv").read_text(encoding="utf-8-sig").splitlines()
-    assert [line.split(",")[:3] for line in lines[1:]] == [[name, "unreadable", "0"] for name in ("ada", "overrides.csv", "roster.csv")]
+    assert [line.split(",")[:3] for line in lines[1:]] == [[name, "unreadable", ""] for name in ("ada", "overrides.csv", "roster.csv")]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n'])

@@ -17,14 +17,15 @@ from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import handback, report
 from pitfall_lab.classroom.init import INSTALL, STUDENT
 from pitfall_lab.classroom.judge import known
-from pitfall_lab.classroom.ledger import Entry, Override, settled
+from pitfall_lab.classroom.ledger import Entry, Override, settled, write_grades
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
+from pitfall_lab.classroom.totals import totals
 from pitfall_lab.cli import main
 from pitfall_lab.lessons import progress, tasks
 from pitfall_lab.lessons.chapters import CHAPTERS
 from pitfall_lab.lessons.exercises import exercises
-from pitfall_lab.trace import Language
+from pitfall_lab.trace import Language, T
 
 KEYS = assignments.chosen_exercises(["4.2", "12.2"])
 ASSIGNMENT = assignments.Assignment("a-test", "Week 3", KEYS)
@@ -169,6 +170,36 @@ def test_a_page_has_title_task_and_what_as_given_means(language: Language) -> No
     bare = [replace(outcome, marks=tuple(replace(mark, had=False) for mark in outcome.marks)) for outcome in row.outcomes]
     (entry,) = settled(ASSIGNMENT, [replace(row, outcomes=tuple(bare))])
     assert {"en": "as it was handed out", "zh": "发下的单元格"}[language] not in report.student_page(ASSIGNMENT, entry, language)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_has_no_mark_yet_has_none_on_its_page_nor_in_the_table(language: Language, tmp_path: Path) -> None:
+    graded = _row("ada")
+    failed = replace(graded.outcomes[0], status="ungraded", marks=(), detail="")
+    rows = [Row("bob", "1", problem=T(en="it is no JSON", zh="不是 JSON")), replace(graded, outcomes=(failed, *graded.outcomes[1:]))]
+    people = [Person("ada"), Person("bob"), Person("carol")]
+    pages = {}
+    for own in ([], [Override("ada", "", 1, "read"), Override("bob", "4.2", 1, "read"), Override("carol", "", 0, "oral")]):
+        entries = settled(ASSIGNMENT, rows, people, own)
+        write_grades(tmp_path / "g.csv", ASSIGNMENT, entries)
+        lines = {line["student"]: line for line in csv.DictReader(io.StringIO((tmp_path / "g.csv").read_text(encoding="utf-8-sig")))}
+        found = {name: [line[column] for column in ("points", "percent", *KEYS)] for name, line in lines.items()}
+        pages[bool(own)] = {entry.row.student: report.student_page(ASSIGNMENT, entry, language) for entry in entries if entry.has_mark}
+        if not own:
+            assert [found[name] for name in ("bob", "carol")] == [[""] * 4] * 2
+            assert found["ada"] == ["", "", "", f"{entries[0].points[KEYS[1]]:g}"]
+        else:
+            assert (found["ada"][0], found["bob"], found["carol"]) == ("1", ["1", "50.0", "1", "0"], ["0", "0.0", "0", "0"])
+        totalled = {line[0]: line[6] for line in totals([tmp_path / "g.csv"])[0][1:]}
+        assert totalled == {name: line[0] for name, line in found.items()}
+    none, hand_in, looks = {"en": ("No mark yet", ".ipynb", "your teacher looks"), "zh": ("尚无分数", ".ipynb", "老师")}[language]
+    for name, of in (("ada", looks), ("bob", hand_in)):
+        assert f"<strong>{none}</strong>" in pages[False][name]
+        assert of in pages[False][name]
+        assert none not in pages[True][name]
+    assert "yourself" not in pages[False]["ada"]
+    index = report.class_page(ASSIGNMENT, settled(ASSIGNMENT, rows, people), "en")
+    assert re.findall("</th><td></td><td class=n>([^<]*)</td>", index) == [""] * 3
 
 
 @pytest.mark.parametrize(

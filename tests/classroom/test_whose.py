@@ -570,7 +570,9 @@ def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pyt
     (week / "roster.csv").write_text("\n".join(lines_of), encoding="utf-8")
     assert main(["grade", str(week), "--trust", "--resume"]) == 0
     assert "In the column student of roster.csv, and no submission is called so: 1 (“broke”)." in capsys.readouterr().out.splitlines()
-    assert "Could not be read: 1 (“broken”): it is not a notebook: it is no JSON." in lines
+    at = lines.index("Could not be read: 1 (“broken”): it is not a notebook: it is no JSON.")
+    assert lines[at + 1].startswith("Without a mark, since it could not be read or not all be graded: 1 (“broken”). Put what can be read")
+    assert lines[at + 1].endswith("and grade with --resume, or give a mark in overrides.csv.")
     with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         (notes,) = [line["notes"] for line in csv.DictReader(file) if line["student"] == "Anna Schmidt"]
     assert "the name fits 2 people in the roster (1007, 1009)" in notes
@@ -880,11 +882,16 @@ def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: 
     assert main(words) == 0
     said = "It is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
     for when, later in ((LATE, True), (EARLY, False)):
+        path.write_bytes(b"no notebook")
+        os.utime(path, (EARLY, EARLY))
+        assert main([*words, "--resume"]) == 0
         path.write_bytes(book(e4_2="x = 1"))
         os.utime(path, (when, when))
         capsys.readouterr()
         assert main([*words, "--only", "1014"]) == 0
-        assert (said in capsys.readouterr().out) is later
+        out = capsys.readouterr().out
+        assert (said in out) is later
+        assert "before it had no mark" in out
 
 
 def test_whose_time_the_roster_gives_is_said(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
