@@ -69,9 +69,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     people, said = _joined(tables, names)
     rows = [[*_SHOWN, *names, "points", "of", "percent"]]
     for person in sorted(people, key=lambda each: (each.known("section"), folded(each.known("name")), each.known("student"))):
-        points = {
-            number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]
-        }
+        points = {number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]}
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
         total = round(sum(points.values()), DIGITS)
         share = f"{100 * total / most if most else 0:.1f}"

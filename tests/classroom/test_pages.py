@@ -275,3 +275,19 @@ def test_the_hosting_sections_examples_are_well_formed() -> None:
     places = set(re.findall(r"\b[\w-]+\.example\.org|your-registry|OWNER/REPOSITORY", unquote(hosting)))
     explained = hosting[: hosting.index("What was tried")]
     assert all(place in explained for place in places)
+
+
+def test_no_task_and_no_hint_leads_to_a_section_that_was_not_handed_out() -> None:
+    texts = {(key, text) for key, each in exercises().items() for hint in (*each.hints, each.task) for text in (hint.en, hint.zh)}
+    assert [(key, text) for key, text in texts if re.search(r"\b[Ss]ection \d|第 ?\d+ ?节|the picture of|看图", text)] == []
+
+
+def test_what_the_exercise_itself_raises_says_that_it_is_the_exercise() -> None:
+    source = "def nesterov(w, grad_of, lr, mu, steps):\n    torch.optim.SGD([w], lr=lr)\n    return w\n"
+    outcome = known(exercises()["15.2"], source)
+    assert (outcome.status, outcome.detail) == (
+        "error",
+        "RuntimeError: torch.optim is taken away in this exercise: write the step by hand",
+    )
+    raised = {text for each in exercises().values() for text in re.findall(r'raise \w+\(f?"([^"]+)"', each.setup + each.inputs)}
+    assert raised == {outcome.detail.partition(": ")[2], "it still trains after {len(losses)} epochs"}

@@ -875,6 +875,7 @@ def test_times_that_were_put_right_count_when_a_run_is_resumed(week: Path, capsy
 def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
     set_due(week)
     path = week / "submissions" / "lovelaceada_5_9_04.ipynb"
+    (week / "overrides.csv").unlink()
     path.write_bytes(b"no notebook")
     for each in (week / "submissions").iterdir():
         os.utime(each, (EARLY, EARLY))

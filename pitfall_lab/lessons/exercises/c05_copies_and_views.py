@@ -177,8 +177,8 @@ EXERCISES = (
                 zh="函数内的 `t = …` 只绑定函数自己的名字，调用者的张量保持原样。",
             ),
             T(
-                en="A tensor can be given another storage. Section 6 shows a statement that does it.",
-                zh="可以让张量换到另一块存储上。第 6 节有一条这样做的语句。",
+                en="A tensor can be given another storage: not its name, an attribute of it is assigned.",
+                zh="可以让张量换到另一块存储上：赋值的不是名字，而是它的一个属性。",
             ),
             T(en="Assign to `t.data`.", zh="给 `t.data` 赋值。"),
         ),

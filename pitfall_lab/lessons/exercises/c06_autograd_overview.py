@@ -57,7 +57,7 @@ EXERCISES = (
         properties=tuple(Property(T(en=e, zh=e), equal(f"nodes[{e!r}]", f"node({e!r})", tell=False)) for e in _NODES),
         hints=(
             T(en="The *last* operation of an expression gives the name.", zh="名称由表达式的*最后*一个操作决定。"),
-            T(en="The names in section 2 show the pattern: MulBackward0.", zh="第 2 节里的名称显示了规律：MulBackward0。"),
+            T(en="A node is called after its operation: that of `*` is MulBackward0.", zh="节点以运算命名：`*` 的节点是 MulBackward0。"),
             T(
                 en="Four have none: a leaf, what was detached, a comparison, and what was made of plain numbers.",
                 zh="有四个没有：叶子、被分离的、比较的结果，以及由普通数字构成的。",
@@ -161,8 +161,8 @@ EXERCISES = (
         hints=(
             T(en="Which of the values is a number and not a tensor?", zh="哪个值是数而不是张量？"),
             T(
-                en="Section 5: what is taken out by `item()` is a constant for backward.",
-                zh="第 5 节：用 `item()` 取出的值对 backward 来说是常量。",
+                en="What is taken out by `item()` is a constant for backward.",
+                zh="用 `item()` 取出的值对 backward 来说是常量。",
             ),
             T(en="Leave `.item()` out; a 0-dim tensor divides as well.", zh="去掉 `.item()`；零维张量同样可以做除数。"),
         ),

@@ -238,8 +238,8 @@ k = int(torch.randint(rows, ()))
         hints=(
             T(en="`f(x)` is a vector. Which number do you want the derivative of?", zh="`f(x)` 是向量。你要的是哪个数的导数？"),
             T(
-                en="Section 4 has a call that returns derivatives and fills nothing.",
-                zh="第 4 节中有一个调用只返回导数而不写入。",
+                en="Not `backward`: `torch.autograd` has a call that returns derivatives and fills nothing.",
+                zh="不用 `backward`：`torch.autograd` 中有一个调用只返回导数而不写入。",
             ),
             T(en="`torch.autograd.grad(f(x)[k], x)` returns a tuple.", zh="`torch.autograd.grad(f(x)[k], x)` 返回一个元组。"),
         ),

@@ -152,8 +152,8 @@ EXERCISES = (
         ),
         hints=(
             T(
-                en="You mean the values, not a computation that backward should go through. Section 6 has the way out.",
-                zh="你要改的是数值，而不是 backward 要经过的计算。第 6 节有解决办法。",
+                en="You mean the values, not a computation that backward should go through.",
+                zh="你要改的是数值，而不是 backward 要经过的计算。",
             ),
             T(en="Under which context manager does torch not record?", zh="在哪个上下文管理器下 torch 不做记录？"),
             T(en="Put both lines under `with torch.no_grad():`.", zh="把两行都放进 `with torch.no_grad():`。"),

@@ -74,8 +74,8 @@ EXERCISES = (
         ),
         hints=(
             T(
-                en="Take each expression call by call: the table of section 1 has what `clone` and `detach` do to memory and graph.",
-                zh="逐个调用地看每个表达式：`clone` 和 `detach` 对内存与计算图的作用在第 1 节的表里。",
+                en="Take each expression call by call: `clone` makes new memory and stays in the graph, `detach` keeps the memory and leaves the graph.",
+                zh="逐个调用地看每个表达式：`clone` 新建内存并留在图中；`detach` 保留内存而离开计算图。",
             ),
             T(
                 en="A view shares memory and stays in the graph; `contiguous` gives back a contiguous tensor itself; arithmetic makes new memory.",
@@ -187,8 +187,8 @@ EXERCISES = (
         ),
         hints=(
             T(
-                en="Which of the four ways of section 1 keeps the value and cuts the graph?",
-                zh="第 1 节的四种方式中，哪一种保留数值而切断计算图？",
+                en="Assigning, `clone`, `detach`, `detach().clone()`: which keeps the value and cuts the graph?",
+                zh="赋值、`clone`、`detach`、`detach().clone()`：哪一种保留数值而切断计算图？",
             ),
             T(en="Nothing is written here, so nothing has to be copied.", zh="这里没有写入，所以不需要复制。"),
             T(

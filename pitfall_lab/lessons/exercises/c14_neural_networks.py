@@ -307,7 +307,10 @@ column = flat[:, None].clone()
             ),
         ),
         hints=(
-            T(en="Section 5 has a table of ten operations. Which column do you need?", zh="第 5 节的表里有十个操作。你需要哪一列？"),
+            T(
+                en="Which operations change their result with the input, and have the derivative 0 wherever they have one?",
+                zh="哪些操作的结果随输入变化，而在可导之处导数都是 0？",
+            ),
             T(en="The graph must stay whole: a cut gives None, not zeros.", zh="计算图必须完整：被切断得到的是 None，而不是零。"),
             T(en="A staircase is flat wherever it has a derivative.", zh="阶梯函数在可导之处都是平的。"),
         ),

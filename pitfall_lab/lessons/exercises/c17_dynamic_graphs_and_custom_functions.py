@@ -275,8 +275,8 @@ EXERCISES = (
         properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
         hints=(
             T(
-                en="Section 6 shows what relu, clamp and maximum choose at 0. The chain rule brings in the sign of `-x`.",
-                zh="第 6 节给出 relu、clamp 和 maximum 在 0 处的选择。`-x` 的符号由链式法则带入。",
+                en="At 0 torch chooses a slope: 0 for relu, 1 for clamp. The chain rule brings in the sign of `-x`.",
+                zh="在 0 处 torch 选定一个斜率：relu 取 0，clamp 取 1。`-x` 的符号由链式法则带入。",
             ),
             T(
                 en="Where both arguments are equal, `maximum` gives each half of the gradient: half of 1, and half of −1.",
