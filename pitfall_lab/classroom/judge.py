@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import atexit
 import contextlib
 import json
@@ -24,6 +23,9 @@ from pitfall_lab.classroom import kernel, submissions
 from pitfall_lab.classroom.submissions import same
 from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
+from pitfall_lab.lessons.credit import had as _had
+from pitfall_lab.lessons.credit import idle as _idle
+from pitfall_lab.lessons.credit import share
 from pitfall_lab.lessons.exercise import Exercise, Result, grade
 from pitfall_lab.trace import T
 
@@ -106,16 +108,10 @@ class Outcome:
 
     @property
     def credit(self) -> float:
-        """The fraction of the points that the answer earns: properties gained, less properties lost, over those that the given cell lacks.
-
-        0 if all the properties that hold would also hold for an answer that does nothing (returns a constant, say).
-        """
+        """The fraction of the points that the answer earns: :mod:`pitfall_lab.lessons.credit`."""
         if self.status == "solved":
             return 1.0
-        if not any(mark.holds and not mark.idle for mark in self.marks):
-            return 0.0
-        gained, lost = sum(m.holds and not m.had for m in self.marks), sum(m.had and not m.holds for m in self.marks)
-        return max(0.0, (gained - lost) / max(1, sum(not mark.had for mark in self.marks)))
+        return share((mark.holds, mark.had, mark.idle) for mark in self.marks)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain data for JSON."""
@@ -381,26 +377,6 @@ def _raised(exercise: Exercise) -> str:
     """The type of the error with which a right answer ends, if the task is to end so; else ""."""
     error = grade(exercise, exercise.right[0]).error
     return error.type if error else ""
-
-
-@cache
-def _had(exercise: Exercise) -> tuple[bool, ...]:
-    """For each property, whether the given cell (as handed out) already has it. That cell is ours, so it runs in this process."""
-    return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
-
-
-@cache
-def _idle(exercise: Exercise) -> tuple[bool, ...]:
-    """For each property, whether an answer has it that does nothing: its functions return a constant, its names have no value."""
-    cell = []
-    for statement in ast.parse(exercise.given).body:
-        if isinstance(statement, ast.FunctionDef):
-            cell.append(f"def {statement.name}(*_, **__):\n    return torch.zeros((), requires_grad=True) * 1\n")
-        elif isinstance(statement, ast.Assign):
-            cell.append(f"{ast.unparse(statement.targets[0])} = None\n")
-        else:
-            cell.append(f"{ast.unparse(statement)}\n")
-    return tuple(mark.holds for mark in grade(exercise, "".join(cell)).marks)
 
 
 def lacking(exercise: Exercise) -> int:

@@ -67,6 +67,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -855,7 +856,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of an attempt: its marks, and the hints that the learner gets."""
+    """The result of an attempt: its marks, and the hints that the learner gets.
+
+    ``had``: which properties the cell as it is given has; ``earned``: the share of the points (:mod:`pitfall_lab.lessons.credit`). Both are
+    there where a learner reads it.
+    """
 
     exercise: Exercise
     marks: tuple[Mark, ...]
@@ -864,6 +869,8 @@ class Result:
     warned: tuple[str, ...] = ()
     hints: int = 0
     language: Language = "en"
+    had: tuple[bool, ...] = ()
+    earned: float | None = None
 
     @property
     def held(self) -> int:
@@ -882,11 +889,12 @@ class Result:
     def _lines(self) -> list[str]:
         say = self.language
         lines = [f"{_EXERCISE.say(say)} {self.exercise.key} · {self.exercise.title.say(say)}"]
-        lines += [_mark(mark, say) for mark in self.marks]
+        lines += [_mark(mark, say, had=had) for mark, had in itertools.zip_longest(self.marks, self.had, fillvalue=False)]
         lines += [f"! {text}" for text in self.warned[:3]]
         lines += self._hints()
         closing = _SOLVED if self.solved else _PARTLY
-        return [*lines, closing.say(say).format(held=self.held, total=len(self.marks))]
+        worth = "" if self.earned is None else _WORTH.say(say).format(percent=f"{100 * self.earned:.0f}")
+        return [*lines, closing.say(say).format(held=self.held, total=len(self.marks), worth=worth)]
 
     def _hints(self) -> list[str]:
         say = self.language
@@ -905,16 +913,19 @@ class Result:
 _EXERCISE = T(en="Exercise", zh="练习")
 _SOLVED = T(en="Solved.", zh="已解决。")
 _PARTLY = T(
-    en="{held} of {total} hold. Edit the cell and run it again; with --hint after the number you get a hint.",
-    zh="{total} 项中有 {held} 项成立。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
+    en="{held} of {total} hold{worth}. Edit the cell and run it again; with --hint after the number you get a hint.",
+    zh="{total} 项中有 {held} 项成立{worth}。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
 )
+_WORTH = T(en=", which is {percent} % of the points where this is graded", zh="，评分时得 {percent} % 的分")
+_AS_GIVEN = T(en="as given", zh="原题已有")
 _HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
 _THE_SAME = T(en="the same", zh="同上")
 
 
-def _mark(mark: Mark, language: Language) -> str:
+def _mark(mark: Mark, language: Language, *, had: bool) -> str:
+    given = f" [{_AS_GIVEN.say(language)}]" if had else ""
     reason = f" ({mark.reason.say(language)})" if mark.reason else ""
-    return f"{'✓' if mark.holds else '○'} {mark.sentence.say(language)}{reason}"
+    return f"{'✓' if mark.holds else '○'} {mark.sentence.say(language)}{given}{reason}"
 
 
 def _here(requests: Sequence[Request]) -> list[Observation]:

@@ -95,11 +95,17 @@ class Practice:
         return T(*(_ELSEWHERE.say(language).format(name=name, key=self._defined[name]) for language in LANGUAGES))
 
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, hint_wanted: bool = False) -> Result:
-        """Grade one try; the unchanged cell does not count as one."""
+        """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not count as a try."""
+        from pitfall_lab.lessons.credit import earned as earned_by
+        from pitfall_lab.lessons.credit import had
         from pitfall_lab.lessons.exercise import grade
 
         result = grade(exercise, source, language=language)
         tried = source.strip() != exercise.given.strip()
+        if not tried:
+            result = replace(result, had=tuple(mark.holds for mark in result.marks), earned=0.0)
+        elif not result.solved:
+            result = replace(result, had=had(exercise), earned=earned_by(exercise, result.marks))
         earned = self._earned.get(exercise.key, 0) + (hint_wanted or (tried and not result.solved))
         self._earned[exercise.key] = earned = min(earned, len(exercise.hints))
         result = replace(result, hints=earned)

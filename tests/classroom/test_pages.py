@@ -20,11 +20,13 @@ from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.ledger import Entry, Override, settled, write_grades
 from pitfall_lab.classroom.register import Row
 from pitfall_lab.classroom.roster import Person
+from pitfall_lab.classroom.submissions import same
 from pitfall_lab.classroom.totals import totals
 from pitfall_lab.cli import main
 from pitfall_lab.lessons import progress, tasks
 from pitfall_lab.lessons.chapters import CHAPTERS
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.notebook import practice
 from pitfall_lab.trace import Language, T
 
 KEYS = assignments.chosen_exercises(["4.2", "12.2"])
@@ -219,6 +221,23 @@ def test_a_student_reads_what_was_free(days: int, free: int, extra: float, said:
     (entry,) = settled(due, [replace(row, outcomes=half)], [Person("ada", extra_days=extra)])
     assert said in entry.remarks()
     assert "迟交" in " ".join(entry.remarks("zh"))
+
+
+@pytest.mark.parametrize("key", ["4.2", "5.1", "12.2", "15.2", "8.4"])
+def test_the_notebook_says_what_the_page_will_say(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same marks as given, and the share of the points that the grader gives."""
+    monkeypatch.chdir(tmp_path)
+    exercise = exercises()[key]
+    for source in (exercise.given, exercise.given + "\n\n", *exercise.wrong, exercise.right[0]):
+        result, outcome = practice.Practice(None).grade(exercise, source), known(exercise, source)
+        lines = str(result).splitlines()[1:]
+        assert [" [as given]" in line for line in lines[: len(outcome.marks)]] == [not result.solved and m.had for m in outcome.marks]
+        worth = 0 if same(source, exercise.given) else outcome.credit
+        assert (f", which is {100 * worth:.0f} % of the points where this is graded. " in lines[-1]) is not result.solved
+        assert (" % of the points" in str(result)) is not result.solved
+    shown = str(practice.Practice(None).grade(exercise, exercise.given, "zh"))
+    assert "，评分时得 0 % 的分。" in shown
+    assert ("[原题已有]" in shown) is any(mark.had for mark in outcome.marks)
 
 
 # --- what is handed out ----------------------------------------------------------------------------------------------
