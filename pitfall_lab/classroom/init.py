@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import copy
 import csv
 import re
 import secrets
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -226,10 +228,10 @@ def _short(title: str, wanted: list[Exercise]) -> list[Any]:
 
     text = (
         f"{title}\n\nEach cell below that begins with `%%exercise` is one exercise. Change what is under that line and run the cell: "
-        "it says what holds and what does not. A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np` "
+        f"it says what holds and what does not. A cell is run by itself, on inputs that change, with {_imported(wanted).en} "
         "imported.\n\n"
         "以 `%%exercise` 开头的每个单元格是一道练习。修改该行以下的内容并运行：结果会说明哪些性质成立、哪些不成立。"
-        "每个单元格单独运行，输入会变化，`torch`、`nn`、`F`、`np` 已导入。"
+        f"每个单元格单独运行，输入会变化，{_imported(wanted).zh} 已导入。"
     )
     return [
         new_markdown_cell(text, id="exercises-title"),
@@ -251,6 +253,26 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
     return cells
 
 
+def _imported(wanted: Iterable[Exercise]) -> T:
+    """What these exercises' cells find imported: always the same, and in some what the exercise itself imports for its inputs."""
+    en, zh = "`torch`, `nn`, `F` and `np`", "`torch`、`nn`、`F`、`np`"
+    more: dict[tuple[str, ...], list[str]] = {}
+    for exercise in wanted:
+        if names := imports(exercise):
+            more.setdefault(names, []).append(exercise.key)
+    for names, keys in more.items():
+        code = [f"`{name}`" for name in names]
+        en += f", in {' and '.join(keys)} also {' and '.join(code)}"
+        zh += f"（{'、'.join(keys)} 中还有 {'、'.join(code)}）"
+    return T(en=en, zh=zh)
+
+
+def imports(exercise: Exercise) -> tuple[str, ...]:
+    """The modules that an exercise imports for itself, which its cell finds as well."""
+    found = [node for node in ast.parse(exercise.setup).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return tuple(name.asname or name.name for node in found for name in node.names)
+
+
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install -c binder/constraints.txt ."
 """As in the repository's README; a test compares."""
 _PROGRESS = T(
@@ -264,9 +286,12 @@ _PROGRESS = T(
 
 def readme(made: Assignment, books: dict[str, Any]) -> str:
     """The instructions for students; they name the file of their answers where the notebooks have questions."""
+    from pitfall_lab.lessons.exercises import exercises
+
     questions = any("pitfall_lab.question(" in cell.source for book in books.values() for cell in book.cells)
     files = "\n".join(f"- `{file}`" for file in books)
     keys = ", ".join(made.keys)
+    modules = _imported(exercises()[key] for key in made.keys)
     progress, too = (_PROGRESS.en, _PROGRESS.zh) if questions else ("", "")
     return f"""# {made.name}
 
@@ -275,11 +300,12 @@ def readme(made: Assignment, books: dict[str, Any]) -> str:
 1. Open these notebooks where pitfall_lab is installed: on the hub or the Binder page whose address your teacher gave you, or on your own
    computer (below).
 2. Each cell that begins with `%%exercise` is one exercise ({keys}). Change what is **below** that line and run the cell: it says
-   what holds and what does not. The number of tries is not limited. `%%exercise {made.keys[0]} --hint` gives a hint.
+   what holds and what does not, and which share of the points that is: what is marked `[as given]` held before you began, and earns
+   nothing by itself. The number of tries is not limited. `%%exercise {made.keys[0]} --hint` gives a hint.
 3. Leave the first line as it is, and keep one cell for each exercise: when there are several, the last one that is filled in counts.
 4. Save, and hand in the notebooks. Only what is in these cells is graded; outputs and other cells are not looked at.
 {progress}
-A cell is run by itself, on inputs that change, with `torch`, `nn`, `F` and `np` imported: what other cells define is not there. It may take
+A cell is run by itself, on inputs that change, with {modules.en} imported: what other cells define is not there. It may take
 {made.limits.timeout:g} seconds and {made.limits.memory} MiB, and can use neither files nor the network nor other processes.
 `%time`, `!ls`, `x?` and the like are skipped when it is graded; `await` outside a function is an error there as in the notebook.
 
@@ -300,12 +326,13 @@ On Windows it is `python` in the place of `python3`, and `.venv\\Scripts` in the
 
 1. 在装有 pitfall_lab 的地方打开这些笔记本：老师给出地址的 JupyterHub 或 Binder，或自己的电脑。在自己的电脑上：需要 Python 3.11
    或更新版本和 pitfall_lab 仓库的副本（地址请问老师），在副本中执行上面的两条命令安装并检查，再到本文件所在的文件夹执行 `jupyter lab`。
-2. 以 `%%exercise` 开头的每个单元格是一道练习（{keys}）。修改该行**以下**的内容并运行，次数不限：结果会说明哪些性质成立、哪些不成立。
+2. 以 `%%exercise` 开头的每个单元格是一道练习（{keys}）。修改该行**以下**的内容并运行，次数不限：结果会说明哪些性质成立、哪些不成立，
+   以及得多少分；标有 `[原题已有]` 的性质原本就成立，本身不得分。
    `%%exercise {made.keys[0]} --hint` 给出提示。
 3. 不要改动第一行，每道练习只保留一个单元格：有多个时以最后一个已作答的为准。
 4. 保存并提交笔记本。只有这些单元格会被评分；输出和其他单元格不予理会。
 {too}
-每个单元格单独运行，输入会变化，`torch`、`nn`、`F`、`np` 已导入；其他单元格中定义的名字不可用。限时 {made.limits.timeout:g} 秒，
+每个单元格单独运行，输入会变化，{modules.zh} 已导入；其他单元格中定义的名字不可用。限时 {made.limits.timeout:g} 秒，
 内存 {made.limits.memory} MiB，不能使用文件、网络和其他进程。
 评分时会跳过 `%time`、`!ls`、`x?` 之类；函数之外的 `await` 与在笔记本中一样是错误。
 """

@@ -15,7 +15,7 @@ import pytest
 
 from pitfall_lab.classroom import assignment as assignments
 from pitfall_lab.classroom import handback, report
-from pitfall_lab.classroom.init import INSTALL, STUDENT
+from pitfall_lab.classroom.init import INSTALL, STUDENT, imports
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.ledger import Entry, Override, settled, write_grades
 from pitfall_lab.classroom.register import Row
@@ -24,6 +24,7 @@ from pitfall_lab.classroom.submissions import same
 from pitfall_lab.classroom.totals import totals
 from pitfall_lab.cli import main
 from pitfall_lab.lessons import progress, tasks
+from pitfall_lab.lessons.attempt import Request, observe
 from pitfall_lab.lessons.chapters import CHAPTERS
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.notebook import practice
@@ -253,6 +254,24 @@ def test_no_link_of_what_is_handed_out_leads_nowhere(tmp_path: Path, chapters: s
         linked += re.findall(r"\]\(([\w.-]+\.(?:ipynb|md))", "\n".join(cells))
     assert set(linked) <= there
     assert bool(linked) == (chapters != "9")
+
+
+def test_what_a_cell_finds_imported_is_said_for_each_exercise(tmp_path: Path) -> None:
+    assert main(["classroom", "init", str(tmp_path / "a"), "--chapters", "8,15", "--exercises-only"]) == 0
+    texts = [(tmp_path / "a" / STUDENT / "README.md").read_text(encoding="utf-8")]
+    texts += [nbformat.read(path, 4).cells[0].source for path in sorted((tmp_path / "a" / STUDENT).glob("*.ipynb"))]
+    assert [("in 8.4 also `math`" in text, "in 15.3 also `copy` and `io`" in text) for text in texts] == [
+        (True, True),
+        (True, False),
+        (False, True),
+    ]
+    assert [("8.4 中还有 `math`" in text, "15.3 中还有 `copy`、`io`" in text) for text in texts] == [(True, True), (True, False), (False, True)]
+    for key, exercise in exercises().items():
+        names = observe(Request("", exercise.setup, expressions=("[n for n, v in globals().items() if type(v) is type(torch)]",)))
+        (there,) = names.values.values()
+        assert "torch" in there
+        said = {"np", "torch", "nn", "F", *imports(exercise)}
+        assert {name for name in there if not name.startswith("_")} <= said, key
 
 
 def test_the_progress_file_is_asked_for_where_there_are_questions(tmp_path: Path) -> None:
