@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ def terms(paths: Iterable[Path]) -> list[list[str]]:
     if len(set(names)) < len(names):  # spring/week-1 and autumn/week-1
         names = [str(path) for path in paths]
     for path in paths:
-        state = path / "grades.state.jsonl" if path.is_dir() else path
+        state = graded(path, "grades.state.jsonl")
         try:
             head, rows = kept(state)
         except OSError as problem:
@@ -134,11 +135,22 @@ def _is_there(row: Row, listed: set[tuple[str, str]] | None) -> bool:
     return listed is None or (plain(row.student), row.digest[:SHOWN_OF_DIGEST]) in listed
 
 
+def graded(path: Path, name: str) -> Path:
+    """The file of this name in a graded folder, or ``path`` itself if it is a file. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    if not path.exists():
+        raise Refusal(f"There is no {path}; name the folder of a graded assignment.")
+    if path.is_dir() and not (path / name).exists():
+        raise Refusal(f"{path} has not been graded: there is no {path / name}. Run `pitfall-lab grade {shlex.quote(str(path))}` first.")
+    return path / name if path.is_dir() else path
+
+
 def table(grades: Path) -> list[dict[str, str]]:
     """The lines of a ``grades.csv``. Raises :class:`~pitfall_lab.cli.Refusal`."""
     try:
         lines = list(csv.DictReader(io.StringIO(grades.read_text(encoding="utf-8-sig"), newline=""), restval=""))
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+    except OSError as problem:
+        raise Refusal(f"{grades} cannot be read: {problem.strerror}.") from None
+    except (UnicodeDecodeError, csv.Error) as problem:
         raise Refusal(f"{grades} cannot be read: {problem}.") from None
     if not lines or not {"student", "points", "of", "sha256"} <= lines[0].keys():
         raise Refusal(f"{grades} is no table of `pitfall-lab grade`.")

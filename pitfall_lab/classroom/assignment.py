@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pitfall_lab.classroom.judge import Limits
-from pitfall_lab.classroom.roster import nearest
+from pitfall_lab.classroom.roster import nearest, shown
 from pitfall_lab.cli import Refusal
 
 NAME = "assignment.toml"
@@ -126,11 +126,13 @@ def of_chapters(chapters: Iterable[int], *, ident: str, name: str) -> Assignment
 
 def load(path: Path) -> Assignment:
     """Read ``assignment.toml``. Raises :class:`~pitfall_lab.cli.Refusal` with one sentence for what is wrong with it."""
+    text = ""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(text := path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise Refusal(f"{path} cannot be read: {problem.strerror}.") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as problem:
+        _refuse_due(path, text)
         raise Refusal(f"{path} is not valid TOML: {problem}.") from None
     if values.get("format") != FORMAT:
         raise Refusal(f"{path} is of format {values.get('format')!r}; this version reads format {FORMAT}.")
@@ -174,10 +176,23 @@ def _points(path: Path, values: dict[str, Any], keys: list[str], known: list[str
     return {key: _number(path, worth, key, 1.0, least=0, most=1e6) for key in keys if key in worth}
 
 
+_AS_DUE = "due must be a date with a time, such as 2026-11-20T23:59:00+01:00, without quotation marks"
+
+
+def _refuse_due(path: Path, text: str) -> None:
+    """Raise if the line of the deadline is what is wrong with a text: TOML wants seconds, and says that it expected something else."""
+    for line in re.findall(r"^[ \t]*due[ \t]*=[^\n]*", text, flags=re.MULTILINE):
+        try:
+            tomllib.loads(line)
+        except tomllib.TOMLDecodeError:
+            seconds = " and with its seconds" if re.search(r"\d[T ]\d\d?:\d\d(?!:?\d)", line) else ""
+            raise Refusal(f"{path}: {_AS_DUE}{seconds}; it is {shown(line.partition('=')[2].strip())}.") from None
+
+
 def _due(path: Path, values: dict[str, Any]) -> float | None:
     due = values.get("due")
     if due is not None and not isinstance(due, datetime):
-        raise Refusal(f"{path}: due must be a date with a time, such as 2026-11-20T23:59:00+01:00, without quotation marks.")
+        raise Refusal(f"{path}: {_AS_DUE}.")
     try:
         return None if due is None else due.timestamp()
     except (ValueError, OverflowError, OSError):

@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     before_it = _lines(grades) if only else {}
     state = State(grades, assignment, resume=args.resume or bool(args.only))
     if state.aside is not None:
-        print(f"What {state.path} held is kept as {state.aside.name}.", file=sys.stderr)
+        print(f"What {state.path} held is kept as {state.aside.name}. {state.why}".rstrip(), file=sys.stderr)
     try:
         if options and options != before:
             state.remember(options)

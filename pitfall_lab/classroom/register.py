@@ -129,20 +129,22 @@ class Row:
 class State:
     """The state file beside ``grades.csv``: a line for the assignment, then a line for each submission as soon as it is graded.
 
-    A file that does not begin so, or is of another assignment, is set aside under another name (``aside``); a line that was torn
-    by a crash is left out and its submission graded again. ``known`` is what an earlier run left, when it is to be resumed.
+    A file that does not begin so, or is of another assignment or of other exercises, is set aside under another name (``aside``; ``why``
+    says why where that was not asked for); a line that was torn by a crash is left out and its submission graded again. ``known`` is what an
+    earlier run left, when it is to be resumed.
     """
 
     def __init__(self, grades: Path, assignment: Assignment, *, resume: bool) -> None:
         self.path = _place(grades)
         self.known: dict[tuple[str, str], Row] = {}
         self.aside: Path | None = None
+        self.why = ""
         head = _head(assignment)
         try:
             if self.path.exists():
-                whole = self._read(head)
-                if not (whole and resume):
-                    self.aside = _free(self.path, "earlier" if whole else "damaged")
+                word, self.why = self._read(head)
+                if word != "earlier" or self.why or not resume:
+                    self.aside = _free(self.path, word)
                     self.path.rename(self.aside)
                     self.known.clear()
             fresh = not self.path.exists()
@@ -154,11 +156,17 @@ class State:
         except OSError as problem:
             raise Refusal(f"{self.path} cannot be written: {problem.strerror}.") from None
 
-    def _read(self, head: dict[str, Any]) -> bool:
-        """Whether the file is of this assignment; then ``known`` holds its rows."""
+    def _read(self, head: dict[str, Any]) -> tuple[str, str]:
+        """Read the file: a word for its name if it is set aside, and why it cannot be continued; if it can, ``known`` holds its rows."""
         found, rows = kept(self.path)
-        self.known.update({(row.student, row.digest): row for row in rows if found == head})
-        return found == head
+        if found.get(_KEY) != VERSION:
+            return "damaged", "It is damaged."
+        if found.get("assignment") != head["assignment"]:
+            return "other", "It is of another assignment."
+        if found != head:
+            return "earlier", "The exercises are others since, so everything is graded anew."
+        self.known.update({(row.student, row.digest): row for row in rows})
+        return "earlier", ""
 
     def keep(self, row: Row) -> None:
         """Append a row to the state file and write it to the disk."""
@@ -210,7 +218,7 @@ def remembered(grades: Path, assignment: Assignment) -> dict[str, Any]:
     """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         first, *lines = _place(grades).read_bytes().split(b"\n")
-        if json.loads(first) == _head(assignment):
+        if {**json.loads(first), "exercises": None} == {**_head(assignment), "exercises": None}:  # the exercises may be others since
             options = json.loads([line for line in lines if line.startswith(b'{"options"')][-1])["options"]
             return options if isinstance(options, dict) else {}
     return {}

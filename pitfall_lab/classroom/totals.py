@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pitfall_lab.classroom.analysis import table
+from pitfall_lab.classroom.analysis import graded, table
 from pitfall_lab.classroom.ledger import DIGITS
 from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import listed, shown
@@ -55,7 +55,7 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
 
     Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises :class:`~pitfall_lab.cli.Refusal`.
     """
-    files = [path / "grades.csv" if path.is_dir() else path for path in paths]
+    files = [graded(path, "grades.csv") for path in paths]
     places = [grades.resolve() for grades in files]
     if twice := next((str(path) for path, count in Counter(places).items() if count > 1), None):
         raise Refusal(f"{twice} is named twice: its points would count twice.")

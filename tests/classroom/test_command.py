@@ -125,6 +125,10 @@ def test_bad_input_gets_one_sentence(
         (('"12.1" = 1', '"12.1" = -1'), "12.1 must be a number"),
         (("[points]", "[points"), "not valid TOML"),
         (('id = "', 'id = "../'), "no usable id"),
+        (("format = 1", "format = 1\ndue = 2026-11-20 23:59"), "without quotation marks and with its seconds; it is “2026-11-20 23:59”."),
+        (("format = 1", "format = 1\ndue = 2026-11-20T23:59+01:00  # noon"), "due must be a date with a time, such as 2026-11-20T23:59:00+"),
+        (("format = 1", "format = 1\ndue = tomorrow"), "without quotation marks; it is “tomorrow”."),
+        (("format = 1", "format = 1\ndue = 2026-11-20T23:59:00\nx = ="), "not valid TOML"),
         (("format = 1", "format = 1\ndue = 0001-01-01T00:00:00"), "due is too far away"),
         (("format = 1", "format = 1\nx = " + "[" * 9999), "not valid TOML"),
         (("[points]", "[points]\n12.1 = 2"), "points names “12”"),
@@ -163,14 +167,20 @@ def test_a_file_called_as_one_of_the_teachers_among_the_submissions_is_a_student
     assert [line.split(",")[:3] for line in lines[1:]] == [[name, "unreadable", ""] for name in ("ada", "overrides.csv", "roster.csv")]
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n'])
-def test_a_damaged_state_file_is_set_aside(folder: Path, damage: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("damage", "word", "why"),
+    [
+        *((damage, "damaged", "It is damaged.") for damage in (b"", b"\x00\xff", b"[]\n", b'{"pitfall_lab_grading": 0}\n')),
+        (b'{"pitfall_lab_grading": 1, "assignment": "other", "exercises": []}\n', "other", "It is of another assignment."),
+    ],
+)
+def test_a_damaged_state_file_is_set_aside(folder: Path, damage: bytes, word: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     state = folder / "grades.state.jsonl"
     state.write_bytes(damage)
     assert main(["grade", str(folder), "--resume"]) == 0
-    aside = folder / "grades.state.damaged-1.jsonl"
+    aside = folder / f"grades.state.{word}-1.jsonl"
     assert aside.read_bytes() == damage
-    assert aside.name in capsys.readouterr().err
+    assert f"is kept as {aside.name}. {why}" in capsys.readouterr().err
     assert [json.loads(line).get("student") for line in state.read_text(encoding="utf-8").splitlines()] == [None, "ada"]
 
 
@@ -179,6 +189,26 @@ def test_without_resume_the_earlier_state_is_kept_under_another_name(folder: Pat
     earlier = (folder / "grades.state.jsonl").read_bytes()
     assert main(["grade", str(folder)]) == 0
     assert (folder / "grades.state.earlier-1.jsonl").read_bytes() == earlier
+
+
+@pytest.mark.parametrize("more", [["--resume"], ["--only", "ada"]])
+def test_after_other_exercises_all_is_graded_anew_and_written_as_before(
+    folder: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = folder / "report"
+    assert main(["grade", str(folder), "--lms", "moodle", "--report", str(report)]) == 0
+    earlier = (folder / "grades.state.jsonl").read_bytes()
+    path = folder / "assignment.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace('exercises = ["12.1",', 'exercises = ["9.1", "12.1",'), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["grade", str(folder), *more]) == 0
+    out, err = capsys.readouterr()
+    assert "is kept as grades.state.earlier-1.jsonl. The exercises are others since, so everything is graded anew." in err
+    assert (folder / "grades.state.earlier-1.jsonl").read_bytes() == earlier
+    assert [line.partition(":")[0] for line in out.splitlines()[:2]] == ["For Moodle", "The page of the class"]
+    assert ",9.1,12.1," in (folder / "grades.csv").read_text(encoding="utf-8-sig")
+    assert main(["grade", str(folder), "--resume"]) == 0
+    assert "is kept as" not in capsys.readouterr().err, "the new state goes on"
 
 
 def test_without_a_fence_nothing_is_graded_unless_it_is_trusted(

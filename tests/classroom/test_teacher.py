@@ -606,6 +606,13 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
     assert main(["classroom", "totals", str(tmp_path / "one")]) == 2
     assert "is no table of `pitfall-lab grade`" in capsys.readouterr().err
     assert main(["classroom", "totals", str(tmp_path / "nowhere")]) == 2
+    assert f"There is no {tmp_path / 'nowhere'}; name the folder of a graded assignment." in capsys.readouterr().err
+    (tmp_path / "quiz").mkdir()
+    for word in ("totals", "terms"):
+        assert main(["classroom", word, str(tmp_path / "quiz")]) == 2
+        said = capsys.readouterr().err
+        assert f"{tmp_path / 'quiz'} has not been graded: there is no {tmp_path / 'quiz'}/grades." in said
+        assert "Errno" not in said
 
 
 def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
