@@ -7,6 +7,7 @@ of the given command is imported, so that ``pitfall-lab --help`` answers at once
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -57,6 +58,27 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+_NUMBERS = {"--chapters": re.compile(r"\d\d?(-\d\d?)?(,\d\d?(-\d\d?)?)*,?"), "--exercises": re.compile(r"\d\d?\.\d{1,3}(,\d\d?\.\d{1,3})*,?")}
+"""What a word is that belongs to these options, wherever the folder stands."""
+
+
+def _together(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with the numbers of chapters and exercises as one word: argparse would take all others with them.
+
+    >>> _together(["init", "--chapters", "8", "15,", "17-19", "week-3", "--exercises", "4.1", "4.3,12.2"])
+    ['init', '--chapters', '8,15,17-19', 'week-3', '--exercises', '4.1,4.3,12.2']
+    """
+    found: list[str] = []
+    of: re.Pattern[str] | None = None
+    for word in words:
+        if of and of.fullmatch(word) and of.fullmatch(found[-1]):
+            found[-1] = f"{found[-1].rstrip(',')},{word.rstrip(',')}"
+        else:
+            of = _NUMBERS.get(found[-1]) if found else None
+            found.append(word)
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
     processes.forget_current_folder()
@@ -69,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     passed_on: list[str] = []
     if command == "check" and "--" in words:  # what follows is the checked program's
         words, passed_on = words[: words.index("--")], words[words.index("--") + 1 :]
-    arguments = build_parser(command).parse_args(words)
+    arguments = build_parser(command).parse_args(_together(words) if command in {"classroom", "grade"} else words)
     arguments.passed_on = passed_on
     try:
         return int(import_module(COMMANDS[arguments.command][0]).run(arguments))

@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     init.add_argument("folder", metavar="DIR", type=Path, help="where the assignment goes; with --nbgrader, the course's folder")
     what = init.add_mutually_exclusive_group(required=True)
-    what.add_argument("--chapters", metavar="N,M", help="the chapters, such as 5,12 or 5-7")
-    what.add_argument("--exercises", metavar="N.K", nargs="+", help="these alone, such as 4.1 4.3 12.2: see `classroom exercises`")
+    what.add_argument("--chapters", metavar="N,M", help="the chapters, such as 5,12 or 5-7 or 5 12")
+    what.add_argument("--exercises", metavar="N.K", help="these alone, such as 4.1 4.3 12.2: see `classroom exercises`")
     init.add_argument("--name", help="what the assignment is called (default: the folder's name; with --nbgrader: pitfalls)")
     init.add_argument("--exercises-only", action="store_true", help="short notebooks: the exercises without the lesson")
     init.add_argument("--otter", action="store_true", help="master notebooks with solutions, for `otter assign`")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--nbgrader", action="store_true", help="source notebooks for nbgrader, whose tests call the grader")
     init.set_defaults(act=make)
     listed = words.add_parser("exercises", help="list the exercises: number, kind, minutes, title")
-    listed.add_argument("--chapters", metavar="N,M", help="of these chapters, such as 5,12 or 5-7 (default: all)")
+    listed.add_argument("--chapters", metavar="N,M", help="of these chapters, such as 5,12 or 5-7 or 5 12 (default: all)")
     listed.add_argument(
         "--lang", "--language", dest="language", choices=("en", "zh"), default="en", help="the titles' language (default: en)"
     )
@@ -114,7 +114,7 @@ def make(args: argparse.Namespace) -> int:
         raise Refusal("nbgrader takes letters, digits, _ and - in the name of an assignment.")
     ident = secrets.token_hex(6)
     if args.exercises:
-        made = Assignment(ident, name, assignments.chosen_exercises(args.exercises))
+        made = Assignment(ident, name, assignments.chosen_exercises([args.exercises]))
     else:
         made = assignments.of_chapters(assignments.chosen(args.chapters), ident=ident, name=name)
     books = {file: student_book(book, made, exercises_only=args.exercises_only) for file, book in chapter_books(made.chapters).items()}

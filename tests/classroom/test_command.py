@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import shlex
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pitfall_lab import cli
 from pitfall_lab.classroom import exercise_list, fence
 from pitfall_lab.classroom.assignment import available
 from pitfall_lab.classroom.init import STUDENT, chapter_books
@@ -141,6 +143,25 @@ def test_a_broken_assignment_gets_one_sentence(
     path.write_text(path.read_text(encoding="utf-8").replace(*change, 1), encoding="utf-8")
     assert main(["grade", str(folder)]) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("numbers", [["--chapters", "8", "15"], ["--chapters", "8,", "15"], ["--exercises", "8.4", "15.2,15.3"]])
+@pytest.mark.parametrize("place", [0, 1])
+def test_numbers_may_have_spaces_between_them_wherever_the_folder_stands(numbers: list[str], place: int, tmp_path: Path) -> None:
+    words = [*numbers, "--exercises-only"]
+    words.insert(place * len(numbers), str(tmp_path / "a"))
+    assert main(["classroom", "init", *words]) == 0
+    assert [path.name[:2] for path in sorted((tmp_path / "a" / STUDENT).glob("*.ipynb"))] == ["08", "15"]
+
+
+def test_numbers_of_chapters_may_have_spaces_in_the_list_and_where_a_folder_is_graded(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert doctest.testmod(cli).failed == 0
+    assert main(["classroom", "exercises", "--chapters", "8", "15"]) == 0
+    assert [line[:2] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ") and line] == ["08", "15"]
+    assert main(["grade", "--chapters", "8", "15", str(folder / "submissions"), "-o", str(folder / "other.csv")]) == 0
+    assert ",8.4,15.1," in (folder / "other.csv").read_text(encoding="utf-8-sig")
 
 
 # --- grading ---------------------------------------------------------------------------------------------------------
