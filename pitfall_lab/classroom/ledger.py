@@ -205,7 +205,7 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
     """Write the table: a line for each entry. Raises :class:`~pitfall_lab.cli.Refusal`."""
     who = ("id", "name", "section", "email", "login") if roster else ()
     late = ("late_days", "deducted") if assignment.due is not None else ()
-    last = ("notes", "received", "sha256", "assignment", "pitfall_lab", "torch")
+    last = ("notes", "received", "sha256", "assignment", "pitfall_lab", "torch", "unrounded")
     most = sum(assignment.worth(key) for key in assignment.keys)
     text = io.StringIO()
     table = csv.writer(text)
@@ -219,7 +219,8 @@ def write_grades(grades: Path, assignment: Assignment, entries: Sequence[Entry],
         days = [str(entry.late), f"{entry.deducted:g}"] if late else []
         received = _received(row, person)
         when = "" if received is None else _moment(received)
-        end = ["; ".join(entry.remarks()), when, row.digest[:SHOWN_OF_DIGEST], assignment.ident, *row.versions]
+        unrounded = str(round(entry.unrounded, DIGITS)) if entry.is_decided else ""
+        end = ["; ".join(entry.remarks()), when, row.digest[:SHOWN_OF_DIGEST], assignment.ident, *row.versions, unrounded]
         table.writerow([plain(cell) for cell in (row.student, *known, *sums, *each, *days, *end)])
     write_whole(grades, text.getvalue(), for_spreadsheets=True)
 
@@ -250,9 +251,9 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
     unrounded = sum(exact.values())
     before = _rounded_sum(points, exact)
     late, lost = _lateness(assignment, row, person)
+    deducted = round(unrounded * lost, 2)  # of the points before they are rounded, as the sum is
     unrounded *= 1 - lost
     total = round(unrounded, 2) if lost else before
-    deducted = round(before - total, DIGITS)
     if late:
         notes.append(_late_note(late, min(late, assignment.late_days), person.extra_days, deducted))
     timed = assignment.due is not None and _received(row, person) is not None

@@ -22,6 +22,8 @@ from pitfall_lab.cli import Refusal
 _BY = {"id": "the id", "login": "the login", "email": "the e-mail address", "name": "the full name", "student": "the submission's name"}
 """What lines are joined by, the best first."""
 _CURE = "The same id, login or e-mail address in both rosters joins them, after grading with --resume."
+_ROUNDED = 0.0051
+"""The difference that rounding to two digits can make, with some room for the last digit."""
 _SHOWN = ("student", "id", "name", "section", "login", "email")
 
 
@@ -51,7 +53,7 @@ def _word(line: dict[str, str], column: str) -> str:
 
 
 def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
-    """The points of each student in several assignments and their sum, and sentences on how the tables were joined.
+    """The points of each student in several assignments and the sum of these before they were rounded, and sentences on how the tables were joined.
 
     Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises :class:`~pitfall_lab.cli.Refusal`.
     """
@@ -71,8 +73,9 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     for person in sorted(people, key=lambda each: (each.known("section"), folded(each.known("name")), each.known("student"))):
         points = {number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]}
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
-        total = round(sum(points.values()), DIGITS)
-        share = f"{100 * total / most if most else 0:.1f}"
+        exact = {number: _exact(files[number], person.lines[number], shown) for number, shown in points.items()}
+        total = round(sum(exact.values()), DIGITS if exact == points else 2)
+        share = f"{100 * sum(exact.values()) / most if most else 0:.1f}"
         rows.append([*(person.known(name) for name in _SHOWN), *each, f"{total:g}", f"{most:g}", share])
     return [[plain(cell) for cell in row] for row in rows], said
 
@@ -137,6 +140,12 @@ def _are_one(people: Sequence[_Person], column: str) -> bool:
     numbers = [number for person in people for number in person.lines]
     better = list(_BY)[: list(_BY).index(column)]
     return len(numbers) == len(set(numbers)) and all(len(set().union(*(p.words(name) for p in people))) < 2 for name in better)
+
+
+def _exact(grades: Path, line: dict[str, str], points: float) -> float:
+    """The points of a line before they were rounded; as they are shown where they were changed by hand, or nothing else is there."""
+    exact = _number(grades, line.get("unrounded") or line["points"])
+    return exact if abs(exact - points) < _ROUNDED else points
 
 
 def _number(grades: Path, text: str) -> float:

@@ -367,7 +367,10 @@ def test_a_sum_is_rounded_once() -> None:
     assert (entry.total, round(entry.unrounded, 6)) == (1.67, 1.666667)
     late = replace(assignment, due=1000.0, late_penalty=10.0, late_days=0)
     (entry,) = ledger.settled(late, [Row("ada", "d", outcomes, received=1001.0)])
-    assert (entry.total, entry.deducted) == (1.5, 0.17), "what is shown adds up: 1.67 - 0.17"
+    assert (entry.total, entry.deducted) == (1.5, 0.17)
+    third = replace(late, points={keys[0]: 13.0, keys[1]: 0.0}, late_penalty=20.0)
+    (entry,) = ledger.settled(third, [Row("ada", "d", outcomes, received=1001.0)])
+    assert (entry.total, entry.deducted) == (3.47, 0.87), "20 percent of 4.3333 are 0.8667, and what is left is 3.4667"
     exact = replace(assignment, points=dict.fromkeys(keys, 0.125))
     (entry,) = ledger.settled(exact, [Row("ada", "d", tuple(replace(each, status="solved") for each in outcomes))])
     assert entry.total == 0.25
@@ -613,6 +616,27 @@ def test_totals_add_the_points_of_each_student(rows: list[Row], tmp_path: Path, 
         said = capsys.readouterr().err
         assert f"{tmp_path / 'quiz'} has not been graded: there is no {tmp_path / 'quiz'}/grades." in said
         assert "Errno" not in said
+
+
+def test_totals_are_of_the_points_before_they_were_rounded(rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = rows[0].outcomes[0].marks[0]
+    marks = tuple(replace(said, holds=holds, had=False, idle=False) for holds in (True, False, False))
+    third = Row("ada", "1", (replace(rows[0].outcomes[0], status="partly", marks=marks),))
+    eighth = replace(ASSIGNMENT, keys=KEYS[:1], points={KEYS[0]: 0.125}, due=None)
+    for week in "abc":
+        (tmp_path / week).mkdir()
+        entries = ledger.settled(replace(eighth, points={}), [third, replace(rows[0], student="bob", outcomes=rows[0].outcomes[:1])])
+        ledger.write_grades(tmp_path / week / "grades.csv", replace(eighth, points={}), entries)
+    (tmp_path / "d").mkdir()
+    ledger.write_grades(tmp_path / "d" / "grades.csv", eighth, ledger.settled(eighth, [replace(rows[0], outcomes=rows[0].outcomes[:1])]))
+    assert main(["classroom", "totals", *(str(tmp_path / week) for week in "abc")]) == 0
+    lines = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:]
+    assert [line[6:] for line in lines] == [["0.33", "0.33", "0.33", "1", "3", "33.3"], ["1", "1", "1", "3", "3", "100.0"]]
+    path = tmp_path / "a" / "grades.csv"
+    path.write_text(path.read_text(encoding="utf-8-sig").replace("ada,graded,0.33", "ada,graded,0.9"), encoding="utf-8")
+    assert main(["classroom", "totals", str(tmp_path / "a"), str(tmp_path / "d")]) == 0
+    lines = list(csv.reader(io.StringIO(capsys.readouterr().out)))[1:]
+    assert lines[0][6:9] == ["0.9", "0.125", "1.025"], "what was changed by hand counts as it is, and no digit of 0.125 is lost"
 
 
 def test_totals_count_no_folder_twice_and_tell_folders_of_one_name_apart(
