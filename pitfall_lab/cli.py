@@ -58,7 +58,10 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-_NUMBERS = {"--chapters": re.compile(r"\d\d?(-\d\d?)?(,\d\d?(-\d\d?)?)*,?"), "--exercises": re.compile(r"\d\d?\.\d{1,3}(,\d\d?\.\d{1,3})*,?")}
+_NUMBERS = {
+    "--chapters": re.compile(r"\d\d?(-\d\d?)?(,\d\d?(-\d\d?)?)*,?"),
+    "--exercises": re.compile(r"\d\d?\.\d{1,3}(,\d\d?\.\d{1,3})*,?"),
+}
 """What a word is that belongs to these options, wherever the folder stands."""
 
 

@@ -18,7 +18,6 @@ from pitfall_lab.classroom.roster import SHOWN, Person, listed, shown
 from pitfall_lab.classroom.submissions import Submission
 from pitfall_lab.classroom.whose import Directory, attempted, form
 
-
 _CURE_OF_TIMES = (
     f"a file that you repaired or copied keeps its time with `cp -p` or `touch -r`; the column received of {ROSTER} replaces it."
 )

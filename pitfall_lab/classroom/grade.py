@@ -109,8 +109,7 @@ def run(args: argparse.Namespace) -> int:
     entries = ledger.settled(assignment, rows, people, overrides, directory)
     ledger.write_grades(grades, assignment, entries, roster=people is not None)
     files = {each.student: each.names(where) for each in found}
-    titles = roster.titles(args.roster or where.parent / roster.NAME) if people is not None else []
-    _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None, titles=titles)
+    _write_others(args, grades, assignment, entries, files=files, left=grades.parent / left if left else None)
     account.tell_again([entry for entry in entries if entry.row.student in only], before_it, files)
     account.tell(grades, entries, found, skipped, directory, fenced=fenced)
     account.warn(assignment, overrides)
@@ -205,16 +204,12 @@ def _write_others(
     *,
     files: dict[str, tuple[str, ...]],
     left: Path | None,
-    titles: Sequence[str] = (),
 ) -> None:
-    """Write the tables for other systems, and the pages. ``left``: pages of an earlier run that stay as they are.
-
-    ``titles``: the columns of the roster.
-    """
+    """Write the tables for other systems, and the pages. ``left``: pages of an earlier run that stay as they are."""
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
         path = lms.write(grades, system, assignment, entries, column)
-        about = lms.about(system, entries, lms.title(assignment, column), titles)
+        about = lms.about(system, entries, lms.title(assignment, column), args.titles)
         print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{about}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
@@ -234,16 +229,19 @@ def _teachers(
 ) -> tuple[list[roster.Person] | None, list[ledger.Override], bool]:
     """The roster (None without one), the teacher's own marks, and whether the roster's list of people could be read.
 
+    ``args`` gets the ``titles`` of the roster's columns.
+
     They are beside the assignment; a file that is called so among the submissions is a student's. They are read before anything is
     graded, and ``faults`` gets what is wrong in them.
     """
     there = (home / assignments.NAME).is_file()
+    args.titles = ()
     listed, own = args.roster or home / roster.NAME, home / ledger.NAME
     people, overrides, whole = None, [], True
     if args.roster or (there and listed.exists()):
         whole = False
         with faults.noted():
-            people = roster.read(listed, faults)
+            people, args.titles = roster.read(listed, faults), roster.titles(listed)
             whole = True
     if there and own.exists():
         with faults.noted():
@@ -298,13 +296,8 @@ def _graded(
         sheet = submissions.read(submission, assignment.keys)
         known = state.known.get((sheet.student, sheet.digest))
         if known is not None and sheet.student not in only and (sheet.digest or only):  # without a digest it may be another one
-            # when its files were written may have been put right since; the notes say which were written last
-            now = known if only else replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides)
-            if now != known:
-                state.keep(now)
-            if now.received != sheet.received:
-                moved.append(sheet.student)
-            rows.append(now)
+            rows.append(known if only else _renewed(known, sheet, state))
+            moved += [sheet.student] if rows[-1].received != sheet.received else []
         elif sheet.student in latest and sheet.student not in only:
             rows.append(latest[sheet.student])
             changed.append(sheet.student)
@@ -331,6 +324,17 @@ def _graded(
             rows.append(row)
             step()
     return rows
+
+
+def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
+    """A row of an earlier run with what is read of its files each time: when they were written may have been put right since.
+
+    So may be what the notes say of that. A row that is another one is stored.
+    """
+    row = replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides)
+    if row != known:
+        state.keep(row)
+    return row
 
 
 def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:

@@ -94,6 +94,8 @@ _WORDS: dict[str, T] = {
         "比原题新增不足十二个词元的答案；每道练习超过 400 种不同答案时其余不再比较。预测题只列出相同的错误。"
         "相似不等于抄袭：短练习的解法本来就少。判断之前请阅读两份答案。",
     ),
+    "together": T(en="Pairs, by the number of exercises in which they are alike", zh="按相似练习数排列的学生对"),
+    "alike_in": T(en="Exercises alike", zh="相似的练习数"),
     "same_files": T(en="The same files, byte for byte", zh="逐字节相同的文件"),
     "alike_short": T(en="Answers left out here as too short: {count}.", zh="此处因过短而未列出的答案：{count} 份。"),
     "common": T(en="Answers that four or more have", zh="四人以上相同的答案"),
@@ -252,7 +254,16 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
         groups = "".join(f"<li>{escape(', '.join(names_of[student] for student in students))}</li>" for students in same)
         parts.append(f"<h2>{_say('same_files', language)}</h2><ul>{groups}</ul>")
     alone = len(parts)
-    for pair in similar.pairs(rows, assignment.keys):
+    found = similar.all_pairs(rows, assignment.keys)
+    if several := similar.together(found, assignment.keys):
+        lines = [
+            f"<tr><td>{escape(names_of[one])}</td><td>{escape(names_of[other])}</td>"
+            f"<td class=n>{len(of)}</td><td>{escape(', '.join(of))}</td></tr>"
+            for one, other, of in several
+        ]
+        heads = _heads(("student", "student", "alike_in", "exercise"), language)
+        parts.append(f"<h2>{_say('together', language)}</h2><table>{heads}{''.join(lines)}</table>")
+    for pair in found[: similar.SHOWN]:
         names = [escape(", ".join(names_of[student] for student in students)) for students in (pair.one, pair.other)]
         head = "".join(f"<th scope=col>{name}</th>" for name in names)
         cells = "".join(

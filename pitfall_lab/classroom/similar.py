@@ -38,10 +38,27 @@ class Pair:
     sources: tuple[str, str]
 
 
-def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
-    """The pairs that are most alike, most alike first."""
+def all_pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
+    """All pairs of answers that are alike, most alike first."""
     found = [pair for key in keys for pair in _of_exercise(exercises()[key], rows)]
-    return sorted(found, key=lambda pair: -pair.ratio)[:SHOWN]
+    return sorted(found, key=lambda pair: -pair.ratio)
+
+
+def pairs(rows: Sequence[Row], keys: Sequence[str]) -> list[Pair]:
+    """The pairs that are most alike, most alike first: those that are shown."""
+    return all_pairs(rows, keys)[:SHOWN]
+
+
+def together(found: Sequence[Pair], keys: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Pairs of students with the exercises in which their answers are alike, most exercises first."""
+    alike: dict[tuple[str, str], set[str]] = {}
+    for pair in found:
+        same = pair.ratio == 1.0  # then the others have this answer, too
+        for one, other in itertools.combinations((*pair.one, *pair.other), 2) if same else itertools.product(pair.one, pair.other):
+            alike.setdefault((min(one, other), max(one, other)), set()).add(pair.key)
+    return sorted(
+        ((*students, tuple(key for key in keys if key in of)) for students, of in alike.items()), key=lambda each: (-len(each[2]), each)
+    )[:SHOWN]
 
 
 def _unknown(exercise: Exercise, rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[tuple[str, str]]]]:

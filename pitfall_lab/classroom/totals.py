@@ -53,7 +53,7 @@ def _word(line: dict[str, str], column: str) -> str:
 
 
 def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
-    """The points of each student in several assignments and the sum of these before they were rounded, and sentences on how the tables were joined.
+    """The points of each student in several assignments and their sum before rounding, and sentences on how the tables were joined.
 
     Who is not in an assignment's table, or has no mark there, has an empty cell, which counts 0. Raises :class:`~pitfall_lab.cli.Refusal`.
     """

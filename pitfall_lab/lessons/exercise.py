@@ -889,7 +889,8 @@ class Result:
     def _lines(self) -> list[str]:
         say = self.language
         lines = [f"{_EXERCISE.say(say)} {self.exercise.key} · {self.exercise.title.say(say)}"]
-        lines += [_mark(mark, say, had=had) for mark, had in itertools.zip_longest(self.marks, self.had, fillvalue=False)]
+        given = self.had or itertools.repeat(False)
+        lines += [_mark(mark, say, had=had) for mark, had in zip(self.marks, given, strict=False)]
         lines += [f"! {text}" for text in self.warned[:3]]
         lines += self._hints()
         closing = _SOLVED if self.solved else _PARTLY

@@ -128,7 +128,10 @@ def test_bad_input_gets_one_sentence(
         (("[points]", "[points"), "not valid TOML"),
         (('id = "', 'id = "../'), "no usable id"),
         (("format = 1", "format = 1\ndue = 2026-11-20 23:59"), "without quotation marks and with its seconds; it is “2026-11-20 23:59”."),
-        (("format = 1", "format = 1\ndue = 2026-11-20T23:59+01:00  # noon"), "due must be a date with a time, such as 2026-11-20T23:59:00+"),
+        (
+            ("format = 1", "format = 1\ndue = 2026-11-20T23:59+01:00  # noon"),
+            "due must be a date with a time, such as 2026-11-20T23:59:00+",
+        ),
         (("format = 1", "format = 1\ndue = tomorrow"), "without quotation marks; it is “tomorrow”."),
         (("format = 1", "format = 1\ndue = 2026-11-20T23:59:00\nx = ="), "not valid TOML"),
         (("format = 1", "format = 1\ndue = 0001-01-01T00:00:00"), "due is too far away"),

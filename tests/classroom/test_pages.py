@@ -265,7 +265,11 @@ def test_what_a_cell_finds_imported_is_said_for_each_exercise(tmp_path: Path) ->
         (True, False),
         (False, True),
     ]
-    assert [("8.4 中还有 `math`" in text, "15.3 中还有 `copy`、`io`" in text) for text in texts] == [(True, True), (True, False), (False, True)]
+    assert [("8.4 中还有 `math`" in text, "15.3 中还有 `copy`、`io`" in text) for text in texts] == [
+        (True, True),
+        (True, False),
+        (False, True),
+    ]
     for key, exercise in exercises().items():
         names = observe(Request("", exercise.setup, expressions=("[n for n, v in globals().items() if type(v) is type(torch)]",)))
         (there,) = names.values.values()

@@ -758,6 +758,23 @@ def test_answers_that_are_alike_but_for_names_are_found_and_common_ones_are_not(
     assert similar.pairs([answer(f"s{n}", UNUSUAL) for n in range(similar.COMMON)], KEYS) == []
 
 
+def test_pairs_are_counted_over_exercises() -> None:
+    """Names alone differ in 12.2; in 4.1 two have the same mistake, and a third another one."""
+    predicted = {"ada": "(6, 1)", "bob": "(6, 1)", "eve": "(6,)"}
+    near = UNUSUAL.replace("a.amax(1, True)", "a.amax(1, True).detach()")
+    attended = {"ada": UNUSUAL, "bob": UNUSUAL.replace("w ", "weight ").replace("w.", "weight.").replace("(w", "(weight"), "eve": near}
+    class_of = []
+    for name, shape in predicted.items():
+        source = exercises()["4.1"].right[0].replace("(1, 6)", shape)
+        class_of.append(Row(name, "", (replace(known(exercises()["4.1"], source), source=source), *answer(name, attended[name]).outcomes)))
+    found = similar.together(similar.all_pairs(class_of, ["4.1", "12.2"]), ["4.1", "12.2"])
+    assert found == [("ada", "bob", ("4.1", "12.2")), ("ada", "eve", ("12.2",)), ("bob", "eve", ("12.2",))]
+    entries = ledger.settled(replace(ASSIGNMENT, keys=("4.1", "12.2")), class_of, [roster.Person("bob", name="Bob <B>")])
+    page = report.alike_page(replace(ASSIGNMENT, keys=("4.1", "12.2")), entries, "en")
+    assert "<tr><td>ada</td><td>Bob &lt;B&gt;</td><td class=n>2</td><td>4.1, 12.2</td></tr><tr><td>ada</td><td>eve</td>" in page
+    assert page.index("Exercises alike") < page.index("<h2>12.2 · ")
+
+
 def test_it_is_said_how_many_answers_are_too_short_to_be_compared() -> None:
     given = exercises()["12.2"].given
     rows = [answer("a", f"{given}\nx = 1"), answer("b", f"{given}\ny = 1"), answer("c", given), answer("d", UNUSUAL)]

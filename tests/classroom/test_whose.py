@@ -333,6 +333,16 @@ def test_of_files_with_other_names_the_one_written_last_counts(tmp_path: Path) -
     assert submissions.read(submissions.found(tmp_path)[0][0], KEYS).cells["4.2"] == "a = 1"
 
 
+def test_an_untouched_cell_in_a_newer_file_yields_to_an_older_answer(tmp_path: Path) -> None:
+    (tmp_path / "ada").mkdir()
+    for name, answer, when in (("04.ipynb", "x = 1", EARLY), ("again.ipynb", exercises()["4.2"].given, LATE)):
+        (tmp_path / "ada" / name).write_bytes(book(e4_2=answer))
+        os.utime(tmp_path / "ada" / name, (when, when))
+    sheet = submissions.read(submissions.found(tmp_path)[0][0], KEYS)
+    assert sheet.cells["4.2"] == "x = 1"
+    assert "the one in “04.ipynb” counts" in sheet.notes[0].en
+
+
 def test_what_systems_leave_behind_is_no_submission_and_is_said(tmp_path: Path) -> None:
     receipt = "Week 3_mullerz_attempt_2026-11-20-12-00-00.txt"
     alone = "Week 3_oconnors_attempt_2026-11-20-12-00-00.txt"
@@ -639,6 +649,20 @@ def test_resume_writes_what_was_written_before(week: Path, tmp_path: Path, capsy
     capsys.readouterr()
     assert main(words) == 0
     assert "grades.moodle.csv is of an earlier run and was not written anew" in capsys.readouterr().out
+
+
+def test_other_points_need_no_new_run(week: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["grade", str(week), "--trust"]
+    assert main(words) == 0
+    before = lines_of(week)["mallory"]
+    path = week / "assignment.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace('"4.2" = 1\n', '"4.2" = 3\n'), encoding="utf-8")
+    monkeypatch.setattr(
+        "pitfall_lab.classroom.grade._here", lambda _jobs, _assignment, sheets, **__: iter([pytest.fail("run")] if sheets else [])
+    )
+    assert main([*words, "--resume"]) == 0
+    after = lines_of(week)["mallory"]
+    assert (float(after["points"]) - float(before["points"]), float(after["of"]) - float(before["of"]), after["4.2"]) == (2, 2, "3")
 
 
 def test_a_state_file_among_submissions_is_not_believed(week: Path, tmp_path: Path) -> None:

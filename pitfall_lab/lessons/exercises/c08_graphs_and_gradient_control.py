@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pitfall_lab.lessons.exercise import (
     Attempt,
     Check,
@@ -76,7 +78,7 @@ _from_values = true(
 )
 
 
-def _near(name: str, meant: str, **run: str) -> Check:
+def _near(name: str, meant: str, **run: Any) -> Check:
     """Check a slope. Functions without a gradient do not show how exact a slope is that was left to autograd: then this is the reason."""
     near = true(f"abs({name} - {meant}) < 3e-8", _INEXACT, **run)
 
