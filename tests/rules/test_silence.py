@@ -9,6 +9,7 @@ import pytest
 
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find
+from pitfall_lab.verify import trace_program
 
 LEAF = "x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)\n"
 MODEL = "torch.manual_seed(0)\nmodel = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))\nopt = torch.optim.SGD(model.parameters(), lr=0.1)\ndata = torch.randn(5, 3)\n"
@@ -75,3 +76,20 @@ def test_a_right_program_draws_nothing(title: str, shop: Workshop) -> None:
     trace = shop.trace(Subject(source, "program.py"))
     assert trace.outcome.kind == "finished", trace.outcome.failure
     assert [f.message.en for f in find(trace) if f.severity != "info"] == []
+
+
+def test_a_counter_that_a_batch_norm_takes_from_itself_was_not_kept_by_the_program() -> None:
+    text = """
+import io, torch
+def module(): return torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+model = module()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.randn(4, 2)).sum().backward()
+    optimizer.step()
+torch.save({f"module.{name}": value for name, value in model.state_dict().items()}, file := io.BytesIO())
+file.seek(0)
+state = torch.load(file)
+model.load_state_dict(state)
+"""
+    assert "PL703" not in {finding.rule for finding in find(trace_program(text))}
