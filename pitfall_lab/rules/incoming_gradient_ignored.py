@@ -16,36 +16,44 @@ from pitfall_lab.trace import Event, T
 
 SUFFIX = "Backward"
 GIVEN = 2
+AS_IT_IS = {"Add", "Alias", "Cat", "Clone", "Expand", "Permute", "ReshapeAlias", "Squeeze", "Stack", "Sum", "T", "ToCopy", "Transpose",
+            "UnsafeView", "Unsqueeze", "View"}  # fmt: skip
+"""Nodes that hand on a gradient of ones as ones."""
+SHAPES = {"ones_like", "zeros_like", "empty_like", "new_ones", "new_zeros", "new_tensor", "expand_as", "view_as", "reshape_as", "type_as",
+          "size", "dim", "numel", "device"}  # fmt: skip
+"""Calls that take no number from one of their operands, the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had received."""
+    """``function``'s backward made ``calls`` while ``backward`` ran, none with the gradient that ``node`` had received.
+
+    ``through`` is the node that had computed this gradient, where the trace does not have its numbers.
+    """
 
     function: str
     node: Record
     backward: Event
     calls: list[Event]
+    through: str | None
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each custom Function whose backward computes from other tensors only."""
-    reported = set()
-    for node in story.nodes.values():
+    reported, givers = set(), dict[str, list[str]]()
+    for label, node in story.nodes.items():
         function = str(node.get("name") or "").removesuffix(SUFFIX)
         if function == node.get("name") or function in reported or node.get("ran") is None:
             continue
         backward = story.outer_call(node["ran"])
         calls = _calls(story, function, backward)
-        if (
-            backward is not None
-            and calls
-            and _counts(node)
-            and _from_elsewhere(story, calls, backward)
-            and not _is_returned(story, function)
-        ):
+        if backward is None or not calls or not _from_elsewhere(story, calls, backward) or _is_returned(story, function):
+            continue
+        givers = givers or _givers(story)
+        through = _through(story, label, backward, givers) if node.get("gradient") is None else None
+        if through is not None or _counts(node):
             reported.add(function)
-            yield _finding(story, Ignored(function, node, backward, calls))
+            yield _finding(story, Ignored(function, node, backward, calls, through))
 
 
 def _calls(story: Story, function: str, backward: Event | None) -> list[Event]:
@@ -66,14 +74,45 @@ def _counts(node: Record) -> bool:
     return bool(incoming) and any(isinstance(value, int | float) and value != 1 for value in incoming)
 
 
+def _givers(story: Story) -> dict[str, list[str]]:
+    """The nodes that hand a gradient to each node."""
+    found: dict[str, list[str]] = {}
+    for giver, record in story.nodes.items():
+        for label in record.get("next", ()):
+            found.setdefault(label, []).append(giver)
+    return found
+
+
+def _through(story: Story, label: str, backward: Event, givers: dict[str, list[str]]) -> str | None:
+    """The name of a node that computed the gradient of node ``label`` during this backward, and did not only hand it on.
+
+    None if there is none: then it may be all ones.
+    """
+    pending, seen = [label], {label}
+    while pending:
+        for giver in givers.get(pending.pop(), ()):
+            record = story.record("nodes", giver) or {}
+            if giver in seen or record.get("ran") is None or story.outer_call(record["ran"]) is not backward:
+                continue
+            name = str(record.get("name"))
+            if name.rstrip("0123456789").removesuffix(SUFFIX) not in AS_IT_IS:
+                return name
+            seen.add(giver)
+            pending.append(giver)
+    return None
+
+
 def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
     """Whether everything that backward computes comes from at least one tensor made before it, and from no other."""
     own: set[str] = set()
     saved = False
+    handed = {(story.tensor(o.label, backward.step) or {}).get("storage") for o in backward.operands[1:] if o.label is not None}
     for event in calls:
-        for label in (o.label for o in event.operands if o.label is not None and o.label not in own):
-            born = (story.tensor(label) or {}).get("born")
-            if born is None or born >= backward.step:
+        given = event.operands[: 1 if event.name.endswith("_as") else 0] if event.name in SHAPES else event.operands
+        for label in (o.label for o in given if o.label is not None and o.label not in own):
+            storage = (story.tensor(label) or {}).get("storage")  # of a saved result, its tensor is a new one
+            born = min((record["born"] for _, record in story.tensors_on(storage) if record.get("born") is not None), default=None)
+            if born is None or born >= backward.step or storage in handed:
                 return False
             saved = True
         own.update(event.results)
@@ -94,7 +133,10 @@ def _is_returned(story: Story, function: str) -> bool:
 def _finding(story: Story, found: Ignored) -> Finding:
     last, node, backward = found.calls[-1], found.node, found.backward
     here, back = at_line(story, story.span(last.step)), at_line(story, story.span(backward.step))
-    shown = numbers(node.get("gradient"))
+    shown = T(en=numbers(node.get("gradient")), zh=numbers(node.get("gradient")))
+    if found.through is not None:
+        size = "×".join(map(str, node.get("gradient_shape") or ()))
+        shown = T(en=f"a tensor of shape {size}, computed by {found.through}", zh=f"一个形状为 {size} 的张量，由 {found.through} 算出")
     name = f"`{found.function}.backward`"
     return RULE.finding(
         story.span(last.step), backward.step,
@@ -104,10 +146,10 @@ def _finding(story: Story, found: Ignored) -> Finding:
             zh=f"{name}（{here.zh}）从未使用交给它的梯度，因此损失中 `{found.function}` 之后的部分都不起作用：它前面的梯度是错的。",
         ),
         T(
-            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown}. By the chain rule that is multiplied "
+            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown.en}. By the chain rule that is multiplied "
             "by how the result changes with the input. What is returned here was computed from saved tensors only, as if the incoming "
             "gradient were 1.",
-            zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown}。按链式法则，要把它乘以结果随输入的变化。这里返回的只由保"
+            zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown.zh}。按链式法则，要把它乘以结果随输入的变化。这里返回的只由保"
             "存的张量算出，"
             "就好像传入的梯度是 1 一样。",
         ),
@@ -116,7 +158,7 @@ def _finding(story: Story, found: Ignored) -> Finding:
             story.related("backward", backward.step, T(en="the gradient is passed on from here", zh="梯度从这里往回传")),
         ],
         fixes=_fixes(story, last),
-        facts=[Fact("incoming", node.get("gradient"), story.by(node.get("ran")))],
+        facts=[Fact("incoming", node.get("gradient") or node.get("gradient_shape"), story.by(node.get("ran")))],
     )  # fmt: skip
 
 
