@@ -146,9 +146,9 @@ def _finding(story: Story, found: Ignored) -> Finding:
             zh=f"{name}（{here.zh}）从未使用交给它的梯度，因此损失中 `{found.function}` 之后的部分都不起作用：它前面的梯度是错的。",
         ),
         T(
-            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown.en}. By the chain rule that is multiplied "
-            "by how the result changes with the input. What is returned here was computed from saved tensors only, as if the incoming "
-            "gradient were 1.",
+            en=f"On {back.en} torch passes to {name} how the loss changes with its result: {shown.en}. By the chain rule that is "
+            "multiplied by how the result changes with the input. What is returned here was computed from saved tensors only, as if the "
+            "incoming gradient were 1.",
             zh=f"{back.zh}，torch 交给 {name} 的是损失随其结果的变化：{shown.zh}。按链式法则，要把它乘以结果随输入的变化。这里返回的只由保"
             "存的张量算出，"
             "就好像传入的梯度是 1 一样。",

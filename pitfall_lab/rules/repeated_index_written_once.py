@@ -5,31 +5,32 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.wording import at_line, called, capital, statement_text
+from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.wording import at_line, called, capital, number, statement_text
 from pitfall_lab.rules.signals.elements import Elements, Index
 from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.rules.signals.written_back import LostResult, WrittenBack, all_written_back, lost_result, repeats, varies
 from pitfall_lab.trace import Event, T
 
-NEAR = 6
+BOTH = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """``read`` took the elements at ``count`` positions, and ``write`` put computed values back at the same positions.
+    """``back`` puts back computed values at ``count`` positions. There are only ``places``, or ``twice`` is one that occurs more than once.
 
-    There are only ``places`` different positions, or ``twice`` is one that occurs more than once.
+    ``lost`` is one of the values that were not kept, where they were not just added up and the trace has them.
     """
 
-    read: Event
-    write: Event
+    back: WrittenBack
     count: int
     places: int
     twice: tuple[int, ...] | None
+    lost: LostResult | None
 
 
 def find(story: Story) -> Iterator[Finding]:
@@ -38,9 +39,9 @@ def find(story: Story) -> Iterator[Finding]:
     Also one for each copy by positions (``scatter_``, say) in which several entries go to one place.
     """
     told = set()
-    for event in story.calls("__setitem__"):
-        place = story.span(event.step)
-        found = _repeated(story, event) if place not in told and event.error is None and event.parent is None else None
+    for back in all_written_back(story):
+        place = story.span(back.write.step)
+        found = _repeated(story, back) if place not in told else None
         if found is not None:
             told.add(place)
             yield _finding(story, found)
@@ -52,53 +53,15 @@ def find(story: Story) -> Iterator[Finding]:
             yield _put_finding(story, event, lost)
 
 
-def _repeated(story: Story, write: Event) -> Repeated | None:
-    read = _read(story, write)
-    index = _index(story, read) if read is not None else []
-    if read is None or not index:
+def _repeated(story: Story, back: WrittenBack) -> Repeated | None:
+    count, places = repeats(story, back)
+    twice = _twice(story, back.index, back.write.step) if count <= places else None
+    if count <= places and twice is None:
         return None
-    whole, taken = (story.shape(label, read.step) or () for label in (read.operands[0].label, read.results[0]))
-    rest = prod(whole[len(index) :]) if whole else 0
-    if not rest or len(index) > len(whole):
-        return None
-    count, places = prod(taken) // rest, prod(whole[: len(index)])
-    twice = _twice(story, index, read.step) if count <= places else None
-    return Repeated(read, write, count, places, twice) if count > places or twice is not None else None
-
-
-def _index(story: Story, event: Event) -> list[str]:
-    """The integer tensors among the operands after the first one: the positions of an index; empty if there are none."""
-    labels = [o.label for o in event.operands[1:] if o.label is not None]
-    dtypes = [str((story.tensor(label, event.step) or {}).get("dtype")) for label in labels]
-    return [label for label, dtype in zip(labels, dtypes, strict=True) if dtype in ("int64", "int32")]
-
-
-def _read(story: Story, write: Event) -> Event | None:
-    """The call just before that read the same elements, by the same index, if the written values were computed from them; else None."""
-    given = [o.label for o in write.operands[1:] if o.label is not None]
-    for event in reversed(story.events[max(0, write.step - NEAR) : write.step]):
-        same = event.kind == "call" and event.name == "__getitem__" and event.operands[0].label == write.operands[0].label
-        index = [o.label for o in event.operands[1:] if o.label is not None] if same else []
-        if index and event.results and given[: len(index)] == index:
-            return event if any(label in _changed(story, event, write) for label in given[len(index) :]) else None
-    return None
-
-
-def _changed(story: Story, read: Event, write: Event) -> set[str | None]:
-    """The tensors that additions and subtractions between ``read`` and ``write`` computed from the elements read.
-
-    These elements themselves are not among them.
-    """
-    reached: set[str | None] = set(read.results)
-    grown: set[str | None] = set()
-    for event in story.events[read.step + 1 : write.step]:
-        if event.kind == "call" and event.name in ADDING and any(o.label in reached for o in event.operands):
-            reached.update(event.results)
-            grown.update(event.results)
-    return grown
-
-
-ADDING = {"add", "add_", "__iadd__", "__add__", "__radd__", "sub", "sub_", "__isub__", "__sub__"}
+    lost = lost_result(story, back) if back.combined is not None else None
+    if lost == "unknown":
+        return Repeated(back, count, places, twice, None) if varies(story, back) else None
+    return Repeated(back, count, places, twice, lost) if back.combined is None or lost is not None else None
 
 
 def _twice(story: Story, index: list[str], step: int) -> tuple[int, ...] | None:
@@ -132,43 +95,111 @@ def _collision(pair: tuple[Index, Index, tuple[int, ...]] | None, otherwise: T) 
 
 
 def _finding(story: Story, found: Repeated) -> Finding:
-    write = found.write
+    write, combined = found.back.write, found.back.combined
     here = at_line(story, story.span(write.step))
-    target = called(story, write.operands[0].label, None, write.step)
+    target = called(story, found.back.table, None, write.step)
     position = ", ".join(map(str, found.twice or ()))
-    proof = (
-        T(
-            en=f"there are {found.count} indices for {found.places} places, so at least {found.count - found.places} additions are lost",
-            zh=f"{found.count} 个索引只对应 {found.places} 个位置，所以至少有 {found.count - found.places} 次加法丢失",
-        )
-        if found.twice is None
-        else T(en=f"index {position} occurs more than once, and is added to only once", zh=f"索引 {position} 出现不止一次，却只加一次")
-    )
+    over = found.count - found.places
+    if combined is None:
+        does, result = T(en=f"adds to {target.en}", zh=f"对 {target.zh} 做加法"), T(en="additions are lost", zh="次加法丢失")
+        twice = T(en=f"index {position} occurs more than once, and is added to only once", zh=f"索引 {position} 出现不止一次，却只加一次")
+    else:
+        does = T(en=f"combines {target.en} with other numbers", zh=f"把 {target.zh} 与别的数结合")
+        result = T(en="results are overwritten", zh="个结果被覆盖")
+        twice = T(en=f"index {position} occurs more than once, and keeps one result", zh=f"索引 {position} 出现不止一次，只留下一个结果")
+    proof = twice if found.twice is not None else T(
+        en=f"there are {found.count} indices for {found.places} places, so at least {over} {result.en}",
+        zh=f"{found.count} 个索引只对应 {found.places} 个位置，所以至少有 {over} {result.zh}",
+    )  # fmt: skip
     return RULE.finding(
         story.span(write.step), write.step,
         T(
-            en=f"{capital(here.en)} adds to {target.en} at indices that repeat: {proof.en}.",
-            zh=f"{here.zh}在重复的索引处对 {target.zh} 做加法：{proof.zh}。",
+            en=f"{capital(here.en)} {does.en} at indices that repeat: {proof.en}.",
+            zh=f"{here.zh}在重复的索引处{does.zh}：{proof.zh}。",
         ),
-        T(
-            en=f"`{statement_text(story, story.span(write.step))}` first reads all the indexed elements, then adds, then writes "
-            "them back. Where an index repeats, every addition begins with the same old number, and only one of the results stays. "
-            "`index_put_(…, accumulate=True)`, `index_add_`, `scatter_add_` or `bincount` count each one.",
-            zh=f"`{statement_text(story, story.span(write.step))}` 先读取所有被索引的元素，再相加，然后写回。索引重复时，每次加法都从"
-            "同一个旧值开始，最后只留下其中一个结果。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
-            "会逐次累加。",
-        ),
+        _how(story, found),
         related=[story.related("changed", write.step, _collision(
-            _pair(story, _index(story, found.read), found.read.step),
-            T(en="of several additions at one index, only one stays", zh="同一索引处的多次加法，只留下一次")))],
-        fixes=_fixes(story, found),
+            _pair(story, found.back.index, found.back.write.step),
+            T(en="of several results for one index, only one stays", zh="同一索引的多个结果，只留下一个")))],
+        fixes=_fixes(story, found) if combined is None else _combined_fixes(story, found.back),
         facts=[Fact("positions", found.count, story.by(write.step)), Fact("places", found.places, story.by(write.step))],
     )  # fmt: skip
 
 
+def _how(story: Story, found: Repeated) -> T:
+    """How the results of repeated positions are lost, with a number that was, if one is known."""
+    code, combined = statement_text(story, story.span(found.back.write.step)), found.back.combined
+    if combined is None:
+        return T(
+            en=f"`{code}` first reads all the indexed elements, then adds, then writes "
+            "them back. Where an index repeats, every addition begins with the same old number, and only one of the results stays. "
+            "`index_put_(…, accumulate=True)`, `index_add_`, `scatter_add_` or `bincount` count each one.",
+            zh=f"`{code}` 先读取所有被索引的元素，再相加，然后写回。索引重复时，每次加法都从"
+            "同一个旧值开始，最后只留下其中一个结果。`index_put_(…, accumulate=True)`、`index_add_`、`scatter_add_` 或 `bincount` "
+            "会逐次累加。",
+        )
+    example = T(en="", zh="")
+    if found.lost is not None:
+        place, stays, lost = list(found.lost.place), number(found.lost.stays), number(found.lost.lost)
+        example = T(
+            en=f" Element {place} keeps {stays}; {lost} was computed for it too.", zh=f"元素 {place} 留下 {stays}，而为它还算出了 {lost}。"
+        )
+    return T(
+        en=f"`{code}` first reads all the indexed elements, then computes with them (`{combined.name.strip('_')}`), then writes them back. "
+        f"Where an index repeats, every result begins with the same old number, and only one stays.{example.en} `scatter_reduce_` takes "
+        "all that come to one place together: their largest, smallest, product, sum or mean.",
+        zh=f"`{code}` 先读取所有被索引的元素，再用它们计算（`{combined.name.strip('_')}`），然后写回。索引重复时，每个结果都从同一个旧值"
+        f"开始，最后只留下一个。{example.zh}`scatter_reduce_` 会把到达同一位置的全部合起来：取最大、最小、乘积、总和或平均。",
+    )
+
+
+REDUCTIONS = {"maximum": "amax", "max": "amax", "fmax": "amax", "minimum": "amin", "min": "amin", "fmin": "amin", "mul": "prod",
+              "mul_": "prod", "__mul__": "prod", "multiply": "prod"}  # fmt: skip
+
+
+def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
+    """Fixes that take all entries for one place together: ``scatter_reduce_``; empty for several indices, or for another calculation."""
+    program, combined = story.program, back.combined
+    statement = program.statement_at(story.span(back.write.step)) if program.tree is not None else None
+    reduction = REDUCTIONS.get(combined.name) if combined is not None else None
+    if combined is None or reduction is None or back.axis != 0 or len(back.index) != 1 or len(story.shape(back.index[0]) or ()) != 1:
+        return ()
+    if isinstance(statement, ast.AugAssign):
+        target, other, value = statement.target, statement.value, None
+    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, value = statement.targets[0], program.at(story.span(combined.step))
+        sides = [] if value is not statement.value else _sides(value)
+        others = [side for side in sides if program.place(side) != story.span(back.read.step)]
+        other = others[0] if len(others) == 1 and len(sides) == BOTH else None
+    else:
+        return ()
+    shape = story.shape(back.read.results[0], back.read.step) or ()
+    if not isinstance(target, ast.Subscript) or not isinstance(other, ast.Name | ast.Attribute | ast.Subscript):
+        return ()
+    if story.shape(back.other, combined.step) != shape:
+        return ()
+    index, text = operand(program, target.slice), program.segment(other)
+    if len(shape) > 1:
+        index = f"{index}.view({', '.join(['-1'] + ['1'] * (len(shape) - 1))}).expand_as({text})"
+    new = f'{operand(program, target.value)}.scatter_reduce_(0, {index}, {text}, "{reduction}")'
+    title = T(en=f'Take all of one place together: `scatter_reduce_(…, "{reduction}")`',
+              zh=f'把同一位置的全部合起来：`scatter_reduce_(…, "{reduction}")`')  # fmt: skip
+    return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
+
+
+def _sides(node: ast.AST | None) -> list[ast.expr]:
+    """The two expressions that a call or an operator combines; empty for anything else."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if not isinstance(node, ast.Call) or node.keywords:
+        return []
+    is_method = isinstance(node.func, ast.Attribute) and len(node.args) == 1
+    return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
+
+
 def _fixes(story: Story, found: Repeated) -> tuple[Fix, ...]:
     program = story.program
-    statement = program.statement_at(story.span(found.write.step))
+    statement = program.statement_at(story.span(found.back.write.step))
     if not isinstance(statement, ast.AugAssign) or not isinstance(statement.target, ast.Subscript):
         return ()
     target, inner = program.segment(statement.target.value), statement.target.slice
@@ -276,10 +307,12 @@ RULE = Rule(
     what=T(
         en="A program counts with `table[index] += 1`, and the same position occurs several times in the index. Each place grows by one at "
         "most, so the counts are far too small. Use `index_add_`, `bincount`, or `index_put_(…, accumulate=True)`. `scatter` "
-        "and `index_copy` keep one of the elements for a place, too: there, use `scatter_add` or `index_add`.",
+        "and `index_copy` keep one of the elements for a place, too: there, use `scatter_add` or `index_add`. It is the same with "
+        '`table[index] = torch.maximum(table[index], values)`: for the largest of each place, use `scatter_reduce_(…, "amax")`.',
         zh="程序用 `table[index] += 1` 计数，而索引里同一个位置出现多次。每个位置最多只增加一，所以计数远远偏小。请用 `index_add_`、"
         "`bincount` 或 `index_put_(…, accumulate=True)`。`scatter` 和 `index_copy` 也是如此，发往同一位置的只留下一个：请用 "
-        "`scatter_add` 或 `index_add`。",
+        "`scatter_add` 或 `index_add`。`table[index] = torch.maximum(table[index], values)` 也一样：要取每个位置的最大值，请用 "
+        '`scatter_reduce_(…, "amax")`。',
     ),
     why=T(
         en="`t[i] += v` is three calls: `t.__getitem__(i)` makes a copy of the selected elements, the sum is taken on the copy, and "

@@ -1,0 +1,174 @@
+"""Numbers that are counted once or too often, or at another place: in other forms, and right programs that resemble them."""
+
+from __future__ import annotations
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.expected_marks import met, plain
+from tests.rules.test_signals import DATA, together
+
+PLACES = """
+torch.manual_seed(3)
+at, values = torch.tensor([2, 0, 2, 1, 2, 0]), torch.tensor([[5.0, 1.0], [3.0, 2.0], [1.0, 9.0], [4.0, 4.0], [2.0, 3.0], [1.0, 7.0]])
+table = torch.ones(4, 2)
+"""
+FUNCTION = """
+class {name}(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(x, y)
+        return y
+    @staticmethod
+    def backward(ctx, given):
+        x, y = ctx.saved_tensors
+        {back}
+"""
+
+WRONG = {
+    "the largest of the messages, by a method": PLACES + "table[at] = table[at].maximum(values)  # PL720\n",
+    "the smallest, in a column of a transposed table": PLACES
+    + """
+turned = torch.full((2, 4), 8.0)
+turned[:, at] = torch.min(turned[:, at], values.t())  # PL720
+""",
+    "products, in place": PLACES + "table[at] *= values  # PL720\n",
+    "a comparison by hand": PLACES
+    + """
+old = table[at]
+larger = values > old
+table[at] = torch.where(larger, values, old)  # PL720
+""",
+    "a moving average of each class": PLACES
+    + """
+def follow(table, at, values):
+    table[at] = 0.9 * table[at] + 0.1 * values  # PL720
+follow(table, at, values)
+table[at] = torch.lerp(table[at], values, 0.1)  # PL720
+""",
+    "truth values": PLACES
+    + """
+seen = torch.zeros(4, dtype=torch.bool)
+seen[at] |= values[:, 1] > 3.5  # PL720
+some = torch.zeros(4, dtype=torch.bool)
+some[at] = torch.logical_or(some[at], values[:, 0] > 4)  # PL720
+""",
+    "other calls that read and write": PLACES
+    + """
+table.index_put_((at,), torch.fmax(table[at], values))  # PL720
+table.index_copy_(0, at, torch.minimum(table.index_select(0, at), values / 9))  # PL720
+table[at] = table[at].clamp(min=values * 2)  # PL720
+""",
+    "a graph that is too large for its numbers to be kept": """
+class Pool(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(8, 16)
+    def forward(self, x, edges):
+        sent = self.lin(x)[edges[0]]
+        best = torch.full((x.shape[0], 16), -9.0)
+        best[edges[1]] = torch.max(best[edges[1]], sent)  # PL720
+        return best
+print(Pool()(torch.randn(60, 8), torch.randint(0, 60, (2, 600))).mean())
+""",
+    "a backward without the incoming gradient, of a large result": FUNCTION.format(name="Exp", back="return y * 1.0  # PL613")
+    + """
+x = torch.randn(70, 80, requires_grad=True)
+(Exp.apply(x) / 3).square().sum().backward()
+""",
+    "one that takes its shape alone": FUNCTION.format(name="Ones", back="return torch.ones_like(given) * y  # PL613")
+    + """
+x = torch.randn(4, 3, requires_grad=True)
+Ones.apply(x).mean().backward()
+""",
+}
+
+RIGHT = {
+    "positions that are all different": PLACES
+    + """
+order = torch.randperm(6)
+six = torch.zeros(6, 2)
+six[order] = torch.maximum(six[order], values)
+six[order] *= values
+""",
+    "one number for all, or the same for each repetition": PLACES
+    + """
+table[at] = torch.maximum(table[at], torch.tensor(3.0))
+table[at] *= 0.5
+table[at] = torch.maximum(table[at], table.flip(0)[at])
+last = torch.zeros(4)
+last[at] = last[at].clamp(min=7)
+seen = torch.zeros(4, dtype=torch.bool)
+seen[at] |= True
+wide, far = torch.zeros(60, 90), torch.randint(0, 60, (600,))
+rows = torch.randn(60, 90)
+wide[far] = torch.maximum(wide[far], torch.sigmoid(rows[far]))
+""",
+    "the largest comes last": PLACES
+    + """
+times, last = torch.arange(6.0), torch.zeros(4)
+last[at] = torch.maximum(last[at], times)
+last[at] = torch.where(times > last[at], times, last[at])
+""",
+    "reductions that take all": PLACES
+    + """
+table.scatter_reduce_(0, at[:, None].expand_as(values), values, "amax")
+table.index_reduce_(0, at, values, "prod")
+table.index_put_((at,), values, accumulate=True)
+table[0] = torch.maximum(table[0], values[1])
+for i, row in zip(at, values):
+    table[i] = torch.maximum(table[i], row)
+""",
+    "rows that only read the same elements": PLACES
+    + """
+picked = torch.maximum(table[at], values)
+table[at] = values
+other = torch.zeros(6, 2)
+other[torch.arange(6)] = torch.maximum(table[at], values)
+""",
+    "a function of the elements alone": PLACES
+    + """
+table[at] = table[at].clamp(0, 1)
+table[at] = torch.sigmoid(table[at] * 2)
+table[at] = torch.nn.functional.normalize(table[at], dim=1)
+""",
+    "rows by a mask": PLACES
+    + """
+chosen = torch.tensor([True, False, True, True])
+table[chosen] = torch.maximum(table[chosen], values[:3])
+table[chosen] *= values[:3]
+""",
+    "a moving average of different rows": PLACES
+    + """
+bank, rows = torch.zeros(8, 2), torch.tensor([7, 1, 3, 0, 2, 5])
+bank[rows] = 0.5 * bank[rows] + 0.5 * values
+""",
+    "backwards that use what they are given": FUNCTION.format(name="Right", back="return given * y")
+    + FUNCTION.format(name="Back", back="return -given.clamp(-1, 1)")
+    + FUNCTION.format(name="Through", back="return given")
+    + """
+x = torch.randn(70, 80, requires_grad=True)
+Right.apply(x).mean().backward()
+Back.apply(x).mean().backward()
+Through.apply(x).mean().backward()
+Right.apply(x).backward(torch.randn(70, 80))
+""",
+    "an incoming gradient that is all ones": FUNCTION.format(name="Last", back="return y * 1.0")
+    + """
+x = torch.randn(70, 80, requires_grad=True)
+Last.apply(x).t().sum().backward()
+""",
+}
+
+
+def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
+    program = together(WRONG)
+    trace = shop.trace(Subject(plain(program), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert met([f for f in find(trace) if f.severity != "info"], program) == ""
+
+
+def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
+    trace = shop.trace(Subject(together(RIGHT), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
