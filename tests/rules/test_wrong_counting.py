@@ -5,7 +5,7 @@ from __future__ import annotations
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.expected_marks import met, plain
-from tests.rules.test_signals import DATA, together
+from tests.rules.test_signals import together
 
 PLACES = """
 torch.manual_seed(3)
@@ -23,6 +23,10 @@ class {name}(torch.autograd.Function):
     def backward(ctx, given):
         x, y = ctx.saved_tensors
         {back}
+"""
+SHARES = """
+scores = nn.Linear(3, 7)(torch.randn(2, 3))
+values, order = scores.softmax(-1).sort(dim=-1, descending=True)
 """
 
 WRONG = {
@@ -80,6 +84,60 @@ x = torch.randn(70, 80, requires_grad=True)
     + """
 x = torch.randn(4, 3, requires_grad=True)
 Ones.apply(x).mean().backward()
+""",
+    "the largest of sorted shares": SHARES
+    + """
+best = values.argmax(-1)  # PL770
+print(scores.gather(-1, best[:, None]), F.cross_entropy(scores, best))
+""",
+    "a distribution of the sorted shares": SHARES
+    + """
+class Policy:
+    def choose(self, scores):
+        values, order = scores.softmax(-1).sort(-1, descending=True)
+        return Categorical(values[:, :3]).sample()  # PL770
+action = Policy().choose(scores)
+print(Categorical(logits=scores).log_prob(action))
+""",
+    "a text that is continued": """
+table, head = nn.Embedding(7, 4), nn.Linear(4, 7)
+text = torch.randint(0, 7, (2, 3))
+with torch.no_grad():
+    for _ in range(3):
+        best, _ = torch.topk(head(table(text).mean(1)), 4)
+        new = torch.multinomial(best.softmax(-1), 1)  # PL770
+        text = torch.cat([text, new], 1)
+""",
+    "an inverse of the distribution function": SHARES
+    + """
+place = torch.searchsorted(values.cumsum(-1), torch.rand(2, 1)).clamp(max=6)
+at = torch.searchsorted(values.cumsum(-1), torch.rand(2, 1))  # PL770
+print(torch.take_along_dim(scores, at, 1))
+""",
+    "noise that is added before the largest is taken": SHARES
+    + """
+noise = -(-torch.rand(2, 7).log()).log()
+drawn = (values.log() + noise).max(-1).indices  # PL770
+print(scores[torch.arange(2), drawn])
+""",
+    "a word of a list": """
+head, words = nn.Linear(4, 5), ["one", "two", "three", "four", "five"]
+def say(state):
+    top = head(state).softmax(-1).topk(3).values
+    return words[torch.multinomial(top, 1).item()]  # PL770
+print(say(torch.randn(4)), say(torch.randn(4)))
+""",
+    "one vector, and a code of ones and zeros": """
+head = nn.Linear(4, 5)
+values, order = head(torch.randn(4)).softmax(-1).sort(descending=True)
+print(F.one_hot(torch.multinomial(values, 2), 5))  # PL770
+""",
+    "a drawn rank in a buffer of answers": SHARES
+    + """
+answers = torch.zeros(2, dtype=torch.long)
+for i in range(2):
+    answers[i] = torch.multinomial(values[i], 1).squeeze()  # PL770
+print((answers == scores.argmax(-1)).float().mean())
 """,
 }
 
@@ -157,6 +215,59 @@ Right.apply(x).backward(torch.randn(70, 80))
     + """
 x = torch.randn(70, 80, requires_grad=True)
 Last.apply(x).t().sum().backward()
+""",
+    "ranks that are looked up in the order": SHARES
+    + """
+print(scores.gather(-1, order.gather(-1, torch.multinomial(values, 1))))
+rank = values.argmax(-1)
+print(scores[torch.arange(2), order[torch.arange(2), rank]])
+print(torch.take_along_dim(scores, torch.take_along_dim(order, rank[:, None], 1), 1))
+row = torch.multinomial(values[0], 2)
+print(scores[0][order[0][row]], order[0].tolist()[row[0].item()])
+""",
+    "ranks in what is sorted as well": SHARES
+    + """
+rank = torch.multinomial(values, 1)
+print(values.gather(-1, rank).log(), scores.gather(-1, order).gather(-1, rank))
+""",
+    "shares that are put back before the draw": SHARES
+    + """
+kept = values.masked_fill(values.cumsum(-1) - values > 0.8, 0.0)
+back = torch.zeros_like(kept).scatter(-1, order, kept)
+print(scores.gather(-1, torch.multinomial(back, 1)))
+again = kept.gather(-1, order.argsort(-1))
+print(scores.gather(-1, torch.multinomial(again, 1)))
+""",
+    "a limit that is taken from the sorted ones": SHARES
+    + """
+limit = values[:, 2:3]
+print(scores.gather(-1, torch.multinomial(scores.softmax(-1).masked_fill(scores.softmax(-1) < limit, 0.0), 1)))
+""",
+    "how many are needed": SHARES
+    + """
+enough = (values.cumsum(-1) > 0.9).float().argmax(-1) + 1
+print(enough, enough == 3, values[0, : enough[0].item()])
+""",
+    "ranks that are what is drawn": """
+frequent = torch.rand(9).sort(descending=True).values
+words = torch.multinomial(frequent, 20, replacement=True)
+print(nn.Embedding(9, 4)(words).mean(), words.tolist(), F.one_hot(words, 9).sum(0))
+""",
+    "two rounds of the best": SHARES
+    + """
+best, where = scores.topk(4)
+second, among = (best + 0.1).topk(2)
+print(scores.gather(-1, where.gather(-1, among)))
+""",
+    "a word that is looked up in the order": """
+head, words = nn.Linear(4, 5), ["one", "two", "three", "four", "five"]
+values, order = head(torch.randn(4)).softmax(-1).topk(3)
+print(words[order[torch.multinomial(values, 1)].item()], words[order.tolist()[torch.multinomial(values, 1).item()]])
+""",
+    "places of numbers among sorted limits": """
+limits = torch.randn(9).sort().values
+at = torch.searchsorted(limits, torch.randn(4)).clamp(max=8)
+print(limits[at], at.tolist())
 """,
 }
 
