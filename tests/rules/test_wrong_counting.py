@@ -28,6 +28,10 @@ SHARES = """
 scores = nn.Linear(3, 7)(torch.randn(2, 3))
 values, order = scores.softmax(-1).sort(dim=-1, descending=True)
 """
+CODER = """
+coder, decoder = nn.Linear(6, 4), nn.Linear(2, 6)
+x = torch.rand(16, 6)
+"""
 
 WRONG = {
     "the largest of the messages, by a method": PLACES + "table[at] = table[at].maximum(values)  # PL720\n",
@@ -138,6 +142,80 @@ answers = torch.zeros(2, dtype=torch.long)
 for i in range(2):
     answers[i] = torch.multinomial(values[i], 1).squeeze()  # PL770
 print((answers == scores.argmax(-1)).float().mean())
+""",
+    "the divergence of a variational autoencoder": CODER
+    + """
+def cost(x):
+    mean, log_var = coder(x).chunk(2, 1)
+    z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
+    back = F.binary_cross_entropy_with_logits(decoder(z), x, reduction="none").sum(1)
+    kl = -0.5 * torch.sum(1 + log_var - mean.pow(2) - log_var.exp())  # PL772
+    return (back + kl).mean()
+cost(x).backward()
+""",
+    "a divergence that each sample has already": CODER
+    + """
+class Cost(nn.Module):
+    def forward(self, x):
+        out = coder(x)
+        kl = kl_divergence(Normal(out[:, :2], out[:, 2:].exp()), Normal(0.0, 1.0)).sum(-1)
+        return ((decoder(out[:, :2]) - x) ** 2).sum(-1) + 0.5 * kl.sum()  # PL772
+loss = Cost()(x)
+(loss.sum() / len(loss)).backward()
+""",
+    "an entropy": CODER
+    + """
+scores = coder(x)
+chosen = Categorical(logits=scores)
+losses = -chosen.log_prob(torch.arange(16) % 4) * torch.randn(16)
+losses = losses - chosen.entropy().sum()  # PL772
+losses.mean().backward()
+""",
+    "a loss with its own sum": CODER
+    + """
+code = coder(x)
+ranks = F.cross_entropy(code, torch.arange(16) % 4, reduction="none")
+total = ranks + F.mse_loss(decoder(code[:, :2]), x, reduction="sum")  # PL772
+total.mean().backward()
+""",
+    "pictures": """
+picture = torch.randn(8, 2, 4, 4)
+net = nn.Conv2d(2, 4, 3, padding=1)
+scale, shift = net(picture).chunk(2, 1)
+log_det = 0.0
+log_det += scale.sum()  # PL772
+y = picture * scale.exp() + shift
+(0.5 * y.flatten(1).square().sum(1) - log_det).mean().backward()
+""",
+    "a column of numbers": CODER
+    + """
+code = coder(x).tanh()
+price = (decoder(code[:, :2]) - x).square().sum(1, keepdim=True)
+(price + code.abs().sum()).mean().backward()  # PL772
+""",
+    "several axes by name, and a logarithm of a mean": CODER
+    + """
+code = coder(x)
+weight = (decoder(code[:, :2]) * x).sum(1)
+(-(weight - code.square().sum(dim=(0, 1))).logsumexp(0)).backward()  # PL772
+""",
+    "layers that are added up": CODER
+    + """
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin = nn.Linear(6, 6)
+    def forward(self, x):
+        s = torch.tanh(self.lin(x))
+        return x * s.exp(), s.sum()  # PL772
+layers = nn.ModuleList([Layer(), Layer()])
+def density(x):
+    logs = []
+    for layer in layers:
+        x, each = layer(x)
+        logs.append(each)
+    return Normal(0.0, 1.0).log_prob(x).sum(-1) + sum(logs)
+density(x).mean().neg().backward()
 """,
 }
 
@@ -268,6 +346,70 @@ print(words[order[torch.multinomial(values, 1)].item()], words[order.tolist()[to
 limits = torch.randn(9).sort().values
 at = torch.searchsorted(limits, torch.randn(4)).clamp(max=8)
 print(limits[at], at.tolist())
+""",
+    "each sample with its own sum": CODER
+    + """
+mean, log_var = coder(x).chunk(2, 1)
+back = (decoder(mean) - x).square().sum(1)
+(back - 0.5 * (1 + log_var - mean.pow(2) - log_var.exp()).sum(1)).mean().backward()
+""",
+    "sums of both, and means of both": CODER
+    + """
+def parts():
+    code = coder(x)
+    return (decoder(code[:, :2]) - x).square(), code.square()
+back, code = parts()
+((back.sum() + code.sum()) / 16).backward()
+back, code = parts()
+(back.sum(1) + code.sum() / 16).mean().backward()
+back, code = parts()
+(back.sum(1) + code.mean()).mean().backward()
+back, code = parts()
+(back.sum(1) + code.sum(1).mean()).mean().backward()
+""",
+    "penalties of the weights, of which there are as many": CODER
+    + """
+square = nn.Linear(6, 16)
+wide = square(x)
+(wide.square().sum(1) + sum(p.square().sum() for p in square.parameters())).mean().backward()
+logs = nn.Parameter(torch.zeros(16))
+((square(x) * logs.exp()).square().sum(1) - logs.sum()).mean().backward()
+""",
+    "the sum of all others": CODER
+    + """
+price = (decoder(coder(x)[:, :2]) - x).square()
+each = price.sum(1)
+((each.sum() - each) / 15).mean().backward()
+price = (decoder(coder(x)[:, :2]) - x).square()
+(price.sum() - price.sum(1)).mean().backward()
+""",
+    "a pooled description of a set": CODER
+    + """
+code = coder(x)
+score = code[:, 0] + code[:, 1:].sum()
+F.mse_loss(score, torch.randn(16)).backward()
+score = coder(x)[:, 0] + coder(x)[:, 1:].sum()
+F.softplus(-score).mean().backward()
+""",
+    "a shift and a normalising constant": CODER
+    + """
+score = coder(x)[:, 0]
+(score - score.logsumexp(0)).mean().neg().backward()
+code = coder(x)
+(code[:, 0] - code[:, 0].mean()).square().mean().backward()
+""",
+    "a small weight, and a constant": CODER
+    + """
+code = coder(x)
+back = (decoder(code[:, :2]) - x).square().sum(1)
+(back + 0.001 * code.square().sum()).mean().backward()
+code = coder(x)
+((decoder(code[:, :2]) - x).square().sum(1) + code.detach().sum()).mean().backward()
+""",
+    "a term of other rows": CODER
+    + """
+negative = torch.rand(16, 6)
+(coder(x).square().sum(1) + coder(negative).square().sum(1).mean()).mean().backward()
 """,
 }
 

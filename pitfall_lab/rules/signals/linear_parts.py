@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
@@ -47,10 +47,10 @@ class Part:
     scaled: float = 1.0
 
 
-def parts(story: Story, label: str | None, step: int) -> Iterator[Part]:
+def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[Part]:
     """The tensors that a number was computed from by sums, means, differences and constant factors alone, nearest first.
 
-    Each ends where a call does something else; a tensor that is used twice is there twice.
+    Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there twice.
     """
     pending = deque([(Part(label, 1.0, None), step)] if label is not None else [])
     for _ in range(MOST):
@@ -58,7 +58,8 @@ def parts(story: Story, label: str | None, step: int) -> Iterator[Part]:
             return
         here, until = pending.popleft()
         event = story.event((story.tensor(here.label, until) or {}).get("born"))
-        ways = list(_through(story, event, here)) if event is not None and event.kind == "call" and here.label in event.results else []
+        known = event is not None and event.kind == "call" and here.label in event.results and event.name not in end
+        ways = list(_through(story, event, here)) if known and event is not None else []
         if not ways or event is None:
             yield here
         else:
