@@ -32,6 +32,14 @@ CODER = """
 coder, decoder = nn.Linear(6, 4), nn.Linear(2, 6)
 x = torch.rand(16, 6)
 """
+LOADER = """
+torch.manual_seed(5)
+xs = torch.randn(70, 3) + torch.linspace(-2, 1, 70)[:, None]
+ys = xs[:, 0] + torch.randn(70) > 0.5
+loader = DataLoader(TensorDataset(xs, ys), batch_size=10)
+net = nn.Linear(3, 1)
+nn.init.ones_(net.weight)
+"""
 
 WRONG = {
     "the largest of the messages, by a method": PLACES + "table[at] = table[at].maximum(values)  # PL720\n",
@@ -216,6 +224,86 @@ def density(x):
         logs.append(each)
     return Normal(0.0, 1.0).log_prob(x).sum(-1) + sum(logs)
 density(x).mean().neg().backward()
+""",
+    "recall, as a number that is added up": LOADER
+    + """
+total = 0.0
+with torch.no_grad():
+    for xb, yb in loader:
+        said = net(xb).squeeze(1) > 0
+        total += ((said & yb).sum() / (yb.sum() + 1e-8)).item()  # PL774
+print(total / len(loader))
+""",
+    "intersection over union of tensors that are added up": LOADER
+    + """
+class Meter:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+    def add(self, said, true):
+        self.sum = self.sum + (said & true).sum() / (said | true).sum().clamp(min=1)
+        self.count += 1
+    def value(self):
+        return self.sum / self.count  # PL774
+meter = Meter()
+with torch.no_grad():
+    for xb, yb in loader:
+        meter.add(net(xb).squeeze(1) > 0, yb)
+print(meter.value())
+""",
+    "a root of a mean of squares": LOADER
+    + """
+import numpy as np
+def rmse(a, b):
+    return F.mse_loss(a, b).sqrt()
+errors = []
+with torch.no_grad():
+    for xb, yb in loader:
+        errors.append(rmse(net(xb).squeeze(1) * yb * 9, yb.float()).item())  # PL774
+print(np.mean(errors))
+""",
+    "a measure of precision and recall": LOADER
+    + """
+def f1(said, true):
+    hits = (said * true).sum()
+    p, r = hits / (said.sum() + 1e-8), hits / (true.sum() + 1e-8)
+    return 2 * p * r / (p + r + 1e-8)
+values = []
+with torch.no_grad():
+    for xb, yb in loader:
+        values.append(f1((net(xb).squeeze(1) > 0).float(), yb.float()))
+print(sum(values) / len(values))  # PL774
+""",
+    "a perplexity": LOADER
+    + """
+both = nn.Linear(3, 2)
+lost = []
+for xb, yb in loader:
+    with torch.no_grad():
+        lost.append(torch.exp(F.cross_entropy(both(xb * 9), yb.long())))
+print(torch.stack(lost).mean())  # PL774
+""",
+    "precision in a list of numbers": LOADER
+    + """
+import statistics
+def precision(said, true):
+    return (said & true).float().sum() / said.float().sum().clamp(min=1.0)
+def evaluate(net, loader):
+    scores = []
+    for xb, yb in loader:
+        with torch.inference_mode():
+            scores.append(float(precision(net(xb).squeeze(1) > 0, yb)))  # PL774
+    return statistics.fmean(scores)
+print(evaluate(net, loader))
+""",
+    "errors relative to the positives": LOADER
+    + """
+rates = torch.zeros(0)
+kept = []
+with torch.no_grad():
+    for xb, yb in loader:
+        wrong = (net(xb).squeeze(1) > 0).ne(yb)
+        kept.append((wrong & yb).sum().float() / torch.clamp(yb.sum(), min=1))
+print(torch.stack(kept).sum() / len(kept))  # PL774
 """,
 }
 
@@ -410,6 +498,96 @@ code = coder(x)
     + """
 negative = torch.rand(16, 6)
 (coder(x).square().sum(1) + coder(negative).square().sum(1).mean()).mean().backward()
+""",
+    "counts that are added up first": LOADER
+    + """
+hits = said = torch.tensor(0)
+number, of = 0, 0
+with torch.no_grad():
+    for xb, yb in loader:
+        guess = net(xb).squeeze(1) > 0
+        hits = hits + (guess & yb).sum()
+        said = said + guess.sum()
+        number += (guess & yb).sum().item()
+        of += yb.sum().item()
+print(hits / said, number / of)
+""",
+    "accuracies and losses of batches of one size": LOADER
+    + """
+right, lost, means = [], [], 0.0
+with torch.no_grad():
+    for xb, yb in loader:
+        guess = net(xb).squeeze(1)
+        right.append(((guess > 0) == yb).sum() / 10)
+        lost.append(F.binary_cross_entropy_with_logits(guess, yb.float()).item())
+        means += ((guess > 0) == yb).float().mean().item()
+print(torch.stack(right).mean(), sum(lost) / len(lost), means / len(loader))
+""",
+    "one measure for each class": LOADER
+    + """
+said, each = net(xs).squeeze(1) > 0, []
+for c in range(3):
+    group = torch.arange(70) % 3 == c
+    each.append((said & ys & group).sum() / (ys & group).sum().clamp(min=1))
+print(torch.stack(each).mean())
+for xb, yb in loader:
+    guess, own = (net(xb).squeeze(1) > 0).long(), []
+    for c in (0, 1):
+        own.append(((guess == c) & (yb == c)).sum() / (yb == c).sum().clamp(min=1))
+    print(torch.stack(own).mean())
+""",
+    "one measure for each picture": """
+pictures = torch.rand(6, 5, 5) > 0.5
+truth = torch.rand(6, 5, 5) > 0.5
+dice = []
+for one, other in DataLoader(TensorDataset(pictures, truth), batch_size=1):
+    dice.append(2 * (one & other).sum() / (one.sum() + other.sum()))
+print(torch.stack(dice).mean())
+overlaps = [(a & b).sum() / (a | b).sum() for a, b in zip(pictures, truth)]
+print(torch.stack(overlaps).mean())
+""",
+    "the loss of a training, which is a ratio": LOADER
+    + """
+opt = SGD(net.parameters(), lr=0.1)
+total = 0.0
+for xb, yb in loader:
+    share = torch.sigmoid(net(xb).squeeze(1))
+    loss = 1 - 2 * (share * yb).sum() / (share.sum() + yb.sum() + 1e-6)
+    update(opt, loss)
+    total += loss.item()
+print(total / len(loader))
+""",
+    "the same loss without a training": LOADER
+    + """
+total = 0.0
+with torch.no_grad():
+    for xb, yb in loader:
+        share = torch.sigmoid(net(xb).squeeze(1))
+        total += (1 - 2 * (share * yb).sum() / (share.sum() + yb.sum() + 1e-6)).item()
+print(total / len(loader))
+""",
+    "a criterion with a root that is trained and measured": LOADER
+    + """
+class Rmse(nn.Module):
+    def forward(self, a, b):
+        return torch.sqrt(F.mse_loss(a, b))
+rmse, opt = Rmse(), SGD(net.parameters(), lr=0.1)
+for xb, yb in loader:
+    update(opt, rmse(net(xb).squeeze(1), yb.float()))
+errors = []
+with torch.no_grad():
+    for xb, yb in loader:
+        errors.append(rmse(net(xb).squeeze(1) * yb * 9, yb.float()).item())
+print(sum(errors) / len(errors))
+""",
+    "progress that is shown and not averaged": LOADER
+    + """
+shown = []
+with torch.no_grad():
+    for xb, yb in loader:
+        said = net(xb).squeeze(1) > 0
+        shown.append(((said & yb).sum() / yb.sum().clamp(min=1)).item())
+print(max(shown), shown[-1])
 """,
 }
 

@@ -1,0 +1,390 @@
+"""PL774: a ratio of counts, or a root, is computed for each batch and averaged, which is not that of all the data."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import reads
+from pitfall_lab.rules.kit.wording import at_line, capital, number
+from pitfall_lab.rules.signals.batches import behind
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.forms import made_by
+from pitfall_lab.rules.signals.linear_parts import constant
+from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.trace import Event, T
+
+TWO: dict[str, Callable[[float, float], float]] = {
+    "add": lambda a, b: a + b, "__add__": lambda a, b: a + b, "__radd__": lambda a, b: a + b, "sub": lambda a, b: a - b,
+    "__sub__": lambda a, b: a - b, "rsub": lambda a, b: b - a, "__rsub__": lambda a, b: b - a, "mul": lambda a, b: a * b,
+    "__mul__": lambda a, b: a * b, "__rmul__": lambda a, b: a * b, "div": lambda a, b: a / b, "__truediv__": lambda a, b: a / b,
+    "true_divide": lambda a, b: a / b, "__rtruediv__": lambda a, b: b / a, "__rdiv__": lambda a, b: b / a, "pow": lambda a, b: a**b,
+    "clamp": max, "clamp_min": max, "maximum": max, "max": max,
+}  # fmt: skip
+ONE: dict[str, Callable[[float], float]] = {"sqrt": math.sqrt, "exp": math.exp, "neg": lambda a: -a, "reciprocal": lambda a: 1 / a}
+SAME = {"float", "double", "long", "int", "to", "squeeze", "unsqueeze", "detach", "cpu", "view", "reshape", "clone", "type", "flatten"}
+SUMS = {"sum", "count_nonzero"}
+MEANS = {"mean", "mse_loss", "l1_loss", "cross_entropy", "nll_loss", "binary_cross_entropy_with_logits", "binary_cross_entropy"}
+COLLECTS = {"stack", "cat"}
+ADDS = {"add", "add_", "__iadd__", "__radd__"}
+TO_PYTHON = ("item", "__float__", "tolist")
+AVERAGES = {"mean", "fmean", "average", "nanmean"}
+DIVIDES = ("div", "__truediv__", "true_divide")
+PAIR, FEWEST, DEEP, APART = 2, 3, 40, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Averaged:
+    """``average`` averages the ``results``, each computed from the ``counts`` of one batch; it is ``mean``, and that of all is ``whole``.
+
+    ``text`` is the expression of the average, where the program's text has it.
+    """
+
+    average: Event
+    results: list[tuple[str, int]]
+    mean: float
+    whole: float
+    text: ast.expr | None
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each place that averages ratios, roots or exponentials of what was counted in each batch."""
+    if not story.trace.beside.passes:
+        return
+    reported = set()
+    for average, results, text in (*_collected(story), *_added(story), *_converted(story)):
+        place = story.span(average.step)
+        found = _averaged(story, average, results, text) if place not in reported else None
+        if found is not None:
+            reported.add(place)
+            yield _finding(story, found)
+
+
+Candidate = tuple[Event, list[tuple[str, int]], "ast.expr | None"]
+
+
+def _collected(story: Story) -> Iterator[Candidate]:
+    """Means of tensors that were joined from single numbers, and quotients of their sums."""
+    for event in story.calls("mean", *DIVIDES):
+        step, source = event.step, event.operands[0].label if event.operands else None
+        if event.name != "mean":
+            summed = made_by(story, source, step)
+            if summed is None or summed.name != "sum" or len(event.operands) != PAIR or event.operands[1].label is not None:
+                continue
+            step, source = summed.step, summed.operands[0].label
+        joined = made_by(story, source, step)
+        if joined is not None and joined.name in COLLECTS and len(joined.operands) >= FEWEST:
+            node = story.program.at(story.span(event.step)) if story.program.tree is not None else None
+            labels = [(o.label, joined.step) for o in joined.operands if o.label is not None]
+            yield event, labels, node if isinstance(node, ast.expr) else None
+
+
+def _added(story: Story) -> Iterator[Candidate]:
+    """Quotients of numbers to which one number was added in each round."""
+    for event in story.calls(*DIVIDES):
+        here, step, rounds = event.operands[0].label if event.operands else None, event.step, list[tuple[str, int]]()
+        place = None
+        while (made := made_by(story, here, step)) is not None and made.name in ADDS and (place is None or made.span == place):
+            given = [o.label for o in made.operands if o.label is not None]
+            if not given or len(rounds) > DEEP:
+                break
+            rounds.append((given[-1], made.step))
+            place, here, step = made.span, given[0] if len(given) > 1 else None, made.step
+        if len(rounds) >= FEWEST and len(event.operands) > 1 and event.operands[1].label is None:
+            yield event, rounds[::-1], None
+
+
+def _converted(story: Story) -> Iterator[Candidate]:
+    """Numbers that were converted to Python numbers in each round, and that the program's text averages."""
+    rounds: dict[object, list[Event]] = defaultdict(list)
+    for event in story.calls(*TO_PYTHON):
+        if (
+            event.operands
+            and event.operands[0].label is not None
+            and math.prod(story.shape(event.operands[0].label, event.step) or ()) == 1
+        ):
+            rounds[event.span, event.op, event.scope].append(event)
+    for events in rounds.values():
+        text = _average_of(story, events[0]) if len(events) >= FEWEST else None
+        if text is not None:
+            yield events[0], [(str(event.operands[0].label), event.step) for event in events], text
+
+
+def _average_of(story: Story, event: Event) -> ast.expr | None:
+    """The expression that averages what a statement collects under one name, as ``sum(scores) / len(scores)``; None if there is none."""
+    program = story.program
+    for statement in call_chain(story, event):
+        name = _collects(statement)
+        if name is None:
+            continue
+        function = program.function(statement)
+        for node in program.nodes:
+            if program.function(node) is not function or not isinstance(node, ast.expr):
+                continue
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and name in reads(program, node.left):
+                return node
+            if isinstance(node, ast.Call) and call_name(node) in AVERAGES and name in reads(program, node):
+                return node
+    return None
+
+
+def _collects(statement: ast.stmt) -> str | None:
+    """The name that a statement adds to or appends to; None if it does neither."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name):
+        return statement.target.id
+    node = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+        return node.func.value.id if isinstance(node.func.value, ast.Name) else None
+    return None
+
+
+def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None) -> Averaged | None:
+    """The data of the finding if each result is computed from another batch alone, and the average is not what all of them give."""
+    if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(story, results):
+        return None
+    rounds: list[tuple[float, dict[str, float]]] = []
+    batches, sizes = set(), list[int]()
+    formula: Formula | None = None
+    for label, step in results:
+        own = Formula(story, label, step)
+        value = next((v for _, v in Elements(story, label, step).known()), None)
+        of = own.batch() if own.is_curved and value is not None and (formula is None or own.names == formula.names) else None
+        if of is None or value is None or of[0] in batches:
+            break
+        formula = formula or own
+        batches.add(of[0])
+        sizes.append(of[1])
+        rounds.append((value, own.leaves))
+    if formula is None or len(rounds) < FEWEST or len(set(sizes[:-1])) > 1 or sizes[-1] > sizes[0]:
+        return None
+    rounds = rounds[: len(rounds) - (sizes[-1] != sizes[0])]
+    mean = sum(value for value, _ in rounds) / len(rounds)
+    leaves = {key: sum(one[key] for _, one in rounds) / len(rounds) for key in formula.leaves}
+    whole = formula.value(leaves)
+    if whole is None or abs(whole - mean) <= APART * max(abs(whole), abs(mean)):
+        return None
+    return Averaged(average, results[: len(rounds)], mean, whole, text)
+
+
+def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
+    """Whether a model learns between the results, or what computed them was trained with elsewhere."""
+    first, last = results[0][1], results[-1][1]
+    if any(first < backward.step < last for backward in story.backwards()):
+        return True
+    made = made_by(story, *results[0])
+    steps = story.steps_at[made.span, made.op] if made is not None else []
+    return any((story.tensor(r, step) or {}).get("requires_grad") for step in steps for r in story.events[step].results)
+
+
+class Formula:
+    """How one number was computed from others, down to sums and means over the rows of a batch: its ``leaves``, with their values."""
+
+    def __init__(self, story: Story, label: str, step: int) -> None:
+        self.story = story
+        self.names: list[str] = []
+        self.leaves: dict[str, float] = {}
+        self.is_known, self.is_curved = True, False
+        self._tables: list[tuple[str, int]] = []
+        self._seen: dict[str, str] = {}
+        self.tree = self._walk(label, step, 0)
+        self.is_curved = self.is_curved and self.is_known
+
+    def _walk(self, label: str | None, step: int, depth: int) -> tuple[object, ...]:
+        story = self.story
+        made = made_by(story, label, step)
+        if made is None or depth > DEEP or label is None or not made.operands or math.prod(story.shape(label, step) or ()) != 1:
+            self.is_known = False
+            return ()
+        first = made.operands[0]
+        wide = math.prod(story.shape(first.label, made.step) or ()) > 1
+        if wide and made.name in SUMS | MEANS:
+            return self._leaf(label, made)
+        self.names.append(made.name)
+        if made.name in SAME and not wide:
+            return self._walk(first.label, made.step, depth + 1)
+        given = [o for o in made.operands if o.label is not None or constant(story, None, o.text, made.step) is not None][:2]
+        sides = tuple(
+            self._walk(o.label, made.step, depth + 1) if o.label is not None else (constant(story, None, o.text, made.step),) for o in given
+        )
+        if len(sides) == 1 and made.name in ONE:
+            self.is_curved = self.is_curved or made.name != "neg"
+            return made.name, *sides
+        if len(sides) != 2 or made.name not in TWO:
+            self.is_known = False
+            return ()
+        self.is_curved = self.is_curved or (made.name not in ("add", "sub") and (len(sides[1]) > 1 or made.name == "pow"))
+        return made.name, *sides
+
+    def _leaf(self, label: str, made: Event) -> tuple[object, ...]:
+        story = self.story
+        table, value = str(made.operands[0].label), next((v for _, v in Elements(story, label, made.step).known()), None)
+        kind = str((story.tensor(table, made.step) or {}).get("dtype"))
+        is_mean = made.name in MEANS and argument(made, "reduction") in (None, "'mean'")
+        is_count = made.name in SUMS and (kind == "bool" or kind.startswith(("int", "uint")) or _is_binary(story, table, made.step))
+        if value is None or not (is_mean or is_count):
+            self.is_known = False
+            return ()
+        key = self._seen.setdefault(label, f"{made.name} {len(self._seen)}")
+        self.names.append(key)
+        self.leaves[key] = float(value)
+        self._tables.append((table, made.step))
+        return "leaf", key
+
+    def batch(self) -> tuple[object, int] | None:
+        """The batch of a loader that all leaves are from, and its number of rows, each with one or several answers; None otherwise."""
+        found: set[tuple[object, int]] = set()
+        for table, step in self._tables if self.is_known else ():
+            of = next(iter(behind(self.story, table, step)), None)
+            shape = self.story.shape(table, step) or (0,)
+            if of is None or shape[0] != len(of.rows) or len(shape) > PAIR:
+                return None
+            found.add(((of.storage, of.rows), len(of.rows)))
+        return found.pop() if found and len({size for _, size in found}) == 1 else None
+
+    def value(self, leaves: dict[str, float]) -> float | None:
+        """The number with other leaves; None if it cannot be computed."""
+        try:
+            return self._value(self.tree, leaves)
+        except (ZeroDivisionError, OverflowError, ValueError):
+            return None
+
+    def _value(self, tree: object, leaves: dict[str, float]) -> float:
+        name, *sides = tree if isinstance(tree, tuple) else (tree,)
+        if name == "leaf":
+            return leaves[str(sides[0])]
+        if not sides:
+            return float(str(name))
+        values = [self._value(side, leaves) for side in sides]
+        return ONE[str(name)](*values) if len(values) == 1 else TWO[str(name)](*values)
+
+
+def _is_binary(story: Story, label: str, step: int) -> bool:
+    """Whether all known numbers of a tensor are 0 or 1."""
+    known = [value for _, value in Elements(story, label, step, answers=True).known()]
+    return bool(known) and all(value in (0, 1) for value in known)
+
+
+def _finding(story: Story, found: Averaged) -> Finding:
+    average, count = found.average, len(found.results)
+    label, step = found.results[0]
+    made = made_by(story, label, step)
+    here, there = at_line(story, story.span(average.step)), at_line(story, story.span(made.step if made is not None else step))
+    mean, whole = number(found.mean), number(found.whole)
+    return RULE.finding(
+        story.span(average.step), average.step,
+        T(
+            en=f"{capital(here.en)} averages over batches what {there.en} computes for each batch alone: over {count} batches that gives "
+            f"{mean}, and all their examples together give {whole}.",
+            zh=f"{here.zh}对各批次取平均，而{there.zh}是对每个批次单独计算的：{count} 个批次的平均是 {mean}，"
+            f"而所有样本合在一起算是 {whole}。",
+        ),
+        T(
+            en="A mean of ratios is not the ratio of the sums: a batch with one hit of one counts as much as a batch with ten of twenty, "
+            "and one without any as 0. The same holds for roots and exponentials. Add up the counts (or the squared errors) of all batches "
+            "first, and divide once; or collect predictions and targets, and compute the number at the end.",
+            zh="比率的平均不是总和之比：一个中一个的批次与二十个中十个的批次分量相同，而一个都没有的批次算作 0。根和指数也是如此。"
+            "请先把所有批次的计数（或平方误差）加起来，最后只除一次；或者收集预测和目标，最后再计算。",
+        ),
+        related=[
+            story.related(
+                "used", made.step if made is not None else step, T(en="computed for each batch here", zh="在这里对每个批次计算")
+            )
+        ],
+        fixes=_fixes(story, found),
+        facts=[Fact("average", found.mean, story.by(average.step)), Fact("whole", found.whole, story.by(average.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
+    """Fixes that collect what the number is computed from, and compute it once: for ``scores.append(f(a, b))`` and a mean of ``scores``."""
+    program, text = story.program, found.text
+    event = made_by(story, *found.results[0])
+    for statement in call_chain(story, event) if event is not None and text is not None else ():
+        name = _collects(statement)
+        call = statement.value if isinstance(statement, ast.Expr) else None
+        if name is None or text is None or not isinstance(call, ast.Call) or len(call.args) != 1:
+            continue
+        given = inner = call.args[0]
+        is_number = isinstance(inner, ast.Call) and call_name(inner) in ("item", "float")
+        if is_number and isinstance(inner, ast.Call):
+            inner = inner.func.value if isinstance(inner.func, ast.Attribute) else inner.args[0]
+        if not isinstance(inner, ast.Call) or not isinstance(inner.func, ast.Name) or inner.keywords or not inner.args:
+            return ()
+        arguments = ", ".join(map(program.segment, inner.args)) + ("," if len(inner.args) == 1 else "")
+        whole = f"{inner.func.id}(*map(torch.cat, zip(*{name})))" + (".item()" if is_number else "")
+        title = T(en="Collect the batches and compute it once", zh="收集各批次，最后只算一次")
+        return unique(program.text, [Fix(title, program.replace((given, f"({arguments})"), (text, whole)), meaning="later")])
+    return ()
+
+
+RULE = Rule(
+    code="PL774",
+    name="ratio-averaged-over-batches",
+    severity="warning",
+    title=T(en="A ratio is averaged over batches", zh="对各批次的比率取平均"),
+    what=T(
+        en="A program computes precision, recall or F1 for each small batch and reports the mean of these numbers. That is another number "
+        "than the one for all the data, often far from it: a batch without a positive example counts as 0. Add up the counts of all "
+        "batches first, and divide once at the end.",
+        zh="程序对每个小批次计算精确率、召回率或 F1，然后报告这些数的平均值。它与对全部数据计算的结果不是同一个数，往往差得很远：没有正例的"
+        "批次算作 0。请先把所有批次的计数加起来，最后只除一次。",
+    ),
+    why=T(
+        en="The mean over batches of a mean over examples is the mean over all examples, if the batches have the same size; that is why it "
+        "is right for a loss or an accuracy. A ratio of two counts, a root of a mean (RMSE) or an exponential of one (perplexity) is not "
+        "linear in what the batch adds up, so its mean depends on how the data was cut into batches.",
+        zh="如果各批次大小相同，对各批次的均值再取平均就是对全部样本的均值；所以对损失或准确率来说这样做是对的。两个计数之比、均值的平方根"
+        "（RMSE）或均值的指数（困惑度）对批次中累加的量不是线性的，所以它们的平均取决于数据是怎样切成批次的。",
+    ),
+    bad="""import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+y = torch.rand(60) < 0.2
+x = y * 2.0 + torch.randn(60)
+
+
+def precision(said, true):
+    return (said & true).sum() / said.sum().clamp(min=1)  # used
+
+
+scores = []
+for xb, yb in DataLoader(TensorDataset(x, y), batch_size=10):
+    scores.append(precision(xb > 1.5, yb))
+print(torch.stack(scores).mean())  # PL774
+""",
+    good="""import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+y = torch.rand(60) < 0.2
+x = y * 2.0 + torch.randn(60)
+
+
+def precision(said, true):
+    return (said & true).sum() / said.sum().clamp(min=1)
+
+
+scores = []
+for xb, yb in DataLoader(TensorDataset(x, y), batch_size=10):
+    scores.append((xb > 1.5, yb))
+print(precision(*map(torch.cat, zip(*scores))))
+""",
+    find=find,
+    traps=(
+        Trap(
+            "torch.stack(scores).mean()",
+            "torch.stack(scores).sum() / len(scores)",
+            T(en="The same mean of ratios, written out.", zh="同样是比率的平均，只是写开了。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/data.html",),
+)
