@@ -38,7 +38,7 @@ class Summed:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that sums over a batch what each sample of it is then given."""
-    roots = {b.operands[0].label: b for b in story.backwards() if b.error is None and b.operands and b.operands[0].label is not None}
+    roots = {label: b for b in story.backwards() if b.error is None and b.operands and (label := b.operands[0].label) is not None}
     reported: set[Span | None] = set()
     passed: Counter[Span | None] = Counter()
     for event in story.calls(*ADDING) if roots else ():
@@ -56,7 +56,7 @@ def find(story: Story) -> Iterator[Finding]:
             yield _finding(story, found)
 
 
-def _summed(story: Story, event: Event, roots: dict[str | None, Event]) -> Summed | None:
+def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | None:
     """The data of the finding if a call adds a sum over the batch to a vector with an entry for each sample of it; else None."""
     given = [str(o.label) for o in event.operands if o.label is not None]
     one, each = sorted(given, key=lambda label: prod(story.shape(label, event.step) or ()))
@@ -107,7 +107,7 @@ def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
     return seen
 
 
-def _root(story: Story, label: str, roots: dict[str | None, Event]) -> Event | None:
+def _root(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
     """The backward whose root is a mean or sum of these numbers, perhaps with factors and other terms; None if there is none."""
     pending, seen, walked = deque([(label, False)]), {label}, 0
     while pending and walked < FURTHER:

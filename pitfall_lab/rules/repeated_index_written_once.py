@@ -164,19 +164,10 @@ def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
     reduction = REDUCTIONS.get(combined.name) if combined is not None else None
     if combined is None or reduction is None or back.axis != 0 or len(back.index) != 1 or len(story.shape(back.index[0]) or ()) != 1:
         return ()
-    if isinstance(statement, ast.AugAssign):
-        target, other, value = statement.target, statement.value, None
-    elif isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-        target, value = statement.targets[0], program.at(story.span(combined.step))
-        sides = [] if value is not statement.value else _sides(value)
-        others = [side for side in sides if program.place(side) != story.span(back.read.step)]
-        other = others[0] if len(others) == 1 and len(sides) == BOTH else None
-    else:
-        return ()
+    target, other = _target_and_other(story, back, statement)
     shape = story.shape(back.read.results[0], back.read.step) or ()
-    if not isinstance(target, ast.Subscript) or not isinstance(other, ast.Name | ast.Attribute | ast.Subscript):
-        return ()
-    if story.shape(back.other, combined.step) != shape:
+    is_plain = isinstance(other, ast.Name | ast.Attribute | ast.Subscript)
+    if statement is None or target is None or other is None or not is_plain or story.shape(back.other, combined.step) != shape:
         return ()
     index, text = operand(program, target.slice), program.segment(other)
     if len(shape) > 1:
@@ -185,6 +176,18 @@ def _combined_fixes(story: Story, back: WrittenBack) -> tuple[Fix, ...]:
     title = T(en=f'Take all of one place together: `scatter_reduce_(…, "{reduction}")`',
               zh=f'把同一位置的全部合起来：`scatter_reduce_(…, "{reduction}")`')  # fmt: skip
     return unique(program.text, [Fix(title, program.replace((statement, new)), meaning="later")])
+
+
+def _target_and_other(story: Story, back: WrittenBack, statement: ast.stmt | None) -> tuple[ast.Subscript | None, ast.expr | None]:
+    """What a statement writes, ``t[i]``, and what it combines that with, where nothing else is computed; None for what is not found."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+        return statement.target, statement.value
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Subscript) or back.combined is None:
+        return None, None
+    is_all = story.program.place(statement.value) == story.span(back.combined.step)
+    sides = _sides(statement.value) if is_all else []
+    others = [side for side in sides if story.program.place(side) != story.span(back.read.step)]
+    return statement.targets[0], others[0] if len(others) == 1 and len(sides) == BOTH else None
 
 
 def _sides(node: ast.AST | None) -> list[ast.expr]:
