@@ -1,64 +1,51 @@
-"""PL420: a mask that says what to leave out was given to ``scaled_dot_product_attention``, which takes it for what to look at."""
+"""PL420: a mask of the future or the past was given to an attention that takes it for the opposite: only the future is looked at."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import operand
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, flat
-from pitfall_lab.trace import Event, T
-
-MASK = 3
-"""The place of ``attn_mask`` among the arguments."""
+from pitfall_lab.rules.signals.masks import Masked, masked_scores, turned_around
+from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each attention whose bool mask lets each position see nothing but the future."""
     reported = set()
-    for event in story.calls("scaled_dot_product_attention"):
-        mask = _mask(story, event)
-        place = story.span(event.step)
-        if mask is not None and event.error is None and place not in reported and _only_future(story, mask, event.step):
+    for masked in masked_scores(story):
+        place = story.span(masked.event.step)
+        if place not in reported and _only_future(story, masked):
             reported.add(place)
-            yield _finding(story, event, mask)
+            yield _finding(story, masked)
 
 
-def _mask(story: Story, event: Event) -> str | None:
-    """The bool tensor that was given as ``attn_mask``; None if there is none."""
-    named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
-    label = named or (event.operands[MASK].label if len(event.operands) > MASK else None)
-    return label if (story.tensor(label, event.step) or {}).get("dtype") == "bool" else None
-
-
-def _only_future(story: Story, mask: str, step: int) -> bool:
-    """Whether all that is known of the mask is true right of the diagonal, and only there."""
-    record = story.tensor(mask, step) or {}
+def _only_future(story: Story, masked: Masked) -> bool:
+    """Whether, as far as the mask is known, what is right of the diagonal is looked at, and only that."""
+    record = story.tensor(masked.mask, masked.event.step) or {}
     shape, stride = list(record.get("shape") or ()), list(record.get("stride") or ())
-    held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
+    held = (story.record("storages", record.get("storage"), masked.event.step) or {}).get("cells")
     if len(shape) < 2 or shape[-1] != shape[-2] or shape[-1] < 2 or any(length != 1 for length in shape[:-2]) or 0 in stride[-2:]:
         return False
     known = {place - (record.get("offset") or 0): value for place, value in flat(held) if isinstance(value, bool)}
     places = {(i, j): known[at] for i in range(shape[-2]) for j in range(shape[-1]) if (at := i * stride[-2] + j * stride[-1]) in known}
-    values = set(places.values())
-    return values == {True, False} and all(value == (j > i) for (i, j), value in places.items())
+    return set(places.values()) == {True, False} and all((value is masked.keeps) == (j > i) for (i, j), value in places.items())
 
 
-def _finding(story: Story, event: Event, mask: str) -> Finding:
+def _finding(story: Story, masked: Masked) -> Finding:
+    event, mask = masked.event, masked.mask
     span = story.span(event.step)
     here, what = at_line(story, span), expression(story, mask, event.step)
     born = (story.tensor(mask) or {}).get("born")
+    meaning = T(en="is to look", zh="才看") if masked.keeps else T(en="is not to look", zh="不看")
+    where = T(en="the future", zh="未来处") if masked.keeps else T(en="the past and the position itself", zh="过去和自身处")
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} lets each position look at later ones only: {what.en} is true where this attention is to look, and "
-            f"it is "
-            "true for the future.",
-            zh=f"{here.zh}让每个位置只看后面的位置：这种注意力在掩码为真处才看，而 {what.zh} 在未来处为真。",
+            en=f"{capital(here.en)} lets each position look at later ones only: {what.en} is true where this attention {meaning.en}, and "
+            f"it is true for {where.en}.",
+            zh=f"{here.zh}让每个位置只看后面的位置：{what.zh} 为真处，这种注意力{meaning.zh}，而它在{where.zh}为真。",
         ),
         T(
             en="`scaled_dot_product_attention` reads a bool mask as *take part*. In `nn.MultiheadAttention`, and in `masked_fill`, true "
@@ -71,23 +58,9 @@ def _finding(story: Story, event: Event, mask: str) -> Finding:
             "位置能看到自己或过去，最后一个位置什么也看不到，结果是 0 或 NaN。",
         ),
         related=[story.related("made", born, T(en="the mask comes from here", zh="掩码来自这里"))],
-        fixes=_fixes(story, event),
+        fixes=turned_around(story, event),
         facts=[Fact("mask", "future", story.by(event.step))],
     )  # fmt: skip
-
-
-def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    program = story.program
-    node = program.at(story.span(event.step)) if program.tree is not None else None
-    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and call_name(n) == event.name] if node is not None else []
-    if len(calls) != 1:
-        return ()
-    keyword = next((k.value for k in calls[0].keywords if k.arg == "attn_mask"), None)
-    given = keyword if keyword is not None else calls[0].args[MASK] if len(calls[0].args) > MASK else None
-    if given is None:
-        return ()
-    title = T(en=f"Turn the mask around: `~{operand(program, given)}`", zh=f"把掩码取反：`~{operand(program, given)}`")
-    return unique(program.text, [Fix(title, program.replace((given, f"~{operand(program, given)}")), meaning="shape")])
 
 
 RULE = Rule(

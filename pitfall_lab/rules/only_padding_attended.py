@@ -2,83 +2,74 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
-from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.finding import Fact, Finding, Rule, Trap
 from pitfall_lab.rules.kit.story import Story
-from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import operand
-from pitfall_lab.rules.kit.wording import at_line, capital, expression
+from pitfall_lab.rules.kit.wording import at_line, called, capital, expression
+from pitfall_lab.rules.signals.elements import Elements, Index
+from pitfall_lab.rules.signals.masks import Masked, masked_scores, turned_around
+from pitfall_lab.rules.signals.sequences import KEEPING, attentions
 from pitfall_lab.rules.signals.shared_memory import same_piece
 from pitfall_lab.rules.signals.value_origins import argument, origin
 from pitfall_lab.trace import Event, T
 
-LARGE = 1e3
-"""A score below the negative of this leaves nothing to a position."""
 FURTHER = 12
-ATTENTIONS = {"softmax", "scaled_dot_product_attention", "_softmax"}
+FARTHER = 80
+FEWEST = 2
+BEFORE, BEHIND, STRICT = {"lt", "le", "less", "less_equal"}, {"ge", "gt", "greater", "greater_equal"}, {"lt", "ge", "less", "greater_equal"}
+COMPUTED = {"sub", "rsub", "subtract", "arange", "cumsum"}
+"""Calls whose result is hardly a length, though it is compared with positions: the number of positions before a row, for instance."""
+SELECTING = {"__getitem__", "mul", "__mul__", "multiply", "masked_fill", "masked_fill_", "masked_select"}
 TURNED = {"logical_not", "bitwise_not", "__invert__"}
 SAME_ANSWERS = {"bool", "to", "type", "unsqueeze", "view", "reshape", "expand", "expand_as", "__getitem__", "float", "squeeze", "repeat",
                 "type_as", "transpose"}  # fmt: skip
-MASKS = ("key_padding_mask", "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "attn_mask", "mask")
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with ``real``, where they are not."""
+    """``compared`` made a mask from ``tokens`` that is true where they are ``padding``, or, with ``real``, where they are not.
+
+    Without a number for padding, ``tokens`` are the lengths of the rows: padding is at and behind them.
+    """
 
     compared: Event
     tokens: str
-    padding: float
+    padding: float | None
     real: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """At all known positions that an attention looks at, ``source`` is the number ``value``; at those that it leaves out it is not."""
+
+    source: str
+    step: int
+    value: float
 
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line with an attention that keeps the scores of padding only."""
     told = set()
-    for event, mask, keeps in _masked(story):
-        place = story.span(event.step)
-        marked = _marked(story, mask, event.step) if place not in told else None
-        if marked is not None and marked.real is not keeps and _is_padding(story, marked):
-            told.add(place)
-            yield _finding(story, event, marked)
-
-
-def _masked(story: Story) -> Iterator[tuple[Event, str, bool]]:
-    """The calls that mask scores of an attention, each with its bool mask and whether scores are kept where that is true."""
-    for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
-        if event.error is not None or not event.results:
+    for masked in masked_scores(story):
+        place = story.span(masked.event.step)
+        if place in told:
             continue
-        if event.name == "scaled_dot_product_attention":
-            label = next((o.label for o in event.operands if o.name == "attn_mask"), None)
-            label = label or (event.operands[3].label if len(event.operands) > 3 else None)
-            if (story.tensor(label, event.step) or {}).get("dtype") == "bool" and label is not None:
-                yield event, label, True
-        elif len(event.operands) > 2 and event.operands[1].label is not None and _is_low(event) and _is_score(story, event):
-            yield event, event.operands[1].label, False
-
-
-def _is_low(event: Event) -> bool:
-    try:
-        return float(argument(event, "value", 2) or 0) < -LARGE
-    except ValueError:
-        return False
-
-
-def _is_score(story: Story, event: Event) -> bool:
-    """Whether a softmax or an attention is computed from the result."""
-    pending, seen = [event.results[0]], set[str]()
-    while pending and len(seen) < FURTHER:
-        label = pending.pop(0)
-        seen.add(label)
-        for use in (use for use in story.uses(label) if use.step > event.step):
-            if use.name in ATTENTIONS:
-                return True
-            pending += [result for result in use.results if result not in seen]
-    return False
+        marked = _marked(story, masked.mask, masked.event.step)
+        turned = marked is not None and marked.real is not masked.keeps
+        constant = None
+        if marked is not None and marked.padding is not None:
+            found = turned and _is_padding(story, marked)
+        elif marked is not None and turned and (_leaves_nothing(story, masked, marked) or _reads_the_rest(story, masked, marked)):
+            found = True
+        else:
+            constant = _constant(story, masked) if marked is None or turned else None
+            found = constant is not None
+        if found:
+            told.add(place)
+            yield _finding(story, masked, marked, constant)
 
 
 def _marked(story: Story, mask: str, step: int) -> Marked | None:
@@ -87,9 +78,11 @@ def _marked(story: Story, mask: str, step: int) -> Marked | None:
     while made is not None and made.name in (*TURNED, *SAME_ANSWERS) and made.operands:
         turned ^= made.name in TURNED
         made = origin(story, made.operands[0].label, made.step)
-    if made is None or len(made.operands) != 2 or made.operands[0].label is None or made.operands[1].label is not None:
+    if made is None or len(made.operands) != 2 or made.operands[0].label is None:
         return None
     name = made.name.strip("_")
+    if made.operands[1].label is not None:
+        return _from_lengths(story, made, name, turned=turned)
     try:
         number = float(made.operands[1].text)
     except ValueError:
@@ -97,6 +90,96 @@ def _marked(story: Story, mask: str, step: int) -> Marked | None:
     if name not in ("ne", "eq", "gt", "not_equal"):
         return None
     return Marked(made, made.operands[0].label, number, (name != "eq") is not turned)
+
+
+def _from_lengths(story: Story, made: Event, name: str, *, turned: bool) -> Marked | None:
+    """What a mask says that compares positions with lengths, one for each row; None if the call does not."""
+    one, other = (str(operand.label) for operand in made.operands)
+    places = [_is_positions(story, each, made.step) for each in (one, other)]
+    if name not in BEFORE | BEHIND or places[0] == places[1]:
+        return None
+    lengths = other if places[0] else one
+    source = origin(story, lengths, made.step)
+    if prod(story.shape(lengths, made.step) or ()) < FEWEST or (source is not None and source.name.strip("_") in COMPUTED):
+        return None
+    return Marked(made, lengths, None, (name in BEFORE) is (places[0] is not turned))
+
+
+def _is_positions(story: Story, label: str, step: int) -> bool:
+    """Whether a tensor counts the positions of a row: the numbers of ``arange``, in a shape that can be compared with lengths."""
+    made = origin(story, label, step)
+    return made is not None and made.name == "arange"
+
+
+def _leaves_nothing(story: Story, masked: Masked, marked: Marked) -> bool:
+    """Whether the mask leaves a row without any position, since the length of the row is that of the whole: a length it is, then."""
+    known = [value for _, value in Elements(story, marked.tokens, marked.compared.step).known()]
+    positions = (story.shape(masked.mask, masked.event.step) or (0,))[-1]
+    last = positions if marked.compared.name.strip("_") in STRICT else positions - 1
+    return len(known) == prod(story.shape(marked.tokens, marked.compared.step) or ()) and min(known) >= 1 and max(known) >= last
+
+
+def _reads_the_rest(story: Story, masked: Masked, marked: Marked) -> bool:
+    """Whether the program reads the results of the attention only at the positions that the attention left out."""
+    pending, seen = list(_results(story, masked)), set[str]()
+    while pending and len(seen) < FARTHER:
+        label = pending.pop(0)
+        seen.add(label)
+        for use in (use for use in story.uses(label) if use.step > masked.event.step):
+            others = [o.label for o in use.operands if o.label is not None and o.label != label]
+            if use.name in SELECTING and len(others) == 1:
+                other = _marked(story, others[0], use.step)
+                same = other is not None and other.padding is None and _same_lengths(story, other, marked)
+                if same and other is not None and other.real is not use.name.startswith("masked_fill"):
+                    return True
+            pending += [result for result in use.results if result not in seen]
+    return False
+
+
+def _same_lengths(story: Story, one: Marked, other: Marked) -> bool:
+    here, there = (story.tensor(each.tokens, each.compared.step) or {} for each in (one, other))
+    return here.get("storage") is not None and here.get("storage") == there.get("storage")
+
+
+def _results(story: Story, masked: Masked) -> tuple[str, ...]:
+    """What the attention computed from its values."""
+    if masked.attention.name == "scaled_dot_product_attention":
+        return masked.attention.results
+    return next((each.product.results for each in attentions(story) if each.event.step == masked.attention.step), ())
+
+
+def _constant(story: Story, masked: Masked) -> Constant | None:
+    """The constant that the keys of an attention were made from at all positions it looks at, as padding is; None if there is none.
+
+    The positions that it leaves out must have several numbers. One position counts if it is the last of its row and has several features.
+    """
+    attention = next((each for each in attentions(story) if each.event.step == masked.attention.step), None)
+    looked = Elements(story, masked.mask, masked.event.step, answers=True)
+    rows = (looked.shape[0], looked.shape[-1]) if len(looked.shape) > 1 else ()
+    if attention is None or prod(looked.shape) != prod(rows) or not rows:
+        return None
+    answers = {(index[0], index[-1]): bool(value) is masked.keeps for index, value in looked.known()}
+    if len(set(answers.values())) < FEWEST:
+        return None
+    pending, seen = [(attention.keys, attention.product.step)], {attention.keys}
+    while pending and len(seen) < FARTHER:
+        label, step = pending.pop(0)
+        shape = story.shape(label, step) or ()
+        if shape[:2] in (rows, rows[::-1]) and shape.count(1) == 0:
+            kept, left, places = set[float](), set[float](), set[Index]()
+            for index, value in Elements(story, label, step).known():
+                place = index[:2] if shape[:2] == rows else (index[1], index[0])
+                (kept if answers.get(place) else left).update([value] if place in answers else [])
+                places.update([place] if answers.get(place) else [])
+            at_end = {place[1] for place in places} == {rows[1] - 1} and len(shape) > 2
+            if len(kept) == 1 and (len(places) >= FEWEST or at_end) and len(left - kept) >= FEWEST and not kept & left:
+                return Constant(label, step, kept.pop())
+        made = story.event((story.tensor(label, step) or {}).get("born"))
+        if made is not None and label in made.results and made.name in KEEPING | {"embedding", "pad_sequence"}:
+            fresh = [o.label for o in made.operands if o.label is not None and o.label not in seen]
+            seen.update(fresh)
+            pending += [(each, made.step) for each in fresh]
+    return None
 
 
 def _is_padding(story: Story, marked: Marked) -> bool:
@@ -133,53 +216,70 @@ def _divides(story: Story, marked: Marked) -> bool:
     return weighs and counts
 
 
-def _finding(story: Story, event: Event, marked: Marked) -> Finding:
+def _finding(story: Story, masked: Masked, marked: Marked | None, constant: Constant | None) -> Finding:
+    event = masked.event
     span = story.span(event.step)
-    here, there = at_line(story, span), at_line(story, story.span(marked.compared.step))
-    what, tokens = expression(story, marked.compared.results[0], event.step), expression(story, marked.tokens, marked.compared.step)
-    meaning = T(en="left out", zh="被排除") if marked.real else T(en="looked at", zh="被关注")
-    where = T(
-        en=f"not {marked.padding:g}" if marked.real else f"{marked.padding:g}",
-        zh=f"不等于 {marked.padding:g}" if marked.real else f"等于 {marked.padding:g}",
-    )
+    made = marked.compared.step if marked is not None else (story.tensor(masked.mask, event.step) or {}).get("born")
+    here, what = at_line(story, span), expression(story, marked.compared.results[0] if marked is not None else masked.mask, event.step)
+    meaning = T(en="looked at", zh="被关注") if masked.keeps else T(en="left out", zh="被排除")
+    where, why = _where(story, marked) if constant is None and marked is not None else _content(story, masked, constant)
     return RULE.finding(
         span, event.step,
         T(
-            en=f"{capital(here.en)} looks at the padding only: the positions at which {what.en} is true are {meaning.en} here, and it is "
-            f"true where {tokens.en} is {where.en}.",
-            zh=f"{here.zh}只看填充：这里 {what.zh} 为真的位置{meaning.zh}，而它在 {tokens.zh} {where.zh}的地方为真。",
+            en=f"{capital(here.en)} looks at the padding only: the positions at which {what.en} is true are {meaning.en} here, and "
+            f"{where.en}.",
+            zh=f"{here.zh}只看填充：这里 {what.zh} 为真的位置{meaning.zh}，而{where.zh}。",
         ),
         T(
-            en=f"{capital(there.en)} compares {tokens.en} with the number of padding, {marked.padding:g}. `key_padding_mask` and "
+            en=f"{why.en} `key_padding_mask` and "
             "`masked_fill(mask, -inf)` leave out what is true; `scaled_dot_product_attention` keeps what is true. With the meanings "
             "exchanged every real token gets a weight of 0, and a row without padding gives NaN.",
-            zh=f"{there.zh}把 {tokens.zh} 与填充的编号 {marked.padding:g} 比较。`key_padding_mask` 和 `masked_fill(mask, -inf)` 排除为真的"
-            "位置；`scaled_dot_product_attention` 保留为真的位置。意思弄反时，每个真实的词的权重都是 0，没有填充的一行会得到 NaN。",
+            zh=f"{why.zh}`key_padding_mask` 和 `masked_fill(mask, -inf)` 排除为真的位置；`scaled_dot_product_attention` 保留为真的位置。"
+            "意思弄反时，每个真实的词的权重都是 0，没有填充的一行会得到 NaN。",
         ),
-        related=[story.related("made", marked.compared.step, T(en="the mask is made here", zh="掩码在这里创建"))],
-        fixes=_fixes(story, event),
-        facts=[Fact("padding", marked.padding, story.by(marked.compared.step)), Fact("real", marked.real)],
+        related=[story.related("made", made, T(en="the mask is made here", zh="掩码在这里创建"))],
+        fixes=turned_around(story, event),
+        facts=[
+            Fact("padding", marked.padding if marked is not None else constant.value if constant is not None else None, story.by(made)),
+            Fact("real", not masked.keeps),
+        ],
     )  # fmt: skip
 
 
-def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    program = story.program
-    node = program.at(story.span(event.step))
-    calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []
-    fixes = []
-    for call in calls:
-        given = [k.value for k in call.keywords if k.arg in MASKS and not (isinstance(k.value, ast.Constant) and k.value.value is None)]
-        if call_name(call) in ("masked_fill", "masked_fill_") and len(call.args) == 2:
-            given = [call.args[0]]
-        for mask in given:
-            if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
-                new = program.segment(mask.operand)
-            else:
-                new = f"~{operand(program, mask)}" if isinstance(mask, ast.Name | ast.Attribute | ast.Subscript | ast.Call) else ""
-            new = new or f"~({program.segment(mask)})"
-            title = T(en=f"Turn the mask around: `{new}`", zh=f"把掩码取反：`{new}`")
-            fixes.append(Fix(title, program.replace((mask, new)), meaning="shape"))
-    return unique(program.text, fixes)
+def _where(story: Story, marked: Marked) -> tuple[T, T]:
+    """Where a mask is true, and what made it, in words."""
+    there = at_line(story, story.span(marked.compared.step))
+    tokens = expression(story, marked.tokens, marked.compared.step)
+    if marked.padding is None:
+        tokens = called(story, marked.tokens, None, marked.compared.step)
+        where = T(
+            en=f"it is true {'before' if marked.real else 'behind'} the end of each row, whose length is in {tokens.en}",
+            zh=f"它在每一行的末尾{'之前' if marked.real else '之后'}为真（长度在 {tokens.zh} 中）",
+        )
+        return where, T(
+            en=f"{capital(there.en)} compares positions with the lengths {tokens.en}: padding is behind them.",
+            zh=f"{there.zh}把位置与长度 {tokens.zh} 比较：其后是填充。",
+        )
+    number = f"{marked.padding:g}"
+    is_it = T(en=f"not {number}", zh=f"不等于 {number}") if marked.real else T(en=number, zh=f"等于 {number}")
+    return T(en=f"it is true where {tokens.en} is {is_it.en}", zh=f"它在 {tokens.zh} {is_it.zh}的地方为真"), T(
+        en=f"{capital(there.en)} compares {tokens.en} with the number of padding, {number}.",
+        zh=f"{there.zh}把 {tokens.zh} 与填充的编号 {number} 比较。",
+    )
+
+
+def _content(story: Story, masked: Masked, constant: Constant | None) -> tuple[T, T]:
+    """What the keys were made from at the positions that the attention looks at, in words."""
+    source = expression(story, constant.source if constant is not None else masked.mask, masked.event.step)
+    number = f"{constant.value:g}" if constant is not None else ""
+    return T(
+        en=f"at all others {source.en} is {number}" if not masked.keeps else f"there {source.en} is {number}",
+        zh=f"在其余位置 {source.zh} 都是 {number}" if not masked.keeps else f"那里 {source.zh} 都是 {number}",
+    ), T(
+        en=f"{capital(source.en)} has the number {number} wherever this attention looks, as padding has, and other numbers where it does "
+        "not.",
+        zh=f"在这个注意力所看的位置，{source.zh} 都是 {number}，与填充一样；在它不看的位置则是别的数。",
+    )
 
 
 RULE = Rule(

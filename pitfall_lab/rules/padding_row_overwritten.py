@@ -127,8 +127,8 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
         T(
             en=f"The row was 0 when the layer was made with `padding_idx={padding}`{now.en}. No gradient ever reaches this row, so these "
             "numbers stay: padding counts as a word of its own, the same in every sum and mean.",
-            zh=f"用 `padding_idx={padding}` 创建该层时，这一行是 0{now.zh}。梯度从不到达这一行，所以这些数一直留着：填充被当作一个词，出现在"
-            "每个总和与平均里。",
+            zh=f"用 `padding_idx={padding}` 创建该层时，这一行是 0{now.zh}。梯度从不到达这一行，所以这些数一直留着：填充被当作一个"
+            "词，出现在每个总和与平均里。",
         ),
         related=[
             story.related("changed", fill.step, T(en="the padding's row is overwritten here", zh="填充所在的行在这里被覆盖")),
