@@ -1,0 +1,260 @@
+"""PL454: a grid for ``grid_sample`` has the row before the column, and ``grid_sample`` reads the column first."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.forms import made_by
+from pitfall_lab.rules.signals.operand_names import shown
+from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES, SAME_AXES, STRETCHED, is_pointwise, moved_axis, ramp
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event, T
+
+FURTHER = 40
+TURNING = {"transpose", "permute", "t", "T", "mT", "swapaxes", "swapdims", "movedim", "moveaxis", "rot90"}
+BLANK = {"empty", "zeros", "empty_like", "zeros_like", "new_empty", "new_zeros"}
+LAST = -1
+PLANE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """``event`` joined coordinates to a grid along its axis ``along``: the tensors ``parts``, each with its axes of rows and columns.
+
+    Axes are counted from the end; a volume has its depth before its rows.
+    """
+
+    event: Event
+    parts: tuple[str, ...]
+    axes: tuple[int, ...]
+    along: int
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that joins the coordinates of a sampled grid in the order of the axes, which is the opposite one."""
+    reported = set()
+    for event in story.calls("grid_sampler"):
+        count = len(story.shape(event.operands[1].label, event.step) or ()) - 2 if len(event.operands) > 1 else 0
+        if event.error is not None or count < PLANE or not event.results:
+            continue
+        joined = _joined(story, str(event.operands[1].label), event.step, tuple(range(-count - 1, -1)), LAST)
+        place = story.span(joined.event.step) if joined is not None else None
+        if joined is not None and place not in reported and _is_exchanged(story, joined) and not _is_turned(story, event):
+            reported.add(place)
+            yield _finding(story, event, joined)
+
+
+def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> Joined | None:
+    """The call that joined the coordinates of a grid, before element-wise calls and views; None if there is none, or more than one."""
+    for _ in range(FURTHER):
+        event = made_by(story, label, step)
+        storage = (story.tensor(label, step) or {}).get("storage")
+        if event is None:
+            return None
+        if event.name in BLANK:
+            return _filled(story, event, label, axes, along)
+        if any(not is_pointwise(story, at) for at in story.writes(str(storage), event.step, step)):
+            return None
+        given = [o.label for o in event.operands if o.label is not None]
+        if event.name in ("stack", "cat", "concat"):
+            return _of_join(story, event, axes, along)
+        if event.name in POINTWISE_NAMES:
+            grids = [each for each in given if _has_axes(story.shape(each, event.step) or (), (*axes, along))]
+            found = [one for each in grids if (one := _joined(story, each, event.step, axes, along)) is not None]
+            return found[0] if len(found) == 1 else None
+        if not given or (event.name not in SAME_AXES | STRETCHED and storage != (story.tensor(given[0], event.step) or {}).get("storage")):
+            return None
+        moved = [_came_from(story, given[0], label, event, axis) for axis in (*axes, along)]
+        if None in moved or len(set(moved)) < len(moved):
+            return None
+        *places, along = [axis for axis in moved if axis is not None]
+        label, step, axes = given[0], event.step, tuple(places)
+    return None
+
+
+def _has_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+    """Whether a tensor has all these axes, with one coordinate for each axis of the image in the last of them."""
+    return len(shape) >= -min(axes) and shape[axes[-1]] == len(axes) - 1
+
+
+def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -> int | None:
+    """The axis of the source of a view or a copy that became ``axis`` of its result; None if it is not known."""
+    count = len(story.shape(source, event.step) or ())
+    found = [each for each in range(-count, 0) if moved_axis(story, source, event, label, each) == axis]
+    return found[0] if len(found) == 1 else None
+
+
+def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> Joined | None:
+    """The coordinates that a ``stack``, or a ``cat`` of one each, joined along this axis; None if it joined something else."""
+    given, count = [o.label for o in event.operands if o.label is not None], len(story.shape(event.results[0], event.step) or ())
+    axis = whole(argument(event, "dim", len(event.operands) - 1)) or 0
+    if axis % count - count != along or len(given) != len(axes):
+        return None
+    if event.name == "stack":
+        return Joined(event, tuple(given), tuple(axis + 1 if axis < along else axis for axis in axes), along)
+    one_each = all((story.shape(each, event.step) or (0,))[along] == 1 for each in given)
+    return Joined(event, tuple(given), axes, along) if one_each else None
+
+
+def _filled(story: Story, event: Event, label: str, axes: tuple[int, ...], along: int) -> Joined | None:
+    """The coordinates that were written one by one into a new tensor, ``grid[..., 0] = x``; None if they were not."""
+    writes = [use for use in story.uses(label) if use.name == "__setitem__" and use.step > event.step]
+    parts = {use.operands[1].text.strip("()").split(",")[-1].strip(): use for use in writes if len(use.operands) > PLANE}
+    found = [parts[str(place)] for place in range(len(axes)) if str(place) in parts]
+    if along != LAST or len(found) != len(axes) or len(writes) != len(axes):
+        return None
+    labels = [use.operands[2].label for use in found]
+    return None if None in labels else Joined(found[-1], tuple(map(str, labels)), tuple(axis + 1 for axis in axes), along)
+
+
+def _is_exchanged(story: Story, joined: Joined) -> bool:
+    """Whether the first coordinate runs along the first axis, and so on, and all of them grow."""
+    step = joined.event.step
+    if any(ramp(story, part, step) != frozenset([axis]) for part, axis in zip(joined.parts, joined.axes, strict=True)):
+        return False
+    for part in joined.parts:
+        known = Elements(story, part, step)
+        first, last = known.at((0,) * len(known.shape)), known.at(tuple(n - 1 for n in known.shape))
+        if first is None or last is None or first >= last:
+            return False  # turned by a right angle, or mirrored, on purpose
+    return True
+
+
+def _is_turned(story: Story, event: Event) -> bool:
+    """Whether the result, or the image of another shape, has its rows and columns exchanged on purpose."""
+    image, made = (story.shape(label, event.step) or () for label in (event.operands[0].label, event.results[0]))
+    if image[2:] != made[2:] and image[2:] == made[:1:-1]:
+        return True
+    strides = ((story.tensor(event.results[0], event.step) or {}).get("stride") or [])[2:]
+    for use in story.uses(event.results[0]):
+        after = ((story.tensor(use.results[0], use.step) or {}).get("stride") or []) if use.name in TURNING and use.results else []
+        order = [after.index(n) for n in strides if n in after]
+        if order != sorted(order):
+            return True
+    return False
+
+
+def _finding(story: Story, event: Event, joined: Joined) -> Finding:
+    step = joined.event.step
+    here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
+    axis = T(en="row", zh="行") if len(joined.parts) == PLANE else T(en="depth", zh="深度")
+    written = _written(story, joined)
+    first, last = (
+        T(en=f" ({name.en})", zh=f"（{name.zh}）") if written else T(en="", zh="")
+        for name in (shown(story, joined.event, part) for part in (joined.parts[0], joined.parts[-1]))
+    )
+    return RULE.finding(
+        story.span(step), step,
+        T(
+            en=f"{capital(here.en)} puts the {axis.en}{first.en} first and the column{last.en} last, but `grid_sample` on {there.en} "
+            "reads the column first: it samples the image with its axes exchanged.",
+            zh=f"{here.zh}把{axis.zh}{first.zh}放在最前、列{last.zh}放在最后，而{there.zh}的 `grid_sample` 先读列："
+            "采样时图像的轴被互换了。",
+        ),
+        T(
+            en="The last axis of the grid holds (x, y), and (x, y, z) for volumes: x runs along the last axis of the image, the columns. "
+            "An index `image[row, column]` has the opposite order.",
+            zh="网格的最后一轴依次是 (x, y)，对体数据是 (x, y, z)：x 沿图像的最后一轴，即列的方向。下标 `image[行, 列]` 的次序正好相反。",
+        ),
+        related=[story.related("used", event.step, T(en="the image is sampled here", zh="在这里对图像采样"))],
+        fixes=_fixes(story, event, joined),
+        facts=[Fact("coordinates", len(joined.parts), story.by(step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, event: Event, joined: Joined) -> tuple[Fix, ...]:
+    """Fixes that join the coordinates in the opposite order, or turn the order of the grid around where it is made or used."""
+    program, candidates = story.program, list[Fix]()
+    node, call = (program.at(story.span(at)) if program.tree is not None else None for at in (joined.event.step, event.step))
+    if isinstance(node, ast.Call) and joined.event.name != "__setitem__":
+        if parts := _written(story, joined):
+            texts = [program.segment(each) for each in parts]
+            edits = program.splice(*((program.place(each), text) for each, text in zip(parts, texts[::-1], strict=True)))
+            text = ", ".join(texts[::-1])
+            candidates.append(Fix(T(en=f"Put the column first: `{text}`", zh=f"把列放在最前：`{text}`"), edits, meaning="shape"))
+        else:
+            text = f"{program.segment(node)}.flip({joined.along})"
+            candidates.append(Fix(_title(joined.along), program.replace((node, text)), meaning="shape"))
+    given = [k.value for k in call.keywords if k.arg == "grid"] + call.args[1:2] if isinstance(call, ast.Call) else []
+    for grid in given[:1]:
+        text = f"{in_parentheses(program, grid)}.flip(-1)"
+        candidates.append(Fix(_title(LAST), program.replace((grid, text)), meaning="shape"))
+    return unique(program.text, candidates)
+
+
+def _written(story: Story, joined: Joined) -> list[ast.expr]:
+    """The coordinates as the program lists them where it joins them; empty if it does not list them there."""
+    node = story.program.at(story.span(joined.event.step))
+    parts = node.args[0] if isinstance(node, ast.Call) and node.args else None
+    return list(parts.elts) if isinstance(parts, ast.List | ast.Tuple) and len(parts.elts) == len(joined.parts) else []
+
+
+def _title(axis: int) -> T:
+    return T(en=f"Turn the order of the coordinates around: `.flip({axis})`", zh=f"把坐标的次序反过来：`.flip({axis})`")
+
+
+RULE = Rule(
+    code="PL454",
+    name="grid-coordinates-exchanged",
+    severity="warning",
+    title=T(en="A grid for sampling has the row before the column", zh="采样用的网格把行放在了列之前"),
+    what=T(
+        en="A program makes a grid of places at which an image is to be sampled, with the row of each place first. `grid_sample` reads the "
+        "column first, so it samples the image with its axes exchanged. Join the coordinates as (x, y): the column, then the row.",
+        zh="程序构造了一张网格，写明在图像的哪些位置采样，并且把每个位置的行放在前面。而 `grid_sample` 先读列，于是采样时图像的轴被互换了。"
+        "请按 (x, y) 的次序放置坐标：先列后行。",
+    ),
+    why=T(
+        en="An element of an image is `image[row, column]`, and `torch.meshgrid(rows, columns, indexing='ij')` returns the two in that "
+        "order. `F.grid_sample` follows the habit of graphics: the last axis of the grid holds x, then y, then z, and x runs along the "
+        "last axis of the image. For a square image nothing but the picture shows the difference. `F.affine_grid` makes the right order.",
+        zh="图像的元素写作 `image[行, 列]`，`torch.meshgrid(rows, columns, indexing='ij')` 也按这个次序返回。`F.grid_sample` 则沿用图形学的"
+        "习惯：网格的最后一轴依次是 x、y、z，x 沿图像的最后一轴。对正方形的图像，只有画面本身能看出差别。`F.affine_grid` 生成的次序是"
+        "正确的。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+image = torch.rand(1, 1, 3, 3, requires_grad=True)
+rows, columns = torch.meshgrid(torch.linspace(-1, 1, 3), torch.linspace(-1, 1, 3), indexing="ij")
+grid = torch.stack([rows, columns], dim=-1)  # PL454
+same = F.grid_sample(image, grid[None], align_corners=True)  # used
+same[..., 0].sum().backward()
+print(image.grad)
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+image = torch.rand(1, 1, 3, 3, requires_grad=True)
+rows, columns = torch.meshgrid(torch.linspace(-1, 1, 3), torch.linspace(-1, 1, 3), indexing="ij")
+grid = torch.stack([columns, rows], dim=-1)
+same = F.grid_sample(image, grid[None], align_corners=True)
+same[..., 0].sum().backward()
+print(image.grad)
+""",
+    find=find,
+    traps=(
+        Trap(
+            "align_corners=True",
+            "align_corners=False",
+            T(
+                en="It moves the places by half a pixel; the order of the coordinates stays.",
+                zh="这只是把位置移动半个像素，坐标的次序不变。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grid_sample.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.meshgrid.html",
+    ),
+)

@@ -1,0 +1,171 @@
+"""Grids of coordinates for ``grid_sample``: the row before the column is found however the grid is made; (x, y) in any form is right."""
+
+from __future__ import annotations
+
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.check.trials import tried
+from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.expected_marks import met, plain
+from tests.rules.test_signals import together
+
+LINES = """
+image = torch.rand(2, 3, 6, 6)
+one = torch.linspace(-1, 1, 6)
+def sample(grid, image=image):
+    return F.grid_sample(image, grid, align_corners=True)
+"""
+
+WRONG = {
+    "pixels and a flow, normalised one by one": """
+def warp(image, flow):
+    n, _, h, w = image.shape
+    rows, cols = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
+    rows, cols = rows[None] + flow[:, 0], cols[None] + flow[:, 1]
+    grid = torch.stack([2 * rows / (h - 1) - 1, 2 * cols / (w - 1) - 1], dim=-1)  # PL454
+    return F.grid_sample(image, grid, align_corners=True)
+warp(torch.rand(1, 3, 24, 30), torch.zeros(1, 2, 24, 30))
+""",
+    "the grid of meshgrid at once": LINES
+    + """
+grid = torch.stack(torch.meshgrid(one, one, indexing="ij"), dim=-1)  # PL454
+sample(grid.unsqueeze(0).repeat(2, 1, 1, 1))
+""",
+    "stacked first, and permuted": LINES
+    + """
+side = one
+grid = torch.stack(torch.meshgrid(side, side, indexing="ij"))  # PL454
+sample(grid.permute(1, 2, 0)[None].expand(2, -1, -1, -1))
+""",
+    "a spatial transformer that adds a flow with two channels": """
+class Transform(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("places", torch.stack(torch.meshgrid(*[torch.arange(n) for n in size], indexing="ij"))[None].float())  # PL454
+        self.register_buffer("size", torch.tensor(size) - 1.0)
+    def forward(self, image, flow):
+        new = (self.places + flow).permute(0, 2, 3, 1)
+        return F.grid_sample(image, 2 * (new / self.size - 0.5), align_corners=True)
+Transform((6, 8))(torch.rand(1, 1, 6, 8), torch.zeros(1, 2, 6, 8))
+""",
+    "columns of numbers that are expanded, and joined by cat": LINES
+    + """
+y, x = one.view(6, 1).expand(6, 6), one.view(1, 6).expand(6, 6)
+sample(torch.cat([y.unsqueeze(-1), x.unsqueeze(-1)], dim=-1).expand(2, 6, 6, 2))  # PL454
+""",
+    "written one by one into an empty grid": LINES
+    + """
+grid = torch.empty(1, 6, 6, 2)
+grid[..., 0] = one[:, None]
+grid[..., 1] = one  # PL454
+sample(grid.repeat(2, 1, 1, 1))
+""",
+    "repeated numbers, a learned shift of the whole grid": LINES
+    + """
+shift = nn.Parameter(torch.zeros(2, 1, 1, 2))
+xx = one.repeat(6, 1)
+yy = xx.t()
+base = torch.stack((yy, xx), 2)  # PL454
+sample(base[None] + torch.tanh(shift)).square().mean().backward()
+""",
+    "a volume with its depth first": """
+d, h, w = (torch.linspace(-1, 1, n) for n in (3, 4, 5))
+grid = torch.stack(torch.meshgrid(d, h, w, indexing="ij"), dim=-1)  # PL454
+F.grid_sample(torch.rand(1, 1, 3, 4, 5), grid[None], align_corners=True)
+""",
+    "in a loop of training, through a scale that is learned": LINES
+    + """
+scale = nn.Parameter(torch.ones(2))
+opt = SGD([scale], lr=0.1)
+each = one
+grid = torch.stack(torch.meshgrid(each, each, indexing="ij"), -1)  # PL454
+for _ in range(2):
+    update(opt, sample((grid * scale).expand(2, 6, 6, 2)).square().mean())
+""",
+}
+
+RIGHT = {
+    "the column first, in six forms": LINES
+    + """
+y, x = torch.meshgrid(one, one, indexing="ij")
+sample(torch.stack([x, y], -1).expand(2, 6, 6, 2))
+x, y = torch.meshgrid(one, one, indexing="xy")
+sample(torch.stack([x, y], -1).expand(2, 6, 6, 2))
+sample(torch.stack(torch.meshgrid(one, one, indexing="xy")).permute(1, 2, 0).expand(2, 6, 6, 2))
+sample(torch.stack(torch.meshgrid(one, one, indexing="ij")).flip(0).permute(1, 2, 0).expand(2, 6, 6, 2))
+sample(torch.stack(torch.meshgrid(one, one, indexing="ij"), -1)[..., [1, 0]].expand(2, 6, 6, 2))
+xx = one.repeat(6, 1)
+sample(torch.stack([xx, xx.t()], -1).expand(2, 6, 6, 2))
+""",
+    "channels of a field exchanged before sampling": """
+places = torch.stack(torch.meshgrid(torch.arange(6), torch.arange(8), indexing="ij"))[None].float()
+new = places + torch.zeros(1, 2, 6, 8)
+new = torch.stack([2 * (new[:, i] / (n - 1) - 0.5) for i, n in enumerate((6, 8))], dim=1).permute(0, 2, 3, 1)
+F.grid_sample(torch.rand(1, 1, 6, 8), new[..., [1, 0]], align_corners=True)
+""",
+    "made by affine_grid, turned by a matrix, and deformed": LINES
+    + """
+grid = F.affine_grid(torch.tensor([[[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]]).repeat(2, 1, 1), (2, 3, 6, 6), align_corners=True)
+sample(grid)
+sample(grid.flip(-1) + 0.1 * torch.randn(2, 6, 6, 2))
+y, x = torch.meshgrid(one, one, indexing="ij")
+turned = torch.stack([x, y], -1) @ torch.tensor([[0.0, 1.0], [-1.0, 0.0]])
+sample(turned.expand(2, 6, 6, 2))
+""",
+    "turned by a right angle by hand": LINES
+    + """
+y, x = torch.meshgrid(one, one, indexing="ij")
+sample(torch.stack([-y, x], -1).expand(2, 6, 6, 2))
+sample(torch.stack([y, -x], -1).expand(2, 6, 6, 2))
+""",
+    "x first in meshgrid, and the result turned": """
+image = torch.rand(1, 3, 5, 8)
+x, y = torch.meshgrid(torch.linspace(-1, 1, 8), torch.linspace(-1, 1, 5), indexing="ij")
+F.grid_sample(image, torch.stack([x, y], -1)[None], align_corners=True)
+image = torch.rand(1, 3, 6, 6)
+x, y = torch.meshgrid(torch.linspace(-1, 1, 6), torch.linspace(-1, 1, 6), indexing="ij")
+print(F.grid_sample(image, torch.stack([x, y], -1)[None], align_corners=True).transpose(2, 3))
+F.grid_sample(image, torch.stack([x, y], -1)[None].transpose(1, 2), align_corners=True)
+""",
+    "a mirrored image, and one sampled at chosen points": LINES
+    + """
+y, x = torch.meshgrid(one, one, indexing="ij")
+sample(torch.stack([-x, y], -1).expand(2, 6, 6, 2))
+points = torch.stack([y.flatten(), x.flatten()], -1)
+sample(points.view(1, 1, 36, 2).expand(2, 1, 36, 2))
+sample(torch.rand(2, 4, 4, 2) * 2 - 1)
+""",
+    "polar coordinates": LINES
+    + """
+radius, angle = torch.meshgrid(torch.linspace(0, 1, 6), torch.linspace(0, 6.28, 6), indexing="ij")
+sample(torch.stack([radius * angle.cos(), radius * angle.sin()], -1).expand(2, 6, 6, 2))
+""",
+    "a volume as (x, y, z)": """
+d, h, w = (torch.linspace(-1, 1, n) for n in (3, 4, 5))
+z, y, x = torch.meshgrid(d, h, w, indexing="ij")
+F.grid_sample(torch.rand(1, 1, 3, 4, 5), torch.stack([x, y, z], -1)[None], align_corners=True)
+""",
+    "rows and columns that index, or are features": LINES
+    + """
+rows, cols = torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")
+print(image[0, 0][rows, cols].sum())
+places = torch.stack([rows, cols], -1).float() / 5
+print(nn.Linear(2, 3)(places).sum())
+""",
+}
+
+
+def test_rows_before_columns_are_found_and_exchanged(shop: Workshop) -> None:
+    program = together(WRONG)
+    subject = Subject(plain(program), "program.py")
+    trace = shop.trace(subject)
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    findings = [f for f in find(trace) if f.severity != "info"]
+    assert met(findings, program) == ""
+    repaired = (tried(shop, subject, trace, [each])[0] for each in findings)
+    assert [f.span.line for f in repaired if f.span and not any(fix.verified for fix in f.fixes)] == []
+
+
+def test_columns_before_rows_and_grids_for_other_purposes_are_right(shop: Workshop) -> None:
+    trace = shop.trace(Subject(together(RIGHT), "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
