@@ -1,0 +1,340 @@
+"""PL456: a contrastive loss pairs each row with a row of another example: the two views are joined in one order and paired in another."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called as call_name
+from pitfall_lab.rules.kit.syntax import operand as in_parentheses
+from pitfall_lab.rules.kit.syntax import torch_name
+from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.signals.elements import Elements
+from pitfall_lab.rules.signals.forms import made_by
+from pitfall_lab.rules.signals.ramps import POINTWISE_NAMES, SAME_AXES
+from pitfall_lab.rules.signals.sequences import CLASSIFIERS, KEEPING
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event, T
+
+VIEWS = 2
+"""The number of views of each example."""
+FEWEST = 6
+"""The smallest number of rows for which the two orders differ in enough places."""
+FURTHER = 60
+TURNED = {"t", "T", "mT", "transpose", "permute", "swapaxes"}
+SCORES = (
+    POINTWISE_NAMES | SAME_AXES
+    | {"exp", "log", "masked_fill", "masked_fill_", "fill_diagonal_", "where", "log_softmax", "softmax", "index_put_", "scatter", "cosh"}
+)  # fmt: skip
+"""Calls between the products of all rows and the loss that keep the table of pairs."""
+MIXING = {
+    "cat", "stack", "transpose", "permute", "t", "T", "mT", "movedim", "swapaxes", "view", "reshape", "flatten", "unflatten", "chunk",
+    "split", "unbind", "select", "narrow", "__getitem__",
+}  # fmt: skip
+SAME_ROWS = (KEEPING | {"normalize", "linalg_vector_norm", "batch_norm", "clamp_min", "conv2d", "max_pool2d", "avg_pool2d"}) - MIXING
+RESHAPED = {"view", "reshape", "flatten"}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``event`` made the order of the rows: row ``i`` is of example ``i // 2`` with ``beside``, else of example ``i % n``."""
+
+    event: Event
+    beside: bool
+    views: tuple[str, ...] = ()
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each line that joins two views of a batch in another order than the loss pairs them."""
+    reported = set()
+    for event, scores, beside in _pairings(story):
+        layout = _layout(story, scores, event.step)
+        place = story.span(layout.event.step) if layout is not None else None
+        if layout is not None and layout.beside is not beside and place not in reported and _is_one_batch(story, layout):
+            reported.add(place)
+            yield _finding(story, event, layout)
+
+
+def _pairings(story: Story) -> Iterator[tuple[Event, str, bool]]:
+    """The calls that pair each row of a table of pairs with another one, with the table, and whether the partner is the row beside it."""
+    for loss in story.calls(*CLASSIFIERS):
+        rows = _square(story, loss.operands[0].label, loss.step) if len(loss.operands) > 1 and loss.error is None else 0
+        if rows:
+            known = [
+                (index[0], int(value)) for index, value in Elements(story, loss.operands[1].label, loss.step).known() if len(index) == 1
+            ]
+            beside = _kind(known, rows)
+            if beside is not None:
+                yield loss, str(loss.operands[0].label), beside
+    for part in story.calls("diag", "diagonal"):
+        rows = _square(story, part.operands[0].label, part.step) if part.operands and part.error is None else 0
+        offset = whole(argument(part, "offset", 1) or argument(part, "diagonal", 1))
+        if rows and offset is not None and abs(offset) == rows // VIEWS:
+            yield part, str(part.operands[0].label), False
+    for same in story.calls("eq", "__eq__"):
+        rows = _square(story, same.results[0], same.step) if same.results and same.error is None else 0
+        beside = _of_labels(story, same, rows) if rows else None
+        if beside is not None:
+            yield from ((use, label, beside) for use, label in _weighed(story, same, rows))
+
+
+def _square(story: Story, label: str | None, step: int) -> int:
+    """The number of rows of a table of all pairs; 0 if the tensor is none, or too small."""
+    shape = story.shape(label, step) or ()
+    return shape[0] if len(shape) == VIEWS and shape[0] == shape[1] >= FEWEST and shape[0] % VIEWS == 0 else 0
+
+
+def _kind(known: list[tuple[int, int]], rows: int) -> bool | None:
+    """Whether the partner of each row is the one beside it; False if it is half of all rows away, None if it is neither."""
+    if len(known) < FEWEST:
+        return None
+    if all(partner == row ^ 1 for row, partner in known):
+        return True
+    return False if all(partner == (row + rows // VIEWS) % rows for row, partner in known) else None
+
+
+def _of_labels(story: Story, same: Event, rows: int) -> bool | None:
+    """Whether numbers of examples that are compared with each other are equal for rows beside each other, or for rows half of all away."""
+    storages = {(story.tensor(o.label, same.step) or {}).get("storage") for o in same.operands}
+    if len(storages) != 1 or None in storages:
+        return None
+    held = {place: value for place, value in story.held(same.operands[0].label, same.step).items() if place < rows}
+    found = {_kind_of_value(held, place, rows) for place in held} - {None}
+    return found.pop() if len(found) == 1 and len(held) >= FEWEST else None
+
+
+def _kind_of_value(held: dict[int, int], place: int, rows: int) -> bool | None:
+    beside, away = (held.get(other) == held[place] if other in held else None for other in (place ^ 1, (place + rows // VIEWS) % rows))
+    return True if beside and not away else False if away and not beside else None
+
+
+def _weighed(story: Story, same: Event, rows: int) -> Iterator[tuple[Event, str]]:
+    """The calls in which a table of equal labels meets a table of scores, each with the latter."""
+    pending, seen = list(same.results), set[str]()
+    while pending and len(seen) < FURTHER:
+        label = pending.pop(0)
+        seen.add(label)
+        for use in story.uses(label):
+            others = [
+                o.label for o in use.operands if o.label is not None and o.label not in seen and _square(story, o.label, use.step) == rows
+            ]
+            yield from ((use, other) for other in others if _product(story, other, use.step) is not None)
+            pending += [each for each in use.results if each not in seen and _square(story, each, use.step) == rows]
+
+
+def _product(story: Story, label: str, step: int) -> tuple[str, int] | None:
+    """The rows of which all pairs were multiplied to make a table of scores, with the step; None if they were not."""
+    for _ in range(FURTHER):
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or not given:
+            return None
+        if event.name in ("matmul", "mm", "__matmul__", "linear", "cosine_similarity") and len(given) == VIEWS:
+            one, other = (_upright(story, each, event.step) for each in given)
+            return (one, event.step) if one == other else None
+        if event.name not in SCORES:
+            return None
+        label, step = given[0] if event.name != "where" else given[1] if len(given) > 1 else given[0], event.step
+    return None
+
+
+def _upright(story: Story, label: str, step: int) -> str:
+    """The tensor that a tensor is a transposition of, or has axes of length 1 more than."""
+    event = made_by(story, label, step)
+    if event is None or event.operands[0].label is None or event.name not in TURNED | {"unsqueeze", "__getitem__"}:
+        return label
+    return event.operands[0].label
+
+
+def _layout(story: Story, scores: str, step: int) -> Layout | None:
+    """The order of the rows of which a table has all pairs; None if it is not known."""
+    product = _product(story, scores, step)
+    label, step = product if product is not None else ("", step)
+    for _ in range(FURTHER if product is not None else 0):
+        event = made_by(story, label, step)
+        given = [o.label for o in event.operands if o.label is not None] if event is not None else []
+        if event is None or not given:
+            return None
+        shape, before = (story.shape(each, event.step) or (0,) for each in (label, given[0]))
+        if event.name == "cat":
+            axis = whole(argument(event, "dim", len(event.operands) - 1)) or 0
+            return Layout(event, beside=False, views=tuple(given)) if len(given) == VIEWS and axis == 0 else None
+        if event.name in ("repeat", "repeat_interleave") and before[0] * VIEWS == shape[0] and shape[1:] == before[1:]:
+            return Layout(event, beside=event.name == "repeat_interleave")
+        if event.name in RESHAPED and shape[0] != before[0]:
+            return _folded(story, event, given[0], shape, before)
+        if event.name not in SAME_ROWS | RESHAPED or shape[0] != before[0]:
+            return None
+        label, step = given[0], event.step
+    return None
+
+
+def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], before: tuple[int, ...]) -> Layout | None:
+    """The order that a reshape made of a table of examples and views, or of views and examples."""
+    if (
+        len(before) < VIEWS
+        or before[0] * before[1] != shape[0]
+        or before[2:] != shape[1:]
+        or VIEWS not in before[:2]
+        or before[0] == before[1]
+    ):
+        return None
+    stack = made_by(story, source, event.step)
+    views = tuple(str(o.label) for o in stack.operands if o.label is not None) if stack is not None and stack.name == "stack" else ()
+    return Layout(event, beside=before[1] == VIEWS, views=views)
+
+
+def _is_one_batch(story: Story, layout: Layout) -> bool:
+    """Whether the joined views come from the same rows, as far as that matters: what ``stack`` or a repetition put together is a pair."""
+    if layout.event.name != "cat":
+        return True
+    one, other = (set(_rows_before(story, label, layout.event.step)) for label in layout.views)
+    return bool(one & other)
+
+
+def _rows_before(story: Story, label: str, step: int) -> Iterator[str]:
+    """The tensors, but parameters, with as many rows from which a tensor was computed."""
+    count = (story.shape(label, step) or (0,))[0]
+    pending, seen = [(label, step)], {label}
+    while pending and len(seen) < FURTHER:
+        here, until = pending.pop(0)
+        yield here
+        event = made_by(story, here, until)
+        for o in event.operands if event is not None else ():
+            record = story.tensor(o.label, until) or {}
+            if (
+                o.label is not None
+                and o.label not in seen
+                and record.get("kind") != "parameter"
+                and (record.get("shape") or [0])[0] == count
+            ):
+                seen.add(o.label)
+                pending.append((o.label, event.step if event is not None else until))
+
+
+def _finding(story: Story, event: Event, layout: Layout) -> Finding:
+    step = layout.event.step
+    here, there = at_line(story, story.span(step)), at_line(story, story.span(event.step))
+    made, paired = (WORDS[kind] for kind in (layout.beside, not layout.beside))
+    return RULE.finding(
+        story.span(step), step,
+        T(
+            en=f"{capital(here.en)} puts the two views of an example {made.en}, but {there.en} pairs rows that are {paired.en}: each row's "
+            "partner is of another example.",
+            zh=f"{here.zh}让同一样本的两个视图{made.zh}，而{there.zh}把{paired.zh}的行配成一对：每一行的搭档都属于另一个样本。",
+        ),
+        T(
+            en="`torch.cat([a, b])` of n rows each puts the partner of row i at i + n; `torch.stack([a, b], dim=1)` and a reshape put it "
+            "beside the row, at 2i and 2i + 1. The shapes are the same. The loss pulls different examples together, and pushes the two "
+            "views of one apart.",
+            zh="对各 n 行的 a 与 b，`torch.cat([a, b])` 把第 i 行的搭档放在 i + n；`torch.stack([a, b], dim=1)` 再改变形状则让搭档相邻，"
+            "在 2i 与 2i + 1。两者形状相同。损失会把不同的样本拉近，而把同一样本的两个视图推开。",
+        ),
+        related=[story.related("used", event.step, T(en="the rows are paired here", zh="在这里配对"))],
+        fixes=_fixes(story, layout),
+        facts=[Fact("beside", layout.beside, story.by(step))],
+    )  # fmt: skip
+
+
+WORDS = {True: T(en="next to each other", zh="相邻"), False: T(en="half of all rows apart", zh="相距一半的行数")}
+
+
+def _fixes(story: Story, layout: Layout) -> tuple[Fix, ...]:
+    """Fixes that join the views in the other order; empty where the line does not show how."""
+    program, torch = story.program, torch_name(story.program) or "torch"
+    node = program.at(story.span(layout.event.step)) if program.tree is not None else None
+    if not isinstance(node, ast.Call):
+        return ()
+    inner = [
+        each for each in ast.walk(node) if isinstance(each, ast.Call) and call_name(each) in ("cat", "stack", "repeat", "repeat_interleave")
+    ]
+    texts = []
+    if inner and inner[0].args and call_name(inner[0]) in ("cat", "stack"):
+        parts = program.segment(inner[0].args[0])
+        texts.append(f"{torch}.cat({parts})" if layout.beside else f"{torch}.stack({parts}, dim=1).flatten(0, 1)")
+    elif isinstance(node.func, ast.Attribute):
+        owner, rank = in_parentheses(program, node.func.value), len(story.shape(layout.event.results[0], layout.event.step) or ())
+        if call_name(node) == "repeat_interleave":
+            texts.append(f"{owner}.repeat({', '.join(['2', *['1'] * (rank - 1)])})")
+        elif call_name(node) == "repeat":
+            texts.append(f"{owner}.repeat_interleave(2, dim=0)")
+        else:
+            texts.append(f"{owner}.transpose(0, 1).flatten(0, 1)")
+    title = (T(en=f"Join the views as they are paired: `{text}`", zh=f"按配对的次序连接视图：`{text}`") for text in texts)
+    return unique(
+        program.text, [Fix(said, program.replace((node, text)), meaning="shape") for said, text in zip(title, texts, strict=True)]
+    )
+
+
+RULE = Rule(
+    code="PL456",
+    name="partners-of-other-examples",
+    severity="warning",
+    title=T(
+        en="Two views of each example are joined in one order and paired in another",
+        zh="每个样本的两个视图按一种次序连接，却按另一种次序配对",
+    ),
+    what=T(
+        en="A program makes two versions of each example of a batch, and a loss that brings the versions of one example together. The "
+        "versions are put into one table in one order, and the loss looks for the partner in another: it brings different examples "
+        "together. Join the two versions in the order in which they are paired.",
+        zh="程序为一批中的每个样本做出两个版本，并用损失把同一样本的两个版本拉近。两个版本按一种次序放进一张表，损失却按另一种次序寻找搭档："
+        "拉近的是不同的样本。请按配对的次序连接两个版本。",
+    ),
+    why=T(
+        en="A loss such as NT-Xent of SimCLR compares all rows with all others and needs the number of the right one for each row. With "
+        "the versions behind each other (`torch.cat`) that is `i + n` or `i - n`; with the versions side by side (`stack` along a new axis "
+        "1, or `repeat_interleave`) it is the neighbour, `i ^ 1`. Both are common, nothing in the shapes tells them apart, and the loss "
+        "still falls a little, since any rows can be learned by heart.",
+        zh="像 SimCLR 的 NT-Xent 这样的损失把每一行与其余所有行比较，需要知道每一行的正确搭档是第几行。两个版本前后相接（`torch.cat`）时，"
+        "搭档是 `i + n` 或 `i - n`；两个版本并排（沿新的轴 1 `stack`，或 `repeat_interleave`）时，搭档是相邻的 `i ^ 1`。两种都很常见，"
+        "形状上看不出区别，而且损失照样会降一点，因为任何行都可以死记硬背。",
+    ),
+    bad="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x, net = torch.randn(4, 3), torch.nn.Linear(3, 3)
+a, b = net(x + 0.1 * torch.randn(4, 3)), net(x + 0.1 * torch.randn(4, 3))
+z = torch.stack([a, b], dim=1).view(8, 3)  # PL456
+z = F.normalize(z, dim=1)
+scores = (z @ z.t()).masked_fill(torch.eye(8, dtype=torch.bool), float("-inf"))
+partners = torch.cat([torch.arange(4, 8), torch.arange(4)])
+loss = F.cross_entropy(scores, partners)  # used
+loss.backward()
+print(loss.item())
+""",
+    good="""import torch
+import torch.nn.functional as F
+
+torch.manual_seed(0)
+x, net = torch.randn(4, 3), torch.nn.Linear(3, 3)
+a, b = net(x + 0.1 * torch.randn(4, 3)), net(x + 0.1 * torch.randn(4, 3))
+z = torch.cat([a, b])
+z = F.normalize(z, dim=1)
+scores = (z @ z.t()).masked_fill(torch.eye(8, dtype=torch.bool), float("-inf"))
+partners = torch.cat([torch.arange(4, 8), torch.arange(4)])
+loss = F.cross_entropy(scores, partners)
+loss.backward()
+print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "z @ z.t()",
+            "z @ z.t() / 0.1",
+            T(
+                en="Another temperature sharpens the loss; the partners stay those of other examples.",
+                zh="换一个温度只会让损失更尖锐，搭档仍是别的样本。",
+            ),
+        ),
+    ),
+    docs=(
+        "https://docs.pytorch.org/docs/stable/generated/torch.stack.html",
+        "https://docs.pytorch.org/docs/stable/generated/torch.cat.html",
+    ),
+)
