@@ -1,0 +1,162 @@
+"""Which positions of an input the positions of a result were computed from, through convolutions, paddings and slices along time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.signals.ramps import SAME_AXES, moved_axis
+from pitfall_lab.rules.signals.sequences import KEEPING, makers
+from pitfall_lab.rules.signals.value_origins import argument
+from pitfall_lab.trace import Event
+
+TURNED = {"transpose", "permute", "t", "T", "mT", "movedim", "swapaxes", "unsqueeze", "squeeze", "view", "reshape", "flatten"}
+SLICES = {"__getitem__", "narrow"}
+STOPPING = {
+    "softmax",
+    "_softmax",
+    "log_softmax",
+    "matmul",
+    "bmm",
+    "mm",
+    "__matmul__",
+    "baddbmm",
+    "einsum",
+    "linear",
+    "layer_norm",
+    "rms_norm",
+}
+"""Calls of :data:`KEEPING` by which positions meet if they are along the last axis."""
+WRITTEN = {"mul_", "__imul__", "__setitem__", "zero_", "masked_fill_", "fill_"}
+MOST = 300
+WIDEST = 5_000
+
+Offsets = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """Position ``t`` of a result was computed from the positions ``t + o`` of ``label``, along ``axis``, for each ``o`` in ``offsets``.
+
+    ``shifts`` are the calls on the way with the number of positions by which each looked ahead; ``axis`` counts from the end.
+    """
+
+    label: str
+    step: int
+    axis: int
+    offsets: Offsets
+    shifts: tuple[tuple[Event, int], ...] = ()
+
+
+def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
+    """The tensors that a result was computed from, position by position along one axis, nearest first; other calls end a way."""
+    pending, seen = [Field(label, step, axis, frozenset([0]))], set[tuple[str, Offsets]]()
+    while pending and len(seen) < MOST:
+        here = pending.pop(0)
+        if (here.label, here.offsets) in seen or len(here.offsets) > WIDEST:
+            continue
+        seen.add((here.label, here.offsets))
+        yield here
+        made = list(makers(story, here.label, here.step))
+        if len(made) == 1:
+            pending += _before(story, here, made[0])
+
+
+def _before(story: Story, here: Field, event: Event) -> Iterator[Field]:
+    """The operands of the call that made a tensor, with the positions that it used of them."""
+    given = [o.label for o in event.operands if o.label is not None]
+    moved = _moved(story, here, event, given) if given else None
+    if moved is not None:
+        axis, offsets, ahead = moved
+        shifts = (*here.shifts, (event, ahead)) if ahead or event.name == "conv1d" else here.shifts
+        yield Field(given[0], event.step, axis, frozenset(o + each for o in here.offsets for each in offsets), shifts)
+    elif event.name in KEEPING | SAME_AXES and event.name not in TURNED | SLICES and not (event.name in STOPPING and here.axis == -1):
+        for each in given[:1] if event.name in STOPPING else given:
+            if event.name != "cat" and _length(story, each, event.step, here.axis) == _length(story, here.label, event.step, here.axis):
+                yield Field(each, event.step, here.axis, here.offsets, here.shifts)
+
+
+def _moved(story: Story, here: Field, event: Event, given: list[str]) -> tuple[int, list[int], int] | None:
+    """For a call that moves or joins positions of its first operand: their axis there, their offsets, and how far it looks ahead.
+
+    None for every other call.
+    """
+    if event.name == "conv1d":
+        taps = _taps(story, event, given) if here.axis == -1 else None
+        return (-1, taps, max(taps)) if taps is not None else None
+    if event.name == "pad":
+        sizes, place = _numbers(event.operands[1].text) if len(event.operands) > 1 else [], 2 * (-here.axis - 1)
+        left = sizes[place] if place < len(sizes) else 0
+        return here.axis, [-left], -left
+    if event.name in ("embedding", "one_hot"):
+        return (here.axis + 1, [0], 0) if here.axis < -1 else None
+    if event.name in SLICES and len(given) == 1:
+        sliced = _sliced(story, here, event, given[0])
+        return (sliced[0], [sliced[1]], sliced[1]) if sliced is not None else None
+    if event.name in TURNED:
+        count = len(story.shape(given[0], event.step) or ())
+        axes = [each for each in range(-count, 0) if moved_axis(story, given[0], event, here.label, each) == here.axis]
+        same = len(axes) == 1 and _length(story, given[0], event.step, axes[0]) == _length(story, here.label, event.step, here.axis)
+        return (axes[0], [0], 0) if same else None
+    return None
+
+
+def _length(story: Story, label: str, step: int, axis: int) -> int:
+    shape = story.shape(label, step) or ()
+    return shape[axis] if len(shape) >= -axis else 0
+
+
+def _taps(story: Story, event: Event, given: list[str]) -> list[int] | None:
+    """The positions, relative to that of the result, that a convolution reads; None if its stride is not 1, or its weight masked."""
+    size = _length(story, given[1], event.step, -1) if len(given) > 1 else 0
+    stride, padding, dilation = (_option(event, name, place) for name, place in (("stride", 3), ("padding", 4), ("dilation", 5)))
+    if stride != "1" or not size or not str(dilation).isdigit() or _is_masked(story, given[1], event.step):
+        return None
+    step = int(str(dilation))
+    left = step * (size - 1) // 2 if padding == "same" else 0 if padding == "valid" else int(padding) if padding.isdigit() else None
+    return None if left is None else [tap * step - left for tap in range(size)]
+
+
+def _option(event: Event, name: str, place: int) -> str:
+    """The text of one number among the arguments of a convolution, without its parentheses; its default if it is not given."""
+    bias = any(o.name == "bias" or (at == 2 and o.label is not None) for at, o in enumerate(event.operands))
+    text = argument(event, name) or argument(event, name, place if bias else place - 1)
+    return (text or {"stride": "1", "padding": "0", "dilation": "1"}[name]).strip("()[]'\", ")
+
+
+def _is_masked(story: Story, weight: str, step: int) -> bool:
+    """Whether parts of a weight may have been set to 0 by the program, as in a masked convolution."""
+    made = story.event((story.tensor(weight, step) or {}).get("born"))
+    computed = made is not None and weight in made.results and any(o.label is not None for o in made.operands)
+    if computed and made is not None and (story.tensor(weight, step) or {}).get("kind") != "parameter" and made.name != "_weight_norm":
+        return True
+    storage = (story.tensor(weight, step) or {}).get("storage")
+    return any(
+        use.name in WRITTEN and use.writes and story.said(use.step) != "step"
+        for label, _ in story.tensors_on(storage) for use in story.uses(label)[:8] if use.operands[0].label == label
+    )  # fmt: skip
+
+
+def _sliced(story: Story, here: Field, event: Event, source: str) -> tuple[int, int] | None:
+    """The axis of the source of a view that became the axis of its result, and the first position that the view has of it.
+
+    None if it is no view of every position of a part.
+    """
+    one, other = (story.tensor(label, event.step) or {} for label in (source, here.label))
+    stride = (other.get("stride") or [0])[here.axis] if len(other.get("stride") or ()) >= -here.axis else 0
+    before, steps = list(one.get("shape") or ()), list(one.get("stride") or ())
+    places = [axis for axis, n in enumerate(steps) if n == stride and before[axis] > 1]
+    if one.get("storage") != other.get("storage") or not stride or len(places) != 1:
+        return None
+    rest, start = (other.get("offset") or 0) - (one.get("offset") or 0), 0
+    for axis in sorted(range(len(steps)), key=lambda each: -steps[each]):
+        if steps[axis] > 0 and before[axis] > 1:
+            at, rest = divmod(rest, steps[axis])
+            start = at if axis == places[0] else start
+    return places[0] - len(before), start
+
+
+def _numbers(text: str) -> list[int]:
+    parts = [part.strip() for part in text.strip("()[]").split(",")]
+    return [int(part) for part in parts if part.lstrip("-").isdigit()]
