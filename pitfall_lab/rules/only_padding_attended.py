@@ -158,7 +158,7 @@ def _constant(story: Story, masked: Masked) -> Constant | None:
     rows = (looked.shape[0], looked.shape[-1]) if len(looked.shape) > 1 else ()
     if attention is None or prod(looked.shape) != prod(rows) or not rows:
         return None
-    answers = {(index[0], index[-1]): bool(value) is masked.keeps for index, value in looked.known()}
+    answers: dict[Index, bool] = {(index[0], index[-1]): bool(value) is masked.keeps for index, value in looked.known()}
     if len(set(answers.values())) < FEWEST:
         return None
     pending, seen = [(attention.keys, attention.product.step)], {attention.keys}
@@ -196,7 +196,7 @@ def _is_padding(story: Story, marked: Marked) -> bool:
     return marked.real and _divides(story, marked)
 
 
-def _is_number(text: str | None, number: float) -> bool:
+def _is_number(text: str | None, number: float | None) -> bool:
     try:
         return text is not None and float(text) == number
     except ValueError:
