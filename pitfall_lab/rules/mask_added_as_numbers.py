@@ -1,7 +1,8 @@
-"""PL428: a mask of zeros and ones was given to an attention as numbers, which adds it to the scores: nothing is masked."""
+"""PL428: a mask of zeros and ones was added to the scores of a softmax, or multiplied with them: nothing is masked."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,13 +18,17 @@ from pitfall_lab.trace import Event, T
 PLACE = 3
 """The place of ``attn_mask`` among the arguments."""
 SUMS = ("add", "__add__", "__radd__", "add_", "__iadd__")
+PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply", "mul_", "__imul__")
 SCALED = {"div", "mul", "truediv", "masked_fill", "view", "reshape", "dropout", "__truediv__", "__mul__"}
 HOPS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the same call, if it does both)."""
+    """``event`` adds ``mask``, of zeros and ones, to scores that ``softmax`` makes shares of (the same call, if it does both).
+
+    Or it multiplies the scores with the mask.
+    """
 
     event: Event
     mask: str
@@ -31,9 +36,9 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives a mask of zeros and ones to an attention as numbers."""
+    """One finding for each line that adds a mask of zeros and ones to scores, or multiplies them with it."""
     told = set()
-    for event in story.calls("scaled_dot_product_attention", "baddbmm", *SUMS):
+    for event in story.calls("scaled_dot_product_attention", "baddbmm", *SUMS, *PRODUCTS):
         place = story.span(event.step)
         found = _added(story, event) if place not in told and event.error is None and event.results else None
         if found is not None:
@@ -46,7 +51,8 @@ def _added(story: Story, event: Event) -> Added | None:
         named = next((o.label for o in event.operands if o.name == "attn_mask"), None)
         mask = named or (event.operands[PLACE].label if len(event.operands) > PLACE else None)
         return Added(event, mask, event) if mask is not None and _is_mask(story, mask, event.step) else None
-    softmax = _softmax(story, event.results[0], event.step)
+    between = SCALED - {"masked_fill"} if event.name in PRODUCTS else SCALED  # a product may be masked as well afterwards
+    softmax = _softmax(story, event.results[0], event.step, between)
     if softmax is None:
         return None
     shape = story.shape(event.results[0], event.step) or ()
@@ -57,11 +63,11 @@ def _added(story: Story, event: Event) -> Added | None:
     return None
 
 
-def _softmax(story: Story, label: str, step: int) -> Event | None:
+def _softmax(story: Story, label: str, step: int, between: set[str]) -> Event | None:
     for _ in range(HOPS):
         uses = [use for use in story.uses(label) if use.step > step and use.operands[0].label == label and use.results]
         softmax = next((use for use in uses if use.name == "softmax"), None)
-        onward = next((use for use in uses if use.name in SCALED), None)
+        onward = next((use for use in uses if use.name in between), None)
         if softmax is not None or onward is None:
             return softmax
         label, step = onward.results[0], onward.step
@@ -80,6 +86,8 @@ def _finding(story: Story, found: Added) -> Finding:
     event = found.event
     here, mask = at_line(story, story.span(event.step)), expression(story, found.mask, event.step)
     there = at_line(story, story.span(found.softmax.step))
+    if event.name in PRODUCTS:
+        return _of_product(story, found)
     related = [story.related("made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建"))]
     if found.softmax is not event:
         related.append(story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")))
@@ -105,6 +113,48 @@ def _finding(story: Story, found: Added) -> Finding:
     )  # fmt: skip
 
 
+def _of_product(story: Story, found: Added) -> Finding:
+    event = found.event
+    here, mask = at_line(story, story.span(event.step)), expression(story, found.mask, event.step)
+    there = at_line(story, story.span(found.softmax.step))
+    return RULE.finding(
+        story.span(event.step), event.step,
+        T(
+            en=f"{capital(here.en)} multiplies scores with {mask.en}, zeros and ones, before the softmax of {there.en}: a score of 0 still "
+            "gets a share, so nothing is masked.",
+            zh=f"{here.zh}在{there.zh}的 softmax 之前把分数乘以由 0 和 1 组成的 {mask.zh}：分数 0 仍然会得到份额，所以什么也没有遮住。",
+        ),
+        T(
+            en="Softmax takes the exponential of each score, and that of 0 is 1: a place that should be hidden gets more than one with a "
+            "negative score. Only `-inf`, whose exponential is 0, leaves a place out.",
+            zh="softmax 取每个分数的指数，而 0 的指数是 1：本该隐藏的位置得到的比负分数的位置还多。只有 `-inf`（指数为 0）才能"
+            "排除一个位置。",
+        ),
+        related=[
+            story.related("made", (story.tensor(found.mask) or {}).get("born"), T(en="the mask is made here", zh="掩码在这里创建")),
+            story.related("used", found.softmax.step, T(en="becomes shares here", zh="在这里变成份额")),
+        ],
+        fixes=_filled(story, found),
+        facts=[Fact("mask", found.mask, story.by(event.step))],
+    )  # fmt: skip
+
+
+def _filled(story: Story, found: Added) -> tuple[Fix, ...]:
+    """The fix that fills the masked places with ``-inf`` in place of the product; empty where it is not written as one."""
+    program = story.program
+    node, given = program.at(story.span(found.event.step)), written_as(story, found.event, found.mask)
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult) and given is node.value:
+        name = program.segment(node.target)
+        new = f"{name} = {name}.masked_fill({operand(program, given)} == 0, float('-inf'))"
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) and given in (node.left, node.right):
+        scores = node.left if given is node.right else node.right
+        new = f"{operand(program, scores)}.masked_fill({operand(program, given)} == 0, float('-inf'))"
+    else:
+        return ()
+    title = T(en="Fill the hidden places with -inf: `masked_fill`", zh="用 -inf 填充要隐藏的位置：`masked_fill`")
+    return unique(program.text, [Fix(title, program.replace((node, new)), meaning="shape")])
+
+
 def _fixes(story: Story, found: Added) -> tuple[Fix, ...]:
     program = story.program
     given = written_as(story, found.event, found.mask)
@@ -123,11 +173,16 @@ RULE = Rule(
     code="PL428",
     name="mask-added-as-numbers",
     severity="warning",
-    title=T(en="A mask of zeros and ones is added to scores, and hides nothing", zh="由 0 和 1 组成的掩码被加到分数上，什么也没有遮住"),
+    title=T(
+        en="A mask of zeros and ones is added to scores or multiplied with them, and hides nothing",
+        zh="由 0 和 1 组成的掩码被加到分数上或与之相乘，什么也没有遮住",
+    ),
     what=T(
         en="A program gives an attention a mask of the numbers 0 and 1. Numbers are added to the scores, so nothing is hidden: a model of "
-        "text sees the words that it should predict. Give it a mask of type bool.",
-        zh="程序给注意力的掩码是数 0 和 1。数会被加到分数上，所以什么也没有隐藏：语言模型会看到它应当预测的词。请给它 bool 类型的掩码。",
+        "text sees the words that it should predict. Give it a mask of type bool. Scores multiplied with such a mask hide nothing either: "
+        "use `scores.masked_fill(mask == 0, float('-inf'))`.",
+        zh="程序给注意力的掩码是数 0 和 1。数会被加到分数上，所以什么也没有隐藏：语言模型会看到它应当预测的词。请给它 bool 类型的掩码。"
+        "把分数乘以这样的掩码同样什么也遮不住：请用 `scores.masked_fill(mask == 0, float('-inf'))`。",
     ),
     why=T(
         en="`scaled_dot_product_attention` and `nn.MultiheadAttention` take two kinds of masks. A bool mask says which places take part "
