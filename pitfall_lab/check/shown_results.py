@@ -28,7 +28,7 @@ def line(before: str, after: str, again: str) -> Printed | None:
     if len(was) != len(now):
         return None
     for old, new in zip(reversed(was), reversed(now), strict=True):
-        if old != new and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST:
+        if old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST:
             return Printed("", " ".join(old.split()), " ".join(new.split()))
     return None
 

@@ -7,7 +7,7 @@ programs print and what ``pitfall-lab check`` says about them is run, never type
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pitfall_lab.check import Subject, Workshop, tried
 from pitfall_lab.check.terminal import SEVERITIES, Style, finding_text
@@ -56,7 +56,9 @@ def demonstrate(rule: Rule, shop: Workshop) -> Demonstration:
     """Run a rule's programs, on plain torch for what they print and on both engines for what is found."""
     subject = Subject(plain(rule.bad), NAME)
     trace = shop.trace(subject)
-    return Demonstration(shop.output(subject), shop.output(Subject(rule.good, NAME)), tuple(tried(shop, subject, trace)))
+    found = tried(shop, subject, trace)
+    bare = (each.with_fixes(tuple(replace(fix, printed=None) for fix in each.fixes)) for each in found)  # both outputs are on the page
+    return Demonstration(shop.output(subject), shop.output(Subject(rule.good, NAME)), tuple(bare))
 
 
 def page(rule: Rule, shown: Demonstration, language: Language = "en") -> str:

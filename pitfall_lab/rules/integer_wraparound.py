@@ -18,6 +18,7 @@ from pitfall_lab.trace import Event, Lost, T
 RANGES = {"uint8": (0, 255), "int8": (-128, 127), "int16": (-32768, 32767), "int32": (-(1 << 31), (1 << 31) - 1)}
 ARITHMETIC = {"add", "__radd__", "add_", "__iadd__", "sub", "subtract", "sub_", "__isub__", "__rsub__", "rsub", "mul", "multiply",
               "__rmul__", "mul_", "__imul__"}  # fmt: skip
+POWERS = {"pow", "__pow__", "square", "neg"}
 MEANT = {"remainder", "fmod", "__mod__", "bitwise_and", "__and__", "bitwise_xor", "__xor__", "bitwise_or", "__or__", "__rshift__",
          "__lshift__", "bitwise_right_shift", "bitwise_left_shift", "__iand__", "__ixor__"}  # fmt: skip
 """Calls of codes and checksums, where only what is left of a number counts."""
@@ -64,7 +65,7 @@ def _measured(story: Story, event: Event) -> Event | None:
             return None
         if later.name in MEASURES or any(_dtype(story, r, later.step).startswith(("float", "bfloat", "half")) for r in later.results):
             return later
-        if later.name in SAME_NUMBERS or later.name in ARITHMETIC:
+        if later.name in SAME_NUMBERS | ARITHMETIC | POWERS:
             reached.update(later.results)
     return None
 
