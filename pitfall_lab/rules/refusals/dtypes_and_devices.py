@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.rules.refusals.family import Case, Family
-from pitfall_lab.rules.refusals.remedies import arrays, at_birth, modules_called, saved_states, written_results
+from pitfall_lab.rules.refusals.remedies import arrays, at_birth, modules_called, saved_states, written_results, written_types
 from pitfall_lab.trace import T
 
 FAMILIES = (
@@ -23,6 +23,25 @@ FAMILIES = (
             ),
         ),
         (
+            Case(
+                (
+                    r"Index put requires the source and destination dtypes match|masked_scatter: expected self and source to have same|"
+                    r"(?:index_add_|index_copy_|index_reduce_|put_)\(\): self .*(?:same scalar type|same dtype)|"
+                    r"scatter\(\): Expected self\.dtype to be equal to src\.dtype"
+                ),
+                "value|values|source|src",
+                T(
+                    en="{Line} writes {wrong}, numbers of type {wrong.type}, into {other}, which holds {other.type}; {call} converts nothing.",
+                    zh="{Line}把 {wrong.type} 类型的数 {wrong} 写入 {other}，而后者存的是 {other.type}；{call} 不做转换。",
+                ),
+                T(
+                    en="numbers of the type of the memory: `.to({other_text}.dtype)` (under `autocast` a layer's result is bfloat16 or "
+                    "float16)",
+                    zh="与内存类型相同的数：`.to({other_text}.dtype)`（在 `autocast` 之下，层的结果是 bfloat16 或 float16）",
+                ),
+                other="input|self|#1",
+                remedy=written_types.converted,
+            ),
             Case(
                 (
                     r"expected (?:both vectors|m1 and m2|mat1 and mat2|self and mat2) to have (?:the )?same dtype|"

@@ -287,6 +287,7 @@ FAMILIES = (
                     zh="{Line}：这一批样本是长度不同的列表或元组。",
                 ),
                 T(en="samples of one length, or a `collate_fn` that pads them", zh="长度相同的样本，或补齐它们的 `collate_fn`"),
+                remedy=loaded_batches.collated_elsewhere,
             ),
             Case(
                 r"Sum of input lengths does not equal the length of the input dataset",
@@ -401,6 +402,7 @@ FAMILIES = (
                     en='`vmap(f, randomness="different")` for numbers of its own in each row, `randomness="same"` for the same ones in all',
                     zh='`vmap(f, randomness="different")` 让每一行各有随机数，`randomness="same"` 让所有行共用',
                 ),
+                remedy=mapped.random_numbers,
             ),
             Case(
                 r"vmap: inplace arithmetic\(self, \*extra_args\) is not possible",

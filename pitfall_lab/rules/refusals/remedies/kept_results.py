@@ -1,50 +1,177 @@
-"""A result with its history that a module keeps, and that ``copy.deepcopy`` of the module refuses: kept without the history."""
+"""A result with its history that a module keeps, and that ``copy.deepcopy`` of the module refuses: kept without the history, or let go."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from pitfall_lab.rules.kit.finding import Fix, Related
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import Program
-from pitfall_lab.rules.kit.syntax import operand
+from pitfall_lab.rules.kit.source import Function, Program
+from pitfall_lab.rules.kit.syntax import called, is_name, operand
+from pitfall_lab.rules.kit.text_origins import origins, owner, parameters
 from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.remedies.at_birth import birth
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
-from pitfall_lab.trace import T
+from pitfall_lab.trace import Span, T
+
+HOOKS = {"register_forward_hook", "register_forward_pre_hook"}
+NORMS = {"weight_norm", "spectral_norm"}
+"""Functions of `torch.nn.utils` that keep a computed weight in the module, unlike those of `torch.nn.utils.parametrizations`."""
+DEEPEST = 3
+
+Keeper = tuple[ast.stmt, ast.expr, ast.expr]
+"""A statement that keeps a result, where it keeps it (``self.h``, or the list of ``self.h.append(…)``), and the result."""
 
 
 def detached(error: Error) -> Remedy | None:
-    """The attribute assigned without history, and a local name for the result where the function goes on with it; else None."""
+    """The result kept without history, or let go before the copy where its history is needed until then; None if it is not known where."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
-    found = birth(refused, error.wrong)
-    statement = program.statement(found[0]) if found is not None else None
-    target = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    if found is None or not isinstance(statement, ast.Assign) or not isinstance(target, ast.Attribute):
-        return None
-    name, where, here = program.segment(target), at_line(story, found[1]), at_line(story, refused.span)
+    keepers = list(dict.fromkeys(_keepers(error)))
+    if not keepers:
+        return _normed(error)
+    statement, target, value = keepers[0]
+    name, place, found = program.segment(target), program.place(statement), birth(refused, error.wrong)
+    where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
         en=f"{capital(where.en)} keeps a result with its history as `{name}`, and {here.en} makes a deep copy of the object that has "
         "it: torch "
         "copies leaves only.",
         zh=f"{where.zh}把带着历史的结果存为 `{name}`，而{here.zh}要深拷贝拥有它的对象：torch 只能拷贝叶子张量。",
     )
-    accepts = T(en=f"an attribute without history: `{name} = ….detach()`", zh=f"不带历史的属性：`{name} = ….detach()`")
-    related = (Related("kept", found[1], found[2], T(en=f"`{name}` is kept with its history", zh=f"`{name}` 连同历史一起保存")),)
-    return Remedy(unique(program.text, [_fix(program, statement, target)]), said, accepts, found[1], found[2], related)
+    form = f"{name} = ….detach()" if isinstance(statement, ast.Assign) else f"{name}.append(….detach())"
+    form = form if _is_whole(statement, target) or isinstance(statement, ast.Expr) else f"{name}[…] = ….detach()"
+    accepts = T(en=f"an attribute without history: `{form}`", zh=f"不带历史的属性：`{form}`")
+    step = found[2] if found is not None else None
+    related = (Related("kept", place, step, T(en=f"`{name}` is kept with its history", zh=f"`{name}` 连同历史一起保存")),)
+    fixes = [*(_fix(program, *each) for each in keepers), _let_go(refused, statement, target)]
+    return Remedy(unique(program.text, fixes), said, accepts, place, step, related)
 
 
-def _fix(program: Program, statement: ast.Assign, target: ast.Attribute) -> Fix:
+def _keepers(error: Error) -> Iterator[Keeper]:
+    """What keeps the result: by the expression that made it, by its name in that function, or in a hook that was given it."""
+    refused, program = error.refused, error.refused.story.program
+    found = birth(refused, error.wrong)
+    stores = [keeper for node in program.nodes if isinstance(node, ast.stmt) and (keeper := _keeper(node)) is not None]
+    if found is not None:
+        yield from (keeper for keeper in stores if keeper[2] is found[0])
+        record = refused.story.tensor(error.wrong.label) if error.wrong is not None else None
+        names, function = set((record or {}).get("names") or ()), program.function(found[0])
+        yield from (keeper for keeper in stores if program.function(keeper[0]) is function and program.segment(keeper[2]) in names)
+    hooks = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in _hooks(program)}
+    for keeper in stores:
+        function = program.function(keeper[0])
+        inner = function is not None and (function.name in hooks or _returned(program, function) & hooks)
+        if inner and function is not None and isinstance(keeper[2], ast.Name) and keeper[2].id in parameters(function):
+            yield keeper
+
+
+def _keeper(node: ast.stmt) -> Keeper | None:
+    """The parts of a statement that puts a value into an attribute, an entry or a list; None for others."""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Attribute | ast.Subscript):
+        target = node.targets[0]
+        return node, target.value if isinstance(target, ast.Subscript) else target, node.value
+    call = node.value if isinstance(node, ast.Expr) else None
+    if isinstance(call, ast.Call) and called(call) == "append" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
+        return node, call.func.value, call.args[0]
+    return None
+
+
+def _hooks(program: Program) -> Iterator[ast.expr]:
+    """Yield what the program registers as hooks; of ``make_hook(name)`` the function ``make_hook``."""
+    for node in program.nodes:
+        if isinstance(node, ast.Call) and called(node) in HOOKS and node.args:
+            yield node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
+
+
+def _returned(program: Program, function: Function) -> set[str]:
+    """The name of the function that contains this one and may return it, as a set; empty if there is none."""
+    around = program.function(function)
+    return {around.name} if around is not None else set()
+
+
+def _is_whole(statement: ast.stmt, target: ast.expr) -> bool:
+    """Whether the statement assigns the attribute itself, not an entry of it."""
+    return isinstance(statement, ast.Assign) and statement.targets[0] is target
+
+
+def _fix(program: Program, statement: ast.stmt, target: ast.expr, value: ast.expr) -> Fix:
     name, function = program.segment(target), program.function(statement)
     inside = list(ast.walk(function)) if function is not None else []
+    direct = _is_whole(statement, target)
     reads = [
         n for n in inside
-        if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and program.segment(n) == name and n.lineno > statement.lineno
+        if direct and isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load) and program.segment(n) == name
+        and n.lineno > statement.lineno
     ]  # fmt: skip
     title = T(en=f"Keep `{name}` without its history", zh=f"保存 `{name}`，但不带历史")
-    if not reads:
-        return Fix(title, program.replace((statement.value, f"{operand(program, statement.value)}.detach()")))
+    kept = (value, f"{operand(program, value)}.detach()")
+    if not reads or isinstance(value, ast.Name):
+        return Fix(title, program.replace(kept, *((read, program.segment(value)) for read in reads)))
     used = {n.id for n in inside if isinstance(n, ast.Name)} | ({a.arg for a in function.args.args} if function is not None else set())
-    local = target.attr if target.attr not in used else f"new_{target.attr}"
-    text = f"{local} = {program.segment(statement.value)}\n{program.indent(statement)}{name} = {local}.detach()"
+    attribute = name.rpartition(".")[2]
+    local = attribute if attribute not in used else f"new_{attribute}"
+    text = f"{local} = {program.segment(value)}\n{program.indent(statement)}{name} = {local}.detach()"
     return Fix(title, program.replace((statement, text), *((read, local) for read in reads)))
+
+
+def _let_go(refused: Refused, statement: ast.stmt, target: ast.expr) -> Fix | None:
+    """The fix that empties the attribute before the copy: a loss may need its history until then. None if the copied object is no name."""
+    program, call, copying = refused.story.program, refused.call, refused.story.program.statement_at(refused.span)
+    whole = call.args[0] if call is not None and call.args else None
+    own = owner(program, statement)
+    if own is None or whole is None or copying is None or not is_name(whole) or not isinstance(target, ast.Attribute):
+        return None
+    if program.segment(target.value) != "self" or not program.stands_alone(copying):
+        return None
+    attribute = f"{target.attr} = None" if _is_whole(statement, target) else f"{target.attr}.clear()"
+    classes = {called(each) for each in origins(program, whole) if isinstance(each, ast.Call)}
+    paths = [path for name in classes if (path := _path(program, name, own.name)) is not None]
+    text = program.segment(whole)
+    if len(paths) == 1:
+        lines = [f"{text}{paths[0]}.{attribute}"]
+    else:
+        lines = [f"for module in {text}.modules():", f"    if isinstance(module, {own.name}):", f"        module.{attribute}"]
+    title = T(en=f"Let go of `{target.attr}` before the copy", zh=f"在拷贝之前放开 `{target.attr}`")
+    return Fix(title, program.insert_before(copying, *lines), meaning="later")
+
+
+def _path(program: Program, name: str, wanted: str, depth: int = 0) -> str | None:
+    """How an object of the class ``name`` reaches its only one of class ``wanted``: ``.pool``; None if the text does not show it."""
+    if name == wanted:
+        return ""
+    own = next((n for n in program.nodes if isinstance(n, ast.ClassDef) and n.name == name), None)
+    found = []
+    for node in ast.walk(own) if own is not None and depth < DEEPEST else ():
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and program.segment(node.targets[0]).startswith("self."):
+            inner = _path(program, called(node.value), wanted, depth + 1)
+            if inner is not None:
+                found.append(f"{program.segment(node.targets[0]).removeprefix('self')}{inner}")
+    return found[0] if len(found) == 1 else None
+
+
+def _normed(error: Error) -> Remedy | None:
+    """Layers of `torch.nn.utils.weight_norm`: those of `torch.nn.utils.parametrizations` instead. None if the program has none."""
+    refused, story, program = error.refused, error.refused.story, error.refused.story.program
+    calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and "parametriz" not in program.segment(n.func)]
+    imports = [n for n in program.nodes if isinstance(n, ast.ImportFrom) and n.module == "torch.nn.utils"]
+    names = [n for n in imports if {alias.name for alias in n.names} <= NORMS]
+    if not calls:
+        return None
+    changes = [(n.func, f"{program.segment(n.func.value)}.parametrizations.{n.func.attr}") for n in calls if isinstance(n.func, ast.Attribute)]
+    for node in names:
+        changes.append((node, program.segment(node).replace("torch.nn.utils", "torch.nn.utils.parametrizations", 1)))
+    place: Span = program.place(calls[0])
+    where, here, name = at_line(story, place), at_line(story, refused.span), called(calls[0])
+    said = T(
+        en=f"{capital(where.en)} normalises a weight with `{program.segment(calls[0].func)}`, which keeps the computed weight in the layer, "
+        f"and {here.en} makes a deep copy of it: torch copies leaves only.",
+        zh=f"{where.zh}用 `{program.segment(calls[0].func)}` 规范化权重，它把计算出的权重存在层里，而{here.zh}要深拷贝它：torch 只能拷贝叶子张量。",
+    )
+    form = f"torch.nn.utils.parametrizations.{name}"
+    accepts = T(en=f"a layer that computes the weight when it is read: `{form}`", zh=f"读取时才计算权重的层：`{form}`")
+    title = T(en=f"Use `{form}`, whose layers can be copied", zh=f"改用 `{form}`，这样的层可以拷贝")
+    related = (Related("made", place, None, T(en="the computed weight is kept from here on", zh="从这里起保存计算出的权重")),)
+    fixes = [Fix(title, program.replace(*changes), meaning="later")] if changes else []
+    return Remedy(unique(program.text, fixes), said, accepts, place, None, related)

@@ -14,6 +14,7 @@ from pitfall_lab.rules.kit.syntax import called, operand, torch_name
 from pitfall_lab.rules.kit.text_origins import made_by, origins
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import shape_text
+from pitfall_lab.rules.refusals.remedies.collate_functions import as_elsewhere
 from pitfall_lab.rules.refusals.remedies.edits import before, outermost, with_keyword
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
@@ -46,7 +47,7 @@ def collated(error: Error) -> Remedy | None:
         zh="形状相同的样本，或者给加载器一个会补齐它们的 `collate_fn`",
     )
     related = (Related("made", story.program.place(made), None, T(en=f"`{name}` is made here", zh=f"`{name}` 在这里创建")),)
-    return Remedy(_collates(story, made, node), said, accepts, story.program.place(made), None, related)
+    return Remedy(as_elsewhere(story.program, made) or _collates(story, made, node), said, accepts, story.program.place(made), None, related)
 
 
 def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, ...]:
@@ -203,7 +204,7 @@ def nothing_in_samples(error: Error) -> Remedy | None:
     parts = returned.elts if isinstance(returned, ast.Tuple) else returned.values if isinstance(returned, ast.Dict) else [returned]
     empty = [part for part in parts if part is not None and any(_is_nothing(o) for o in _all_origins(program, part))]
     if not empty or returned is None or "NoneType" not in error.match[1]:
-        return None
+        return collated_elsewhere(error)
     place, here, text = program.place(empty[0]), at_line(story, refused.span), program.segment(empty[0])
     where = at_line(story, place)
     said = T(
@@ -211,9 +212,21 @@ def nothing_in_samples(error: Error) -> Remedy | None:
         "arrays and numbers.",
         zh=f"{where.zh}把 `{text}` 作为样本的一部分返回，而它是 None；{here.zh}的加载器只能堆叠张量、数组和数。",
     )
-    return Remedy(
-        (), said, None, place, None, (Related("made", place, None, T(en=f"`{text}` is None here", zh=f"`{text}` 在这里是 None")),)
-    )
+    elsewhere, related = collated_elsewhere(error), Related("made", place, None, T(en=f"`{text}` is None here", zh=f"`{text}` 在这里是 None"))
+    return Remedy(elsewhere.fixes if elsewhere is not None else (), said, None, place, None, (related,))
+
+
+def collated_elsewhere(error: Error) -> Remedy | None:
+    """Samples that torch cannot make a batch of: the program's own function for it. None if it has none, or the loader is not known."""
+    refused, story = error.refused, error.refused.story
+    running = tuple(call_chain(story, story.event(refused.step))) if refused.failure.step is not None else ()
+    found = loader_of(story, story.program.at(refused.span), running)
+    fixes = as_elsewhere(story.program, found[0]) if found is not None else ()
+    if found is None or not fixes:
+        return None
+    place = story.program.place(found[0])
+    related = Related("made", place, None, T(en="the loader is made here, without a `collate_fn`", zh="加载器在这里创建，没有 `collate_fn`"))
+    return Remedy(fixes, related=(related,))
 
 
 def _all_origins(program: Program, node: ast.expr) -> list[ast.expr]:

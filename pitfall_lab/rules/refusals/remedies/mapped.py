@@ -1,4 +1,4 @@
-"""Refusals under ``vmap``: branches that become ``torch.where``, and layers that mix the examples of a batch."""
+"""Refusals under ``vmap``: branches that become ``torch.where``, random numbers, and layers that mix the examples of a batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import called, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
-from pitfall_lab.rules.refusals.remedies.edits import imported
+from pitfall_lab.rules.refusals.remedies.edits import Change, before, imported, keyword_set
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import T
 
 NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"}
+MAPS = {"vmap": "different", "jacfwd": "same"}
+"""Functions of torch that map another one, and what is meant by random numbers in it: each row has its own, a derivative has one set."""
 MOST_GROUPS, LEAST_IN_ONE = 32, 2
 
 
@@ -76,6 +78,72 @@ def _statement(program: Program, branch: ast.If, torch: str) -> Fix | None:
 def _fix(edits: tuple[Edit, ...], shown: str) -> Fix:
     text = shown if len(shown) <= 60 else f"{shown.partition('(')[0]}(…)"
     return Fix(T(en=f"Choose for each row: `{text}`", zh=f"为每一行选择：`{text}`"), edits, meaning="later")
+
+
+def random_numbers(error: Error) -> Remedy | None:
+    """Random numbers under ``vmap``: what it is to do with them, said where the function is mapped. None if the text has no such place."""
+    refused, story, program = error.refused, error.refused.story, error.refused.story.program
+    mapping = [(node, changes) for node in program.nodes if (changes := _decided(program, node))]
+    if not mapping:
+        return None
+    fixes = [_drawn(program, changes) for _, changes in mapping]
+    if len(mapping) > 1:
+        fixes.append(_drawn(program, list(dict.fromkeys(change for _, changes in mapping for change in changes))))
+    place, step = program.place(mapping[0][0]), refused.step if refused.failure.step is not None else None
+    where, here = at_line(story, place), at_line(story, refused.span)
+    if len(mapping) > 1 or where == here:
+        return Remedy(unique(program.text, fixes))
+    said = T(
+        en=f"{capital(where.en)} maps a function over rows, and {here.en} draws random numbers in it: `vmap` does not know whether each "
+        "row is to have its own.",
+        zh=f"{where.zh}把一个函数作用于各行，而{here.zh}在其中抽取随机数：`vmap` 不知道每一行是否要有自己的随机数。",
+    )
+    related = (Related("made", place, None, T(en="the function is mapped here", zh="函数在这里被映射")),)
+    return Remedy(unique(program.text, fixes), said, None, place, step, related)
+
+
+def _drawn(program: Program, changes: list[Change]) -> Fix:
+    own = any('"different"' in text for _, text in changes)
+    title = (
+        T(en='Let each row draw its own numbers: `randomness="different"`', zh='让每一行各自抽取随机数：`randomness="different"`')
+        if own
+        else T(en='Draw the same numbers for each column: `randomness="same"`', zh='让每一列用相同的随机数：`randomness="same"`')
+    )
+    return Fix(title, program.splice(*changes), meaning="later")
+
+
+def _decided(program: Program, node: ast.AST) -> list[Change]:
+    """The changes that say what ``vmap(f)``, ``partial(vmap, …)`` or ``@vmap`` does with random numbers; none where that is said."""
+    if isinstance(node, ast.Call):
+        name = called(node)
+        name = _last(node.args[0]) if name == "partial" and node.args else name
+        given = next((k.value for k in node.keywords if k.arg == "randomness"), None)
+        if name not in MAPS or (isinstance(given, ast.Constant) and given.value != "error"):
+            return []
+        change = keyword_set(program, node, f'randomness="{MAPS[name]}"')
+        return [change] if change is not None else []
+    function = program.parents.get(node)
+    if isinstance(function, ast.FunctionDef) and node in function.decorator_list and _last(node) in MAPS:
+        partial, imports = _partial(program)
+        return [(program.place(node), f'{partial}({program.segment(node)}, randomness="{MAPS[_last(node)]}")'), *imports]
+    return []
+
+
+def _last(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _partial(program: Program) -> tuple[str, list[Change]]:
+    """How the program calls ``functools.partial``, and the import that is missing for it, if one is."""
+    imports = [n for n in program.nodes if isinstance(n, ast.Import | ast.ImportFrom)]
+    for node in imports:
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom) and node.module == "functools" and alias.name == "partial":
+                return alias.asname or "partial", []
+            if isinstance(node, ast.Import) and alias.name == "functools":
+                return f"{alias.asname or 'functools'}.partial", []
+    first = next(n for n in imports if not (isinstance(n, ast.ImportFrom) and n.module == "__future__"))
+    return "partial", [before(program, first, "from functools import partial")]
 
 
 def statistics_of_a_batch(error: Error) -> Remedy | None:

@@ -21,6 +21,8 @@ from pitfall_lab.trace import Span, T
 WHOLE = ("model", "state_dict", "model_state_dict", "net", "network", "weights", "module", "params")
 """Names under which a checkpoint often has the state of a model."""
 KEY = re.compile(r'"([^"]+)"')
+COUNTER = "num_batches_tracked"
+"""An entry of a batch norm that torch does not miss."""
 
 
 def that_does_not_fit(error: Error) -> Remedy | None:
@@ -71,10 +73,18 @@ def _renamings(program: Program, call: ast.Call, state: ast.expr, missing: list[
             new = f'{text}["{key}"]'
             title = T(en=f"Load the state that the checkpoint has for the model: `{new}`", zh=f"装入检查点中模型的状态：`{new}`")
             yield Fix(title, program.replace((state, new)), meaning="later")
-    prefix = _common(unexpected, missing)
+    prefix = _common(unexpected, [*missing, *(f"{part}{COUNTER}" for part in _prefixes(missing))])
     if prefix:
         new = f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items()}}'
         title = T(en=f"Take the prefix `{prefix}` off the names", zh=f"去掉名字的前缀 `{prefix}`")
+        yield Fix(title, program.replace((state, new)), meaning="later")
+    elif prefix := _of_some(unexpected, missing):
+        new = f'{{name.removeprefix("{prefix}"): value for name, value in {text}.items() if name.startswith("{prefix}")}}'
+        title = T(en=f"Take the entries of `{prefix[:-1]}` alone, without the prefix", zh=f"只取 `{prefix[:-1]}` 的条目，并去掉前缀")
+        yield Fix(title, program.replace((state, new)), meaning="later")
+    for mark in _marks(unexpected, missing):
+        new = f'{{name.replace("{mark}", ""): value for name, value in {text}.items()}}'
+        title = T(en=f"Take `{mark}` out of the names", zh=f"去掉名字中的 `{mark}`")
         yield Fix(title, program.replace((state, new)), meaning="later")
     inner = _common(missing, unexpected)
     if inner:
@@ -94,6 +104,21 @@ def _common(longer: list[str], shorter: list[str]) -> str:
                 if all(each.startswith(prefix) and each[len(prefix) :] in shorter for each in longer):
                     return prefix
     return ""
+
+
+def _of_some(longer: list[str], shorter: list[str]) -> str:
+    """The only prefix, up to a dot, with which some of the ``longer`` names give all ``shorter`` ones; empty if none or several do."""
+    known, first = set(longer), f".{shorter[0]}" if shorter else "\n"
+    prefixes = [name[: len(name) - len(first) + 1] for name in longer if name.endswith(first)]
+    whole = [prefix for prefix in prefixes if all(f"{prefix}{each}" in known for each in shorter)]
+    return whole[0] if len(whole) == 1 else ""
+
+
+def _marks(longer: list[str], shorter: list[str]) -> list[str]:
+    """The part, such as ``_orig_mod.``, without which the ``longer`` names are the ``shorter`` ones, if it is inside of some; else none."""
+    parts = dict.fromkeys(f"{part}." for name in longer for part in name.split(".")[:-1])
+    inside = [mark for mark in parts if not all(name.startswith(mark) for name in longer)]
+    return [mark for mark in inside if set(shorter) <= {name.replace(mark, "") for name in longer}][:1]
 
 
 def _without(
