@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.check.trials import Trial
 from pitfall_lab.rules import FAMILIES, Family, Finding, find
 from pitfall_lab.rules.kit.source import apply
 from pitfall_lab.verify import trace_program
@@ -18,6 +19,8 @@ HEAD = (
     "torch.manual_seed(0)\n"
 )
 SAMPLES = "class Texts(Dataset):\n    def __len__(self):\n        return 4\n    def __getitem__(self, i):\n        return %s\n"
+PAD = "def pad(samples):\n    words, labels = zip(*samples)\n    return nn.utils.rnn.pad_sequence(words), torch.tensor(labels)\n"
+MIXED = "a, b = torch.zeros(3, 2), torch.ones(2, 2).bfloat16()\ni, m = torch.tensor([0, 1]), torch.tensor([True, True, False])\n"
 
 # What the program writes (line 1 is the first line below the head), the code, the line of the mistake, and words of the first repair.
 MADE = {
@@ -53,6 +56,34 @@ MADE = {
     "samples that are one tensor": (
         SAMPLES % "torch.ones(i + 1, 2)" + "def run(data):\n    for batch in data:\n        batch.sum()\nrun(DataLoader(Texts(), batch_size=2))",
         "PLE04", 9, "the samples",
+    ),
+    "a loader without the function of another loader": (
+        SAMPLES % "torch.ones(i + 1), i" + PAD + "train = DataLoader(Texts(), 2, collate_fn=pad)\nval = DataLoader(Texts(), 2)\n"
+        "for words, labels in val:\n    pass", "PLE04", 10, "`collate_fn=pad`",
+    ),
+    "a function for batches that no loader was given": (
+        SAMPLES % "torch.ones(i + 1), i" + PAD + "class Data:\n    def __init__(self):\n        self.rows = DataLoader(Texts(), batch_size=2)\n"
+        "    def shapes(self):\n        return [words.shape for words, _ in self.rows]\nData().shapes()", "PLE04", 11, "`collate_fn=pad`",
+    ),
+    "a helper that was given the function once": (
+        SAMPLES % "torch.ones(i + 1), i" + PAD + "def make(data, collate=None):\n    return DataLoader(data, 2, collate_fn=collate)\n"
+        "train = make(Texts(), collate=pad)\ntest = make(Texts())\nfor words, labels in test:\n    pass", "PLE04", 10, "`collate=pad`",
+    ),
+    "a method of another dataset": (
+        SAMPLES % "torch.ones(i + 1)" + "    def collate(self, samples):\n        return nn.utils.rnn.pad_sequence(samples)\n"
+        "a, b = Texts(), Texts()\ntrain = DataLoader(a, 2, collate_fn=a.collate)\nval = DataLoader(b, 2)\nfor words in val:\n    pass",
+        "PLE04", 10, "`collate_fn=b.collate`",
+    ),
+    "a model mapped over rows that drops features": (
+        "from torch.func import grad, vmap\ndef loss(w, x):\n    return (w * F.dropout(x, 0.5)).sum()\nclass Step:\n    def __init__(self):\n"
+        "        self.each = vmap(grad(loss), in_dims=(None, 0))\nStep().each(torch.ones(2), torch.ones(3, 2))", "PLE45", 6, "different",
+    ),
+    "a decorator that maps over rows": (
+        "@torch.vmap\ndef noisy(x):\n    return x + torch.rand(())\nnoisy(torch.ones(3))", "PLE45", 1, "different",
+    ),
+    "a partial that maps over rows": (
+        "import functools\n@functools.partial(torch.vmap, in_dims=1)\ndef noisy(x):\n    return torch.bernoulli(x)\nnoisy(torch.ones(3, 2))",
+        "PLE45", 2, "different",
     ),
     "a last batch of one row": (
         "data = TensorDataset(torch.randn(5, 3))\nloader = DataLoader(data, batch_size=2)\nnorm = nn.BatchNorm1d(3)\nfor (x,) in loader:\n"
@@ -130,6 +161,34 @@ MADE = {
         "pool(torch.ones(1, 2))\ncopy.deepcopy(pool)",
         "PLE31", 7, "`self.share`",
     ),
+    "a result that a module keeps under another name": (
+        "import copy\nclass Pool(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 2)\n"
+        "    def forward(self, x):\n        share = self.fc(x)\n        self.share = share\n        return share * self.share\npool = Pool()\n"
+        "pool(torch.ones(1, 2))\ncopy.deepcopy(pool)",
+        "PLE31", 8, "Keep `self.share`",
+    ),
+    "a state that is kept for the next call": (
+        "import copy\nclass Walk(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.cell = nn.GRUCell(2, 3)\n"
+        "        self.kept = {}\n    def forward(self, x):\n        h = self.cell(x)\n        self.kept['h'] = h\n        return h\n"
+        "walk = Walk()\nwalk(torch.ones(1, 2))\ntorch.optim.swa_utils.AveragedModel(walk)",
+        "PLE31", 9, "Keep `self.kept`",
+    ),
+    "what a hook keeps in the layer": (
+        "import copy\nnet = nn.Sequential(nn.Linear(2, 3), nn.ReLU())\ndef keep(module, given, result):\n    module.seen = result\n"
+        "net[0].register_forward_hook(keep)\nnet(torch.ones(1, 2))\ncopy.deepcopy(net)",
+        "PLE31", 4, "Keep `module.seen`",
+    ),
+    "what a hook made by a method keeps in a list": (
+        "import copy\nclass Watch:\n    def __init__(self, net):\n        self.net, self.seen = net, []\n"
+        "        net.register_forward_hook(self.hook('fc'))\n    def hook(self, name):\n        def inner(module, given, result):\n"
+        "            self.seen.append(result)\n        return inner\nwatch = Watch(nn.Linear(2, 2))\nwatch.net(torch.ones(1, 2))\n"
+        "copy.deepcopy(watch)",
+        "PLE31", 8, "Keep `self.seen`",
+    ),
+    "a weight that weight_norm computed": (
+        "import copy\nfrom torch.nn.utils import weight_norm\nfc = weight_norm(nn.Linear(2, 2))\nfc(torch.ones(1, 2))\ncopy.deepcopy(fc)",
+        "PLE31", 3, "parametrizations",
+    ),
     "losses collected with their history": (
         "import numpy as np\nw = torch.ones(2, requires_grad=True)\nlosses = []\nfor k in range(2):\n    losses.append((w * k).sum())\n"
         "np.array(losses)",
@@ -188,6 +247,23 @@ HERE = {
     "PLE12 a mask of another dimension": ("x = torch.ones(2, 3)\nx[torch.tensor([True, False, True])]", "x[:, torch.tensor"),
     "PLE12 one_hot counted from one": ("F.one_hot(torch.tensor([1, 3]), 3)", "- 1`"),
     "PLE14 a list of tensors": ("parts = [torch.ones(2), torch.ones(2)]\ntorch.tensor(parts)", "`torch.stack(parts)`"),
+    "PLE21 an expert's result under autocast": (
+        "fc = nn.Linear(2, 2)\ndef route(x, mask):\n    out = torch.zeros_like(x)\n    out[mask] = fc(x[mask])\n    return out\n"
+        "with torch.autocast('cpu', dtype=torch.bfloat16):\n    route(torch.ones(3, 2), torch.tensor([True, False, True]))",
+        "`fc(x[mask]).to(out.dtype)`"),
+    "PLE21 an entry of a bank": ("import numpy as np\nbank = torch.zeros(4)\nbank[torch.tensor([1, 2])] = torch.from_numpy(np.ones(2)) / 3",
+                                 "`(torch.from_numpy(np.ones(2)) / 3).to(bank.dtype)`"),
+    "PLE21 index_put_": (MIXED + "a.index_put_((i,), b * 2, accumulate=True)", "`(b * 2).to(a.dtype)`"),
+    "PLE21 masked_scatter_": (MIXED + "a.masked_scatter_(m[:, None], b)", "`b.to(a.dtype)`"),
+    "PLE21 index_add_": (MIXED + "a.view(3, 2).index_add_(0, i, b)", "`b.to(a.dtype)`"),
+    "PLE21 index_add": (MIXED + "torch.index_add(a, dim=0, index=i, source=b)", "`b.to(a.dtype)`"),
+    "PLE21 index_copy_": (MIXED + "a.index_copy_(0, i, b.exp())", "`b.exp().to(a.dtype)`"),
+    "PLE21 scatter_add_": (MIXED + "a.scatter_add_(0, i.expand(2, 2), src=b)", "`b.to(a.dtype)`"),
+    "PLE21 a new tensor that takes it": (MIXED + "torch.zeros(3, 2).scatter_reduce(0, i.expand(2, 2), b, 'amax')", "`b.float()`"),
+    "PLE21 fractions for whole numbers": (
+        "ids = torch.tensor([3, 4, 5])\nout = torch.zeros_like(ids)\nout[ids > 3] = torch.rand(2)", "`dtype=torch.float32`"),
+    "PLE21 complex numbers for real ones": (
+        "x = torch.zeros(4)\nx.index_add_(0, torch.tensor([0, 1]), torch.fft.fft(torch.ones(2)))", "`dtype=torch.complex64`"),
     "PLE21 bfloat16 for NumPy": ("x = torch.ones(2).bfloat16()\nx.numpy()", "`x.float()`"),
     "PLE21 a quotient of bytes": ("x = torch.ones(2).byte()\nx /= 255", "instead of overwriting `x`"),
     "PLE22 arguments in a tuple": (
@@ -196,6 +272,17 @@ HERE = {
     "PLE35 a result written with out": (
         "w = torch.ones(2, requires_grad=True)\nroom = torch.empty(2)\ntorch.add(w, 1, out=room)\nprint(room.sum())", "the name `room`"),
     "PLE41 a prefix": ("s = {f'module.{k}': v for k, v in nn.Linear(1, 1).state_dict().items()}\nnn.Linear(1, 1).load_state_dict(s)", "`module.`"),
+    "PLE41 a prefix, and a counter that torch does not miss": (
+        "net = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))\ns = nn.DataParallel(net).state_dict()\n"
+        "nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1)).load_state_dict(s)", "the prefix `module.`"),
+    "PLE41 no prefix": ("s = nn.Linear(1, 1).state_dict()\nnet = nn.DataParallel(nn.Linear(1, 1))\nnet.load_state_dict(s)", "`net.module`"),
+    "PLE41 the model of a trainer": (
+        "whole = nn.ModuleDict({'model': nn.Linear(2, 1), 'loss': nn.CrossEntropyLoss(torch.ones(2))})\nc = {'state_dict': whole.state_dict()}\n"
+        "nn.Linear(2, 1).load_state_dict(c['state_dict'])", "entries of `model`"),
+    "PLE41 a compiled part": (
+        "def make(compiled):\n    part = nn.Linear(1, 1)\n"
+        "    return nn.ModuleDict({'a': torch.compile(part) if compiled else part, 'b': nn.Linear(1, 1)})\n"
+        "make(False).load_state_dict(make(True).state_dict())", "`_orig_mod.`"),
     "PLE41 a part": ("s = nn.Linear(1, 1).state_dict()\nnet = nn.Sequential(nn.Linear(1, 1))\nnet.load_state_dict(s)", "`net[0]`"),
     "PLE41 a head of another size": (
         "s = nn.ModuleDict({'a': nn.Linear(1, 2), 'fc': nn.Linear(2, 9)}).state_dict()\n"
@@ -211,6 +298,15 @@ HERE = {
     "PLE42 a negative deviation": ("from torch.distributions import Normal\nNormal(0.0, torch.tensor([-1.0]))", "softplus"),
     "PLE45 a branch for each row": ("def f(x):\n    if x > 0:\n        y = x\n    else:\n        y = -x\n    return y\ntorch.vmap(f)(torch.ones(2))", "for each row"),
     "PLE45 a choice for each row": ("torch.vmap(lambda x: x if x > 0 else -x)(torch.ones(2))", "torch.where(x > 0, x, -x)"),
+    "PLE45 rows of rows": (
+        "def noisy(x):\n    return x * torch.rand(())\ndef run(x):\n    return torch.vmap(torch.vmap(noisy))(x)\nrun(torch.ones(3, 2))", "different"),
+    "PLE45 a derivative with numbers of one draw": ("torch.func.jacfwd(lambda x: x * torch.rand(3))(torch.ones(3))", '`randomness="same"`'),
+    "PLE43 samples that are lists": (
+        SAMPLES % "[1] * (i + 1)" + "def pad(samples):\n    return nn.utils.rnn.pad_sequence([torch.tensor(s) for s in samples])\n"
+        "train = DataLoader(Texts(), 2, collate_fn=pad)\nfor words in DataLoader(Texts(), 2):\n    pass", "`collate_fn=pad`"),
+    "PLE43 samples put together by a worker": (
+        SAMPLES % "torch.ones(i + 1), i" + PAD + "train = DataLoader(Texts(), 2, collate_fn=pad)\nval = DataLoader(Texts(), 2, num_workers=1)\n"
+        "for words, labels in val:\n    pass", "`collate_fn=pad`"),
     "PLE52 a plateau without its number": (
         "opt = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)\nplan = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)\nloss = 1.0\n"
         "opt.step()\nplan.step()", "`loss`"),
@@ -278,6 +374,24 @@ NEAR = {
         "fc = nn.Linear(1, 1)\nw = torch.ones(1, requires_grad=True)\nfc.bias = w * 2", 3, "Parameter",
     ),
     "a column of ones and zeros": ("y = torch.tensor([[0], [1]])\nF.cross_entropy(torch.ones(2, 3), y)", 2, "argmax"),
+    "a write of fractions, which a conversion would lose": (
+        "n = torch.tensor([1, 2]) + 1\nn[torch.tensor([0])] = torch.tensor([0.5])", 2, "Convert"),
+    "two parts of a state that both fit": (
+        "s = nn.ModuleDict({'actor': nn.Linear(1, 1), 'critic': nn.Linear(1, 1)}).state_dict()\nnn.Linear(1, 1).load_state_dict(s)", 2, "entries"),
+    "a state with other names": (
+        "s = nn.ModuleDict({'a': nn.Linear(1, 2)}).state_dict()\nnn.ModuleDict({'b': nn.Linear(1, 2)}).load_state_dict(s)", 2, "prefix"),
+    "a function for batches of another kind": (
+        SAMPLES % "torch.ones(i + 1), i" + "def third(samples):\n    return samples[0][2]\nval = DataLoader(Texts(), 2)\nfor batch in val:\n    pass",
+        8, "collate_fn=third"),
+    "a function for batches that is used elsewhere": (
+        SAMPLES % "torch.ones(i + 1)" + "def count(samples):\n    return len(samples)\nprint(count([1]))\nval = DataLoader(Texts(), 2)\n"
+        "for batch in val:\n    pass", 9, "collate_fn=count"),
+    "a worker that fails before samples are put together": (
+        SAMPLES % "{'a': i}['b']" + PAD + "for batch in DataLoader(Texts(), 2, num_workers=1):\n    pass", 9, "collate_fn"),
+    "a second derivative of random numbers": (
+        "torch.func.hessian(lambda x: (x * x * torch.rand(3)).sum())(torch.ones(3))", 1, "randomness"),
+    "a tensor that is copied where it is made": (
+        "import copy\nw = torch.ones(2, requires_grad=True)\ncopy.deepcopy(w * 2)", 3, "Keep"),
     "both dimensions differ": ("torch.cat([torch.ones(2, 3), torch.ones(4, 5)])", 1, "dim="),
     "a matrix that a vector cannot multiply": ("w = nn.Parameter(torch.ones(2, 3))\nF.linear(torch.ones(4), w)", 2, "Build the layer"),
 }  # fmt: skip
@@ -290,6 +404,36 @@ def test_where_the_other_line_is_right_nothing_is_repaired_there(name: str) -> N
     assert finding.span is not None
     assert finding.span.line - HEAD.count("\n") == line, finding.message.en
     assert not any(words in title for title in repairs_that_run(program, finding))
+
+
+LOSS = (
+    "import copy\nclass Pool(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(2, 2)\n"
+    "        self.kept = []\n    def forward(self, x):\n        share = self.fc(x).softmax(1)\n        %s\n        return share * x\n%s\n"
+    "loss = net(torch.ones(1, 2)).sum() + (pool.%s * torch.ones(2)).sum()\nloss.backward()\nprint(pool.fc.weight.grad)\ncopy.deepcopy(net)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("keep", "made", "read", "line"),
+    [
+        ("self.share = share", "net = pool = Pool()", "share", "net.share = None"),
+        ("self.kept.append(share)", "net = nn.Sequential(Pool())\npool = net[0]", "kept[0]", "        module.kept.clear()"),
+    ],
+)
+def test_a_result_that_a_loss_needs_is_let_go_before_the_copy_and_not_cut_off(
+    shop: Workshop, keep: str, made: str, read: str, line: str
+) -> None:
+    text = HEAD + LOSS % (keep, made, read)
+    checked = verified(shop, text)
+    assert [line in apply(text, fix.edits).splitlines() for fix in checked.fixes] == [True]
+
+
+def verified(shop: Workshop, text: str) -> Finding:
+    """The only error of a program, with the repairs that `check` offers."""
+    subject = Subject(text, "program.py")
+    trace = shop.trace(subject)
+    (finding,) = (each for each in find(trace) if each.severity == "error")
+    return finding.with_fixes(Trial(shop, subject, trace, find(trace)).kept(finding))
 
 
 def test_none_from_elsewhere_is_no_missing_return() -> None:

@@ -125,14 +125,34 @@ def test_a_step_moves_after_the_backward_that_needs_the_old_values() -> None:
 
 
 def test_the_forward_pass_is_run_again_from_the_line_that_saved() -> None:
-    program = Program("z = noise()\nfake = g(z)\nscore = d(fake)\na.backward()\nopt.step()\nloss = f(score)\nloss.backward()\n")
+    text = "z = noise()\nfake = g(z)\nscore = d(fake)\nh(score).backward()\nopt.step()\nloss = f(score)\nloss.backward()\n"
+    program = Program(text)
     body = program.tree.body  # type: ignore[union-attr]
     fix = second_forwards(program, body[4], body[6], [body[2]])[0]
     assert fix is not None
-    assert (
-        apply(program.text, fix.edits)
-        == "z = noise()\nfake = g(z)\nscore = d(fake)\na.backward()\nopt.step()\nscore = d(fake)\nloss = f(score)\nloss.backward()\n"
-    )
+    assert apply(text, fix.edits) == text.replace("opt.step()\n", "opt.step()\nscore = d(fake)\n")
+
+
+@pytest.mark.parametrize(
+    ("between", "moves_down"),
+    [
+        ("", True),
+        ("first.backward()\n", True),
+        ("log = score\n", False),  # needed before the step
+        ("(first + score).backward()\n", False),
+        ("fake = g(fake)\n", False),  # it would read another value there
+        ("score = 0\n", False),
+    ],
+)
+def test_a_forward_pass_that_nothing_needs_before_the_step_is_moved_below_it(between: str, moves_down: bool) -> None:
+    text = f"score = d(fake)\n{between}opt.step()\nscore.backward()\n"
+    program = Program(text)
+    body = program.tree.body  # type: ignore[union-attr]
+    fix = second_forwards(program, body[-2], body[-1], [body[0]])[0]
+    assert fix is not None
+    moved, repeated = text.removeprefix("score = d(fake)\n"), text
+    below = (moved if moves_down else repeated).replace("opt.step()\n", "opt.step()\nscore = d(fake)\n")
+    assert apply(text, fix.edits) == below
 
 
 def test_edits_made_one_after_the_other_in_their_order_fit() -> None:

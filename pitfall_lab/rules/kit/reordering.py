@@ -89,6 +89,8 @@ def _ended(text: str) -> str:
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
     """Fixes that repeat, after the write, the shortest sequence of assignments that contains the line which saved the tensor.
 
+    Where nothing needs them before, they are moved there instead.
+
     None in the list is a fix that cannot be written.
     """
     ordered = changed.lineno < backward.lineno
@@ -114,7 +116,8 @@ def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, sav
         before = _second_forward(program, backward, again or copied, after=False)
         # in a loop the write of one iteration affects the backward of the next; else lines in between may change more
         (seldom if ordered else kept).append(before)
-        kept.append(_second_forward(program, changed, again or copied, after=True))
+        later = _later_forward(program, changed, again or copied) if ordered else None
+        kept.append(later or _second_forward(program, changed, again or copied, after=True))
     return [*(fixes or others)[:6], *seldom[:2]]
 
 
@@ -139,6 +142,23 @@ def _second_forward(program: Program, place: ast.stmt, copied: list[ast.stmt], *
         zh=f"在修改之后，用修改后的值重新做一次前向计算（`{shown}`）",
     )
     return Fix(title, edits, meaning="recompute")
+
+
+def _later_forward(program: Program, changed: ast.stmt, copied: list[ast.stmt]) -> Fix | None:
+    """The fix that moves the assignments below the write; None if a statement up to there needs them, or gives what they read."""
+    block = program.block(changed)
+    if any(each not in block or not program.stands_alone(each) for each in copied):
+        return None
+    between = [each for each in block[block.index(copied[0]) : block.index(changed) + 1] if each not in copied]
+    names, needed = ({name for each in copied for name in found(program, each)} for found in (assigned, reads))
+    if any(reads(program, each) & names or assigned(program, each) & (names | needed) for each in between):
+        return None
+    lines = [line for statement in copied for line in _dedented(program, statement)]
+    edits = merge(program.insert_after(changed, *lines), *(program.delete(each) for each in copied))
+    shown = " ".join(program.segment(copied[0]).split())
+    shown = shown if len(shown) <= 40 else shown[:39] + "…"
+    title = T(en=f"Compute it after the change, with the changed values: `{shown}`", zh=f"放到修改之后，用修改后的值计算：`{shown}`")
+    return Fix(title, edits, meaning="recompute") if edits is not None else None
 
 
 def _dedented(program: Program, statement: ast.stmt) -> list[str]:

@@ -314,6 +314,19 @@ FAMILIES = (
                 ),
                 T(en="tensors with the same first dimension and at least one sample", zh="第一维相同、至少有一个样本的张量"),
             ),
+            Case(
+                r"Caught \w+ in DataLoader worker process \d+\..*\n(\w+): ([^\n]+)\s*$",
+                "",
+                T(
+                    en="{Line}: a worker process of the loader raised `{m[1]}`: “{m[2]}”.",
+                    zh="{Line}：加载器的一个工作进程抛出了 `{m[1]}`：“{m[2]}”。",
+                ),
+                T(
+                    en="samples that the dataset can give and the loader can stack; with `num_workers=0` the error comes on its own line",
+                    zh="数据集给得出、加载器能堆叠的样本；用 `num_workers=0` 时，错误会出现在它自己的那一行",
+                ),
+                remedy=loaded_batches.collated_elsewhere,
+            ),
         ),
         (
             "import torch\n\nrows = [(torch.ones(2), None), (torch.ones(2), 1)]\nloader = torch.utils.data.DataLoader(rows, batch_size=2)\n"

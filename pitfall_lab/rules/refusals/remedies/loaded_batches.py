@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
 from pitfall_lab.rules.kit.call_stack import call_chain
@@ -22,6 +23,8 @@ from pitfall_lab.trace import T
 PASSING = {"enumerate", "tqdm", "zip", "list", "iter", "islice", "trange", "cycle", "next", "track"}
 """Functions that hand on the elements of their first argument."""
 MOST_PARTS = 5
+COLLATING = re.compile(r"default_collate|stack expects each tensor|each element in list of batch|in collate")
+"""Torch's words where the samples were not put together."""
 
 
 def collated(error: Error) -> Remedy | None:
@@ -47,7 +50,7 @@ def collated(error: Error) -> Remedy | None:
         zh="形状相同的样本，或者给加载器一个会补齐它们的 `collate_fn`",
     )
     related = (Related("made", story.program.place(made), None, T(en=f"`{name}` is made here", zh=f"`{name}` 在这里创建")),)
-    return Remedy(as_elsewhere(story.program, made) or _collates(story, made, node), said, accepts, story.program.place(made), None, related)
+    return Remedy((*as_elsewhere(story.program, made), *_collates(story, made, node)), said, accepts, story.program.place(made), None, related)
 
 
 def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, ...]:
@@ -188,6 +191,8 @@ def loader(story: Story, step: int) -> tuple[ast.Call, ast.expr] | None:
 def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = ()) -> tuple[ast.Call, ast.expr] | None:
     """The only ``DataLoader`` that a loop (or the expression that it goes over) may iterate over, and how it is named there; else None."""
     program = story.program
+    inner = [each for node in ast.walk(head) for each in getattr(node, "generators", ())] if isinstance(head, ast.stmt | ast.expr) else []
+    head = inner[0] if len(inner) == 1 and not isinstance(head, ast.For | ast.AsyncFor) else head
     head = head.iter if isinstance(head, ast.For | ast.AsyncFor | ast.comprehension) else head
     while isinstance(head, ast.Call) and called(head) in PASSING and head.args:
         head = head.args[0]
@@ -219,6 +224,8 @@ def nothing_in_samples(error: Error) -> Remedy | None:
 def collated_elsewhere(error: Error) -> Remedy | None:
     """Samples that torch cannot make a batch of: the program's own function for it. None if it has none, or the loader is not known."""
     refused, story = error.refused, error.refused.story
+    if not COLLATING.search(refused.message):
+        return None
     running = tuple(call_chain(story, story.event(refused.step))) if refused.failure.step is not None else ()
     found = loader_of(story, story.program.at(refused.span), running)
     fixes = as_elsewhere(story.program, found[0]) if found is not None else ()

@@ -87,8 +87,8 @@ def random_numbers(error: Error) -> Remedy | None:
     if not mapping:
         return None
     fixes = [_drawn(program, changes) for _, changes in mapping]
-    if len(mapping) > 1:
-        fixes.append(_drawn(program, list(dict.fromkeys(change for _, changes in mapping for change in changes))))
+    if any(each is not node and node in program.ancestors(each) for node, _ in mapping for each, _ in mapping):
+        fixes = [_drawn(program, list(dict.fromkeys(change for _, changes in mapping for change in changes)))]
     place, step = program.place(mapping[0][0]), refused.step if refused.failure.step is not None else None
     where, here = at_line(story, place), at_line(story, refused.span)
     if len(mapping) > 1 or where == here:
