@@ -236,7 +236,7 @@ class Trial:
                 dearer = self.shop.witness(replace(self.subject, source=apply(self.subject.source, fix.reference)))
                 same = ends_alike(dearer, after)
             else:
-                same = keeps_what_was_right(before, after, fix.meaning, backwards_before(self.trace, finding, fix.meaning))
+                same = keeps_what_was_right(before, after, fix.meaning, self._number(finding, fix.meaning, before))
             if same and before is not None and finding.severity == "error" and fix.meaning == "same":
                 same = same_names(before, after, read_later(self.subject.source, fix))
             now = self.shop.facts(repaired) if same else None
@@ -246,6 +246,17 @@ class Trial:
         if now is None or (self.trace.beside.unfinite and self.shop.spoiled):
             return ""  # where a number comes from that is not finite was seen in a closer recording, which this one is not
         return now.ended if is_better(found_of(self._story, finding), self._facts, now) else ""
+
+    def _number(self, finding: Finding, meaning: str, before: dict[str, Any]) -> int | None:
+        """How many backwards ran before the finding's own; None if it has none.
+
+        Of a long loop not all are in the trace: one that ended the program is the last.
+        """
+        number, ended = backwards_before(self.trace, finding, meaning), self.trace.outcome.failure
+        own = {each.step for each in finding.related if each.role == "backward"}
+        last = before["backwards"][-1:]
+        is_last = ended is not None and ended.step in own and bool(last) and bool(last[0]["raised"])
+        return len(before["backwards"]) - 1 if is_last and meaning in ("connect", "term", "root") else number
 
     def _shown(self) -> Printed | None:
         """What the repair that has just worked changes in what the program shows; None if that is nothing, or cannot be compared."""

@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.flow import FACTORIES, Cut, Flow, Lost, Unreached
 from pitfall_lab.rules.kit.rebinding import rebindings
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.second_backward import indented
-from pitfall_lab.rules.kit.source import Program
+from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import is_true, operand, torch_name
@@ -370,6 +370,23 @@ def _recorded(story: Story, cut: Cut) -> Iterator[Fix]:
                 for decorator in filter(_switch, around.decorator_list):
                     yield Fix(title, (Edit(decorator.lineno, decorator.end_lineno or decorator.lineno, ""),), meaning="connect")
         yield from _not_reentrant(program, statement)
+    yield from _switched_back(program)
+
+
+def _switched_back(program: Program) -> Iterator[Fix]:
+    """Yield the fix for a function that ends with recording switched off: ``no_grad`` for it alone. Nothing if it is switched on again."""
+    switches = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "set_grad_enabled" and n.args]
+    off = [call for call in switches if isinstance(call.args[0], ast.Constant) and call.args[0].value is False]
+    torch = torch_name(program)
+    for call in off if len(off) == len(switches) and torch is not None else ():
+        statement, function = program.parents.get(call), program.function(call)
+        if function is None or not isinstance(statement, ast.Expr):
+            continue
+        edits = merge(program.delete(statement), program.insert_before(function, f"@{torch}.no_grad()"))
+        title = T(en=f"Switch recording off for `{function.name}` alone: `@{torch}.no_grad()`",
+                  zh=f"只在 `{function.name}` 中关闭记录：`@{torch}.no_grad()`")  # fmt: skip
+        if edits is not None:
+            yield Fix(title, edits, meaning="connect")
 
 
 def _not_reentrant(program: Program, statement: ast.stmt) -> Iterator[Fix]:

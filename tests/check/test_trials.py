@@ -185,6 +185,21 @@ def test_a_loop_whose_rounds_are_sampled_is_recorded_once_with_numbers(shop: Wor
     assert limits == [0]
 
 
+def test_after_a_long_loop_the_backward_that_ended_the_program_is_the_last_one(shop: Workshop) -> None:
+    source = (
+        "import torch\n\ndef evaluate(net):\n    torch.set_grad_enabled(False)\n    return net(torch.ones(1, 2)).item()\n\n"
+        "torch.manual_seed(0)\nnet = torch.nn.Linear(2, 1)\nopt = torch.optim.SGD(net.parameters(), lr=0.01)\n"
+        "for epoch in range(2):\n    for x in torch.randn(20, 4, 2):\n        loss = net(x).pow(2).mean()\n        opt.zero_grad()\n"
+        "        loss.backward()\n        opt.step()\n    evaluate(net)\n"
+    )
+    subject = Subject(source, "program.py")
+    shop.every_round = False
+    trace = recorded(shop, subject)
+    assert sum(event.name == "backward" for event in trace.events if event.kind == "call") < 20
+    (finding,) = tried(shop, subject, trace)
+    assert [fix.title.en for fix in finding.fixes] == ["Switch recording off for `evaluate` alone: `@torch.no_grad()`"]
+
+
 def test_a_module_beside_the_program_may_go_around_the_counter_too(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "clipping_of_mine.py").write_text("def clip(p):\n    p.data.clamp_(-0.5, 0.5)\n", encoding="utf-8")
     source = "from clipping_of_mine import clip\n" + RIGHT.replace("    loss.backward", "    clip(w)\n    loss.backward")

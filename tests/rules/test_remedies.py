@@ -142,6 +142,11 @@ MADE = {
         "PLE12", 2, "`words`",
     ),
     "one row too few": ("table = nn.Embedding(10, 3)\nids = torch.tensor([1, 10])\ntable(ids)", "PLE12", 1, "`11`"),
+    "one row too few, in a size that was passed": (
+        "words = {'a': 1}\nclass Bag(nn.Module):\n    def __init__(self, rows, dim=2):\n        super().__init__()\n"
+        "        self.table = nn.Embedding(rows, dim, padding_idx=0)\n    def forward(self, x):\n        return self.table(x)\n"
+        "net = Bag(len(words) + 1)\nnet(torch.tensor([len(words) + 1]))", "PLE12", 5, "`len(words) + 2`",
+    ),
     "class numbers from one": ("scores = torch.ones(3, 3)\nlabels = torch.tensor([1, 2, 3])\nF.cross_entropy(scores, labels)", "PLE12", 2, "- 1"),
     "class weights in doubles": (
         "import numpy as np\nw = torch.from_numpy(np.ones(2))\nloss = nn.CrossEntropyLoss(weight=w)\nloss(torch.ones(3, 2), torch.tensor([0, 1, 0]))",
@@ -279,10 +284,9 @@ HERE = {
     "PLE41 the model of a trainer": (
         "whole = nn.ModuleDict({'model': nn.Linear(2, 1), 'loss': nn.CrossEntropyLoss(torch.ones(2))})\nc = {'state_dict': whole.state_dict()}\n"
         "nn.Linear(2, 1).load_state_dict(c['state_dict'])", "entries of `model`"),
-    "PLE41 a compiled part": (
-        "def make(compiled):\n    part = nn.Linear(1, 1)\n"
-        "    return nn.ModuleDict({'a': torch.compile(part) if compiled else part, 'b': nn.Linear(1, 1)})\n"
-        "make(False).load_state_dict(make(True).state_dict())", "`_orig_mod.`"),
+    "PLE41 a compiled part": (  # as `net.a = torch.compile(net.a)` saves it
+        "net = nn.ModuleDict({'a': nn.Linear(1, 1), 'b': nn.Linear(1, 1)})\n"
+        "s = {k.replace('a.', 'a._orig_mod.'): v for k, v in net.state_dict().items()}\nnet.load_state_dict(s)", "`_orig_mod.`"),
     "PLE41 a part": ("s = nn.Linear(1, 1).state_dict()\nnet = nn.Sequential(nn.Linear(1, 1))\nnet.load_state_dict(s)", "`net[0]`"),
     "PLE41 a head of another size": (
         "s = nn.ModuleDict({'a': nn.Linear(1, 2), 'fc': nn.Linear(2, 9)}).state_dict()\n"
@@ -426,6 +430,23 @@ def test_a_result_that_a_loss_needs_is_let_go_before_the_copy_and_not_cut_off(
     text = HEAD + LOSS % (keep, made, read)
     checked = verified(shop, text)
     assert [line in apply(text, fix.edits).splitlines() for fix in checked.fixes] == [True]
+
+
+EVALUATED = (
+    "def evaluate(net, x):\n    torch.set_grad_enabled(False)\n    score = net(x).mean().item()\n%s    return score\n"
+    "net, x = nn.Linear(2, 1), torch.ones(3, 2)\nopt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    "for epoch in range(2):\n    loss = net(x).sum()\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n    evaluate(net, x)\n"
+)
+
+
+def test_recording_that_a_function_leaves_switched_off_is_switched_off_for_it_alone(shop: Workshop) -> None:
+    checked = verified(shop, HEAD + EVALUATED % "")
+    (fix,) = checked.fixes
+    text = apply(HEAD + EVALUATED % "", fix.edits)
+    assert checked.rule == "PL504"
+    assert "@torch.no_grad()\ndef evaluate" in text
+    assert "set_grad_enabled" not in text
+    assert not errors_of(EVALUATED % "    torch.set_grad_enabled(True)\n")
 
 
 def verified(shop: Workshop, text: str) -> Finding:

@@ -31,7 +31,8 @@ FAMILIES = (
                 ),
                 "value|values|source|src",
                 T(
-                    en="{Line} writes {wrong}, numbers of type {wrong.type}, into {other}, which holds {other.type}; {call} converts nothing.",
+                    en="{Line} writes {wrong}, numbers of type {wrong.type}, into {other}, which holds {other.type}; {call} converts "
+                    "nothing.",
                     zh="{Line}把 {wrong.type} 类型的数 {wrong} 写入 {other}，而后者存的是 {other.type}；{call} 不做转换。",
                 ),
                 T(

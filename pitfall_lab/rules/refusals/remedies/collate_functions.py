@@ -64,4 +64,5 @@ def _unused(program: Program) -> list[str]:
     read = {n.id if isinstance(n, ast.Name) else n.attr for n in program.nodes if isinstance(n, ast.Name | ast.Attribute)}
     body = program.tree.body if program.tree is not None else []
     functions = [n for n in body if isinstance(n, ast.FunctionDef) and n.name not in read and not n.decorator_list]
-    return [n.name for n in functions if len(n.args.args) - len(n.args.defaults) == 1 and any(isinstance(e, ast.Return) for e in ast.walk(n))]
+    single = [n for n in functions if len(n.args.args) - len(n.args.defaults) == 1]
+    return [n.name for n in single if any(isinstance(each, ast.Return) for each in ast.walk(n))]

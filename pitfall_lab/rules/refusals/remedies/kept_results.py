@@ -14,7 +14,7 @@ from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.remedies.at_birth import birth
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
-from pitfall_lab.trace import Span, T
+from pitfall_lab.trace import T
 
 HOOKS = {"register_forward_hook", "register_forward_pre_hook"}
 NORMS = {"weight_norm", "spectral_norm"}
@@ -31,7 +31,7 @@ def detached(error: Error) -> Remedy | None:
     keepers = list(dict.fromkeys(_keepers(error)))
     if not keepers:
         return _normed(error)
-    statement, target, value = keepers[0]
+    statement, target, _ = keepers[0]
     name, place, found = program.segment(target), program.place(statement), birth(refused, error.wrong)
     where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
@@ -159,15 +159,15 @@ def _normed(error: Error) -> Remedy | None:
     names = [n for n in imports if {alias.name for alias in n.names} <= NORMS]
     if not calls:
         return None
-    changes = [(n.func, f"{program.segment(n.func.value)}.parametrizations.{n.func.attr}") for n in calls if isinstance(n.func, ast.Attribute)]
-    for node in names:
-        changes.append((node, program.segment(node).replace("torch.nn.utils", "torch.nn.utils.parametrizations", 1)))
-    place: Span = program.place(calls[0])
-    where, here, name = at_line(story, place), at_line(story, refused.span), called(calls[0])
+    functions = [n.func for n in calls if isinstance(n.func, ast.Attribute)]
+    changes: list[tuple[ast.AST, str]] = [(each, f"{program.segment(each.value)}.parametrizations.{each.attr}") for each in functions]
+    changes += [(node, program.segment(node).replace("torch.nn.utils", "torch.nn.utils.parametrizations", 1)) for node in names]
+    place, name, function = program.place(calls[0]), called(calls[0]), program.segment(calls[0].func)
+    where, here = at_line(story, place), at_line(story, refused.span)
     said = T(
-        en=f"{capital(where.en)} normalises a weight with `{program.segment(calls[0].func)}`, which keeps the computed weight in the layer, "
-        f"and {here.en} makes a deep copy of it: torch copies leaves only.",
-        zh=f"{where.zh}用 `{program.segment(calls[0].func)}` 规范化权重，它把计算出的权重存在层里，而{here.zh}要深拷贝它：torch 只能拷贝叶子张量。",
+        en=f"{capital(where.en)} normalises a weight with `{function}`, which keeps the computed weight in the layer, and "
+        f"{here.en} makes a deep copy of it: torch copies leaves only.",
+        zh=f"{where.zh}用 `{function}` 规范化权重，它把计算出的权重存在层里，而{here.zh}要深拷贝它：torch 只能拷贝叶子张量。",
     )
     form = f"torch.nn.utils.parametrizations.{name}"
     accepts = T(en=f"a layer that computes the weight when it is read: `{form}`", zh=f"读取时才计算权重的层：`{form}`")

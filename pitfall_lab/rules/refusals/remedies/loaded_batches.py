@@ -50,7 +50,8 @@ def collated(error: Error) -> Remedy | None:
         zh="形状相同的样本，或者给加载器一个会补齐它们的 `collate_fn`",
     )
     related = (Related("made", story.program.place(made), None, T(en=f"`{name}` is made here", zh=f"`{name}` 在这里创建")),)
-    return Remedy((*as_elsewhere(story.program, made), *_collates(story, made, node)), said, accepts, story.program.place(made), None, related)
+    fixes = (*as_elsewhere(story.program, made), *_collates(story, made, node))
+    return Remedy(fixes, said, accepts, story.program.place(made), None, related)
 
 
 def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, ...]:
@@ -217,7 +218,8 @@ def nothing_in_samples(error: Error) -> Remedy | None:
         "arrays and numbers.",
         zh=f"{where.zh}把 `{text}` 作为样本的一部分返回，而它是 None；{here.zh}的加载器只能堆叠张量、数组和数。",
     )
-    elsewhere, related = collated_elsewhere(error), Related("made", place, None, T(en=f"`{text}` is None here", zh=f"`{text}` 在这里是 None"))
+    elsewhere = collated_elsewhere(error)
+    related = Related("made", place, None, T(en=f"`{text}` is None here", zh=f"`{text}` 在这里是 None"))
     return Remedy(elsewhere.fixes if elsewhere is not None else (), said, None, place, None, (related,))
 
 
@@ -232,8 +234,8 @@ def collated_elsewhere(error: Error) -> Remedy | None:
     if found is None or not fixes:
         return None
     place = story.program.place(found[0])
-    related = Related("made", place, None, T(en="the loader is made here, without a `collate_fn`", zh="加载器在这里创建，没有 `collate_fn`"))
-    return Remedy(fixes, related=(related,))
+    words = T(en="the loader is made here, without a `collate_fn`", zh="加载器在这里创建，没有 `collate_fn`")
+    return Remedy(fixes, related=(Related("made", place, None, words),))
 
 
 def _all_origins(program: Program, node: ast.expr) -> list[ast.expr]:

@@ -9,7 +9,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program, merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called, operand
-from pitfall_lab.rules.kit.text_origins import origins, owner
+from pitfall_lab.rules.kit.text_origins import origins, owner, parameters
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.remedy import Error, Remedy
 from pitfall_lab.trace import Given, Span, T
@@ -40,10 +40,13 @@ def rows(error: Error) -> Remedy | None:
         return _early(story, (error, wrong, table), (span, size), counted[0])
     count = table.shape[0]
     fixes: list[Fix | None] = []
-    if isinstance(size, ast.Constant):
-        fixes.append(_as_many(program, size, str(wrong.high + 1)))
-    elif wrong.high == count:
-        fixes.append(_as_many(program, size, f"{operand(program, size)} + 1"))
+    function, passed = program.function(made), [found for found in origins(program, size) if found is not size]
+    given = isinstance(size, ast.Name) and function is not None and size.id in parameters(function) and len(passed) == 1
+    for each in [passed[0], size] if given else [size]:  # a size that was passed belongs to the caller
+        if isinstance(each, ast.Constant):
+            fixes.append(_as_many(program, each, str(wrong.high + 1)))
+        elif wrong.high == count:
+            fixes.append(_as_many(program, each, _one_more(program, each)))
     where, here, name = at_line(story, span), at_line(story, refused.span), refused.name(wrong)
     said = T(
         en=f"{capital(where.en)} makes a table of {count} rows, numbers 0 to {count - 1}, and {here.en} looks up number {wrong.high} "
@@ -53,7 +56,15 @@ def rows(error: Error) -> Remedy | None:
         f"{wrong.low} 到 {wrong.high}。",
     )
     related = (Related("made", span, None, T(en=f"a table of {count} rows is made here", zh=f"在这里建立 {count} 行的表")),)
-    return Remedy(unique(program.text, fixes), said, None, span, None, related)
+    return Remedy(unique(program.text, fixes), said, None, span, (record or {}).get("born"), related)
+
+
+def _one_more(program: Program, size: ast.expr) -> str:
+    """The text of an expression plus 1: ``len(words) + 2`` for ``len(words) + 1``."""
+    last = size.right if isinstance(size, ast.BinOp) and isinstance(size.op, ast.Add) else None
+    if isinstance(size, ast.BinOp) and isinstance(last, ast.Constant) and isinstance(last.value, int):
+        return f"{program.segment(size.left)} + {last.value + 1}"
+    return f"{operand(program, size)} + 1"
 
 
 def _as_many(program: Program, size: ast.expr, text: str) -> Fix:

@@ -6,7 +6,6 @@ import ast
 
 from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.syntax import called, is_name, operand, root, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital
 from pitfall_lab.rules.refusals.arguments import Refused
@@ -55,8 +54,8 @@ def _said(error: Error, value: ast.expr) -> T | None:
     write = T(en="such an assignment", zh="这样的赋值") if refused.called == "__setitem__" else call
     text = text if len(text) <= 48 else f"{text[:47]}…"
     return T(
-        en=f"{capital(here.en)} writes `{text}`, numbers of type {wrong.dtype}, into {name.en}, which holds {other.dtype}; {write.en} converts "
-        "nothing.",
+        en=f"{capital(here.en)} writes `{text}`, numbers of type {wrong.dtype}, into {name.en}, which holds {other.dtype}; {write.en} "
+        "converts nothing.",
         zh=f"{here.zh}把 {wrong.dtype} 类型的数 `{text}` 写入 {name.zh}，而后者存的是 {other.dtype}；{write.zh.strip()}不做转换。",
     )
 
@@ -91,10 +90,6 @@ def _made(refused: Refused, memory: Given, dtype: str) -> Fix | None:
     if torch is None or not isinstance(call, ast.Call) or called(call) not in MAKERS:
         return None
     change = keyword_set(program, call, f"dtype={torch}.{dtype}")
-    title = T(en=f"Make `{_name(program, refused, memory)}` for such numbers: `dtype={torch}.{dtype}`",
-              zh=f"让 `{_name(program, refused, memory)}` 装得下这样的数：`dtype={torch}.{dtype}`")  # fmt: skip
+    name = memory.text or refused.name(memory).en.strip("`")
+    title = T(en=f"Make `{name}` for such numbers: `dtype={torch}.{dtype}`", zh=f"让 `{name}` 装得下这样的数：`dtype={torch}.{dtype}`")
     return Fix(title, program.splice(change), meaning="later") if change is not None else None
-
-
-def _name(program: Program, refused: Refused, memory: Given) -> str:
-    return memory.text or refused.name(memory).en.strip("`")
