@@ -36,7 +36,7 @@ def listing(text: str, *, wrapped: bool = False) -> str:
 
 def quiet(text: str) -> str:
     """Return a line of small print."""
-    return f'<div style="{_QUIET}">{escape(text)}</div>'
+    return f'<div style="{_QUIET}">{prose(text)}</div>'
 
 
 def line(text: str, language: Language | None = None, *, strong: bool = False) -> str:

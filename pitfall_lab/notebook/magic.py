@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pitfall_lab.verify import Session
 
 MAGIC = "%%pitfall"
+LOAD = "%load_ext pitfall_lab"
 HELP = ("-h", "--help", "help", "?")
 HINT = "application/vnd.pitfall-lab.hint+json"
 """A hint as the JupyterLab extension draws it; elsewhere its plain text is shown."""
@@ -263,6 +264,8 @@ class Watcher:
     def before(self, info: Any) -> None:
         """Switch the recording on if the cell begins with ``%%pitfall`` or every cell is recorded."""
         raw = info.raw_cell or ""
+        if LOAD in raw:  # a page may have loaded it before: IPython would say so, above the learner's first output
+            self._shell.extension_manager.loaded.discard("pitfall_lab")
         first, _, _ = raw.partition("\n")
         is_magic = _is_magic(first)
         if self._session is not None or not (is_magic or self._is_recorded(raw, info)):

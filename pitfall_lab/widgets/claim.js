@@ -154,6 +154,7 @@ function render({ model, el }) {
     add(parent, "p", fits(claim) ? words.fits : words.differs, { style: "font-weight:600" });
     add(parent, "p", claim.verdict, { style: "font-weight:600" });
     prose(parent, claim.truth, { lang: "en" });
+    if (claim.beside) prose(parent, claim.beside, { class: "pl-quiet" });
   }
 
   function summarise() {

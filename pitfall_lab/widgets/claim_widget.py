@@ -141,5 +141,6 @@ def _content(box: ClaimBox) -> dict[str, Any]:
         "ran": ledger.ran(box),
         "verdict": f"{verdict.glyph} {verdict.word.say(box.language)}",
         "truth": found.reason,
+        "beside": found.beside.say(box.language) if found.beside else "",
         "fitting": list(FITTING[found.judged]),
     }

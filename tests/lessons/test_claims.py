@@ -155,17 +155,38 @@ def test_a_program_that_uses_the_profiler_writes_nothing_beside_its_box(capfd: p
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_another_sentence_on_a_claims_subject_is_asked_and_the_articles_own_comes_with_the_verdict(language: Language) -> None:
-    turned = replace(ledger()["s1-2-b"], asked="`t = t * 3` changes `arr`.", holds=False)
+def test_another_sentence_on_a_claims_subject_is_answered_first_and_the_articles_own_comes_last(language: Language) -> None:
+    turned = replace(ledger()["s1-2-b"], asked="`t = t * 3` changes `arr`.", holds=False, answer="A new tensor gets the name.")
     shown = ClaimBox(turned, language=language)
     assert (turned.verdict, turned.judged, replace(turned, holds=True).judged) == ("correct", "wrong", "correct")
     page, _, behind = shown._repr_mimebundle_()["text/html"].partition("<summary")
     assert "<code>t = t * 3</code> changes" in page
     assert turned.claim not in page
-    assert html.escape(f"The article says: “{turned.claim}”") in behind
-    assert VERDICTS["wrong"].word.say(language) in behind
-    assert {"en": "A sentence on the subject of s1-2-b", "zh": "另拟"}[language] in page
+    assert turned.place.say(language) not in page
+    words = (VERDICTS["wrong"].word.say(language), turned.answer, "<pre", turned.place.say(language), html.escape(turned.claim))
+    at = [behind.index(word) for word in words]
+    assert at == sorted(at)
+    assert {"en": "Written for this course", "zh": "为本课程而写"}[language] in page
     assert turned.asked in str(shown)
+
+
+def test_another_sentence_has_an_answer_of_its_own() -> None:
+    """The box says right or wrong of the sentence that was asked: "True" or "Wrong" of another sentence would contradict it."""
+    assert [key for key, found in ledger().items() if found.answer and not found.asked] == []
+    for key, found in ((key, found) for key, found in ledger().items() if found.asked):
+        assert not re.match(r"(True|Right|Correct|Wrong|False|No|Yes)\b", found.answer), key
+        assert found.answer.endswith("."), key
+        assert found.answer != found.truth, key
+    said = [found.answer for found in ledger().values() if found.asked]
+    assert len(set(said)) == len(said) > 90
+
+
+def test_what_is_only_misprinted_is_listed_apart() -> None:
+    page = claim_list("s3-1.1-f", "s1-2-h", "s1-2-b")._repr_mimebundle_()["text/html"]
+    first, _, misprints = page.partition("Printing errors in the articles: 1")
+    assert "2 more claims of the articles" in first
+    assert html.escape(ledger()["s3-1.1-f"].claim) in misprints
+    assert "index_select" not in misprints
 
 
 def test_a_list_of_claims_is_closed_and_has_the_verdicts_and_the_programs() -> None:

@@ -63,7 +63,7 @@ class Claim:
     ``article`` counts from 0 (an index into :data:`ARTICLES`), ``lines`` are line numbers of that article,
     ``observed`` is what ``snippet`` printed on :data:`RECORDED_WITH`, ``truth`` the corrected statement. With ``needs_gpu``
     a part of the claim concerns CUDA and the snippet is a CPU analogue. Where the article's sentence leaves nothing to decide,
-    ``asked`` is another one on its subject, which the same snippet decides, and which ``holds`` or not.
+    ``asked`` is another one on its subject, which the same snippet decides, and which ``holds`` or not; ``answer`` says why.
     """
 
     id: str
@@ -81,6 +81,7 @@ class Claim:
     needs_gpu: bool
     asked: str = ""
     holds: bool = False
+    answer: str = ""
 
     @property
     def judged(self) -> str:
@@ -89,11 +90,16 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """The corrected statement.
+        """Why the sentence that a learner decides about is so, or is not: of the article's own, the corrected statement."""
+        return self.answer if self.asked else self.truth
 
-        If the learner was given another sentence than the article's, it follows a quotation of the article's.
-        """
-        return f"The article says: “{self.claim}” {self.truth}" if self.asked else self.truth
+    @property
+    def beside(self) -> T | None:
+        """The article's own sentence with its place and the corrected statement, where the learner was given another one."""
+        if not self.asked:
+            return None
+        own = f"“{self.claim}” {self.truth}"
+        return T(en=f"On the same subject, {self.place.en}: {own}", zh=f"同一主题，{self.place.zh}：{own}")
 
     @property
     def place(self) -> T:
@@ -107,11 +113,8 @@ class Claim:
 
     @property
     def heading(self) -> T:
-        """The claim's id and place; if the learner is given another sentence, also that it is on the same subject."""
-        return T(
-            en=f"{'A sentence on the subject of ' if self.asked else ''}{self.id} · {self.place.en}",
-            zh=f"{'就以下论断另拟的一句：' if self.asked else ''}{self.id} · {self.place.zh}",
-        )
+        """Where the sentence that a learner decides about comes from."""
+        return T(en="Written for this course", zh="为本课程而写") if self.asked else self.place
 
 
 @cache
@@ -220,11 +223,12 @@ class ClaimBox:
         """Return the box as plain text."""
         verdict = VERDICTS[self.claim.judged]
         lines = [
-            f"Claim {self.claim.heading.say(self.language)}" if not self.claim.asked else self.claim.heading.say(self.language),
+            f"{self.claim.id} · {self.claim.heading.say(self.language)}",
             self.claim.asked or self.claim.claim,
             f"{verdict.glyph} {verdict.word.say(self.language)}: {self.claim.reason}",
             *(f"    {line}" for line in self.claim.snippet.splitlines()),
             *(f"  → {line}" for line in output(self).splitlines()),
+            *([self.claim.beside.say(self.language)] if self.claim.beside else []),
         ]
         if self.check:
             lines += [self.check.sentence.say(self.language), *_difference(self.check)]
@@ -253,6 +257,7 @@ _WORDS = {
     "decide": T(en="Is that so? Decide first, then open the verdict.", zh="是这样吗？先自己判断，再打开结论。"),
     "program": T(en="The program that decides it", zh="用来判定的程序"),
     "listed": T(en="{n} more claims of the articles, each with its verdict", zh="文章中的另外 {n} 条论断及结论"),
+    "misprints": T(en="Printing errors in the articles: {n}", zh="文章中的排印错误：{n} 处"),
     "output": T(en="What it prints", zh="它的输出"),
     "recorded": T(en=f"recorded with {RECORDED_WITH}; .run() runs it here", zh=f"{RECORDED_WITH} 的记录；.run() 会在此运行"),
     "analogue": T(en="A part of this claim needs a GPU; the program is a CPU analogue.", zh="此论断部分需要 GPU；程序是 CPU 上的类比。"),
@@ -278,6 +283,7 @@ def _parts(box: ClaimBox, *following: str) -> tuple[str, ...]:
             boxes.quiet(word["analogue"]) if box.claim.needs_gpu else "",
             boxes.line(word["program"]),
             *_evidence(box),
+            boxes.quiet(box.claim.beside.say(box.language)) if box.claim.beside else "",
             *following,
         ),
     )
@@ -297,7 +303,10 @@ def _evidence(box: ClaimBox) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimList:
-    """Claims of the articles to look up rather than to decide: a closed list, each with its verdict and the program that decides it."""
+    """Claims of the articles to look up rather than to decide: a closed list, each with its verdict and the program that decides it.
+
+    What is only misprinted in an article has a list of its own, below.
+    """
 
     boxes: tuple[ClaimBox, ...]
 
@@ -308,9 +317,14 @@ class ClaimList:
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         """Return the list as HTML without scripts (every text escaped) and as plain text."""
         language = self.boxes[0].language
-        said = _WORDS["listed"].say(language).format(n=len(self.boxes))
-        page = boxes.box("claims", language, boxes.fold(said, *(part for box in self.boxes for part in _row(box))))
-        return {"text/html": page, "text/plain": str(self)}
+        misprints = [box for box in self.boxes if box.claim.verdict == "typo"]
+        lists = {"listed": [box for box in self.boxes if box not in misprints], "misprints": misprints}
+        folds = (
+            boxes.fold(_WORDS[word].say(language).format(n=len(found)), *(part for box in found for part in _row(box)))
+            for word, found in lists.items()
+            if found
+        )
+        return {"text/html": boxes.box("claims", language, *folds), "text/plain": str(self)}
 
     def __str__(self) -> str:
         """Return the claims as plain text."""
@@ -327,7 +341,7 @@ def _row(box: ClaimBox) -> tuple[str, ...]:
     verdict = VERDICTS[box.claim.verdict]
     return (
         boxes.rule(),
-        boxes.quiet(f"{box.claim.id} · {box.claim.place.say(box.language)}"),
+        boxes.quiet(box.claim.place.say(box.language)),
         boxes.line(f"“{box.claim.claim}”", "en"),
         boxes.line(f"{verdict.glyph} {verdict.word.say(box.language)}", strong=True),
         boxes.line(box.claim.truth, "en"),
