@@ -150,7 +150,7 @@ class _Look:
             if a in tensors and b in tensors:
                 yield ("object", a, b), "one" if x is y else "two"
             if x is not y:
-                yield ("memory", a, b), "shared" if _address(x) == _address(y) else "separate"
+                yield ("memory", a, b), "shared" if _overlap(x, y) else "separate"
         for name, value in shown.items():
             yield ("value", name), say(value)
             if name in numbers or (name in tensors and not value.requires_grad):
@@ -241,6 +241,21 @@ def _address(value: Any) -> int | None:
     while getattr(value, "base", None) is not None and hasattr(value.base, "__array_interface__"):
         value = value.base
     return int(value.__array_interface__["data"][0])
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    """Whether two tensors or arrays are on the same memory: a tensor's own may begin inside an array's."""
+    (a, first), (b, second) = ((_address(value) or 0, _size(value)) for value in (one, other))
+    return a == b or a < b < a + first or b < a < b + second
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of a tensor's or an array's memory, counted from its address; for a view, those of its base."""
+    if hasattr(value, "untyped_storage"):
+        return int(value.untyped_storage().nbytes())
+    while getattr(value, "base", None) is not None and hasattr(value.base, "__array_interface__"):
+        value = value.base
+    return int(value.nbytes)
 
 
 def _role(value: Any) -> str:

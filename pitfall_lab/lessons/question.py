@@ -193,8 +193,11 @@ def pose(
         every = endings | {outcome: [] for outcome in near if outcome not in endings}
         choices = _choices(label, actual, every, _refusals(program), what)
     message = str(ran.error) if ran.error else ""
-    made = [one for found in endings.values() for one in found[:2]]
-    found = reasons(program, ask, made, message, why) if because else ()
+    offered = {choice.text.en for choice in choices}
+    made: tuple[list[list[Mistake]], list[list[Mistake]]] = ([], [])
+    for outcome, ways in endings.items():
+        made[kind != "line" and outcome.say(label).en not in offered].append(ways[:2])
+    found = reasons(program, ask, *made, message, why) if because else ()
     return Question(program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran))
 
 
@@ -440,7 +443,7 @@ def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lo
     choices = [Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual) for n, (c, v) in enumerate(zip(cells, first, strict=True))]
     choices.append(Choice(T(en="none of them", zh="都不变"), not actual))
     fitting = _fitting(program, [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()])
-    why = reasons(program, ask, [one for way in endings.values() for one in way], "", lots) if lots else ()
+    why = reasons(program, ask, list(endings.values()), [], "", lots) if lots else ()
     return Question(program, ask, tuple(choices), why, "", "changes", fitting, columns, _story(program, after))
 
 

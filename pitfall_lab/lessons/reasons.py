@@ -7,13 +7,16 @@ instead, and what else could be thought about the same names behind the same lin
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.lessons import balance
-from pitfall_lab.lessons.mistakes import Mistake
+from pitfall_lab.lessons.doubts import believable
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.lessons.mistakes import Mistake, single
 from pitfall_lab.lessons.program_facts import About, Fact, State, Watched, facts, loops, watched
 from pitfall_lab.shadow import TORCH
 from pitfall_lab.trace import T
@@ -48,7 +51,7 @@ _OTHERWISE: dict[str, tuple[str, ...]] = {
     "role": ("leaf", "result", "constant"),
     "version": ("0", "1", "2"),
     "elements": ("1", "2", "3"),
-    "type": ("int64", "float32"),
+    "type": ("int64", "int32", "float32", "float64"),
 }
 
 
@@ -60,25 +63,44 @@ class Reason:
     right: bool
 
 
-def reasons(program: str, ask: str, mistakes: Iterable[Mistake], message: str, lots: balance.Lots) -> tuple[Reason, ...]:
+def reasons(
+    program: str, ask: str, mistakes: list[list[Mistake]], others: list[list[Mistake]], message: str, lots: balance.Lots
+) -> tuple[Reason, ...]:
     """Return one fact that decides how ``program`` ends and three that do not hold; none where nothing is known to decide it.
 
-    ``mistakes`` end it differently; ``message`` is torch's, when it raises.
+    ``mistakes`` end it differently, each group in a way of its own that is offered as an answer; ``others`` in ways that are not.
+    ``message`` is torch's, when it raises.
     """
-    real, known = watched(program), list(mistakes)
+    real = watched(program)
     true = _agreed(program, real)
+    case = _Case(program, true, real, mistakes, others, _near(program, ask), believable(program, true, real))
     certain = list(_named(program, message, true)), list(_no_leaf(ask, true))
     # Where nothing else decides, the question's own answer may be a reason.
-    ways = (_among(true, real, known, certain, worth=worth, lots=lots) for worth in (_worth(ask, true), _readable))
+    ways = (_among(case, certain, worth=worth, lots=lots) for worth in (_worth(ask, true), _readable))
     lines = loops(program)
     found = [Reason(fact.said(lines), right=not n) for n, fact in enumerate(next(filter(None, ways), []))]
     return tuple(sorted(found, key=lambda reason: lots.place(reason.text)))
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A program with the facts that hold, and with mistakes about it, grouped by how it then ends; ``near`` are the names that matter."""
+
+    program: str
+    true: dict[int, State]
+    real: Watched
+    mistakes: list[list[Mistake]]
+    others: list[list[Mistake]]
+    near: tuple[set[str], set[str]]
+    believable: Callable[[Fact], bool]
+
+    def false(self, fact: Fact) -> bool:
+        """Whether a fact that the state contradicts does not hold beside it."""
+        return (fact.line, fact.about, fact.value) not in self.real.also
+
+
 def _among(
-    true: dict[int, State],
-    real: Watched,
-    known: list[Mistake],
+    case: _Case,
     certain: tuple[list[Fact], list[Fact]],
     *,
     worth: Callable[[Fact], bool],
@@ -87,31 +109,65 @@ def _among(
     """Return the right reason and then three wrong ones among the facts that ``worth`` accepts; empty if there are not enough.
 
     ``certain`` has two lists of facts that torch's message names. The right reason is taken from the first list if it has any facts, else
-    from the facts in which mistaken worlds differ from torch's, else from the second list.
+    from the facts in which mistaken worlds differ from torch's, else from the second list. The wrong ones are those that can be believed,
+    and others only where there are too few of these.
     """
-    apart = {one: [pair for pair in _apart(one, true) if all(map(worth, pair))] for one in known}
-    believed = [fact for one in known if not one.slip for fact, _ in apart[one]]
-    missed = [fact for one in known for fact, _ in apart[one] if fact.value != "freed"]
-    deciding = certain[0] or believed or certain[1] or missed
-    if not deciding:
+    every = [one for group in (*case.mistakes, *case.others) for one in group]
+    apart = {one: [pair for pair in _apart(one, case.true) if all(map(worth, pair))] for one in every}
+    deciding = _deciding(case, certain, apart)
+    best = _strongest(deciding, case.near)
+    if not best:
         return []
-    best = _strongest([fact for fact in deciding if fact.about[0] in _WHY] or deciding[:1])
     if best[0].value == "whole":  # that nothing is missing is only that backward does not raise; a write that is not counted is why
-        best = [fact for fact in deciding if (fact.line, *fact.about) == (best[0].line, "version", *best[0].about[1:])] or best
+        counted = (best[0].line, "version", *best[0].about[1:])
+        best = [fact for group in deciding for fact in group if (fact.line, *fact.about) == counted] or best
     right = best[lots.number("right") % len(best)]
-    pairs = [pair for one in known for pair in apart[one] if (pair[0].about[0], pair[0].value, pair[1].value) not in _BOTH_HOLD]
-    false = [fact for _, fact in pairs if (fact.line, fact.about, fact.value) not in real.also]
-    near = [fact for fact in _otherwise(true, real) if worth(fact) and (fact.line, fact.about, fact.value) not in real.also]
-    subject = {right.about[:1], *(fact.about for fact in false)}
+    others = single(case.program, [one for one in MISCONCEPTIONS.values() if Mistake(case.program, (one,)) not in apart])
+    believed = [pair for one in others for pair in _apart(one, case.true) if all(map(worth, pair))]
+    pairs = [pair for one in every for pair in apart[one] if not _overlooked(case.program, one, pair[0])]
+    false = [fact for held, fact in (*pairs, *believed) if not _both_hold(held, fact) and case.false(fact)]
+    near = [fact for fact in _otherwise(case.true, case.real) if worth(fact) and case.false(fact)]
+    subject = {right.about[:1], *(fact.about for _, fact in pairs)}
     near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
-    idle = [fact for fact in near if _offered(fact, subject) > _IDLE]
-    near = near[: len(near) - len(idle)]
-    wrong = _different([*false[:5], *near[:6], *false[5:], *near[6:]], right, true)
-    if len(wrong) < MOST - 1:
-        wrong = _different([*wrong, *idle, *filter(_readable, _before(true))], right, true)
+    likely = [fact for fact in near if _offered(fact, subject) <= _IDLE]
+    wrong: list[Fact] = []
+    for some in ([*false[:5], *likely[:6], *false[5:], *likely[6:]], near, list(filter(_readable, _before(case.true)))):
+        if len(wrong) < MOST - 1:
+            wrong = _different([*wrong, *filter(case.believable, some)], right, case.true)
+    for some in (false, near):
+        if len(wrong) < MOST - 1:
+            wrong = _different([*wrong, *some], right, case.true)
     label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
     chosen = lots.pick(right.text.en, [fact.text.en for fact in wrong], MOST - 1, labels=label)
     return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
+
+
+def _deciding(
+    case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]
+) -> list[list[Fact]]:
+    """Return the facts of which one will be the right reason, in groups by the wrong ending that they rule out.
+
+    They are the first that say why: those that torch's message names, those that a belief gets wrong (first of the endings that are
+    offered, then of all), those that the second list of ``certain`` names, those that are overlooked. Where none says why, those that say what.
+    """
+    every = [*case.mistakes, *case.others]
+    ways = [certain[:1]]
+    ways += [[[fact for one in group if not one.slip for fact, _ in apart[one]] for group in groups] for groups in (case.mistakes, every)]
+    why = (way for way in (*ways, certain[1:]) if any(fact.about[0] in _WHY for group in way for fact in group))
+    missed = [[fact for one in group for fact, _ in apart[one] if fact.value != "freed"] for group in every]
+    return list(next(why, next((way for way in (*ways, missed) if any(way)), [])))
+
+
+def _both_hold(fact: Fact, other: Fact) -> bool:
+    return (fact.about[0], fact.value, other.value) in _BOTH_HOLD
+
+
+def _overlooked(program: str, one: Mistake, fact: Fact) -> bool:
+    """Whether a fact would be believed only by who overlooks a part of a line that says otherwise: this one, or where the name was made."""
+    if one.slip is None or one.slip.taken_for:
+        return False
+    made = re.match(r"\s*(\w+) =", program.splitlines()[one.slip.line - 1])
+    return one.slip.line == fact.line or bool(made and made[1] in fact.about[1:])
 
 
 def _different(wrong: list[Fact], right: Fact, true: dict[int, State]) -> list[Fact]:
@@ -167,12 +223,43 @@ def _apart(mistake: Mistake, true: dict[int, State]) -> Iterator[tuple[Fact, Fac
             return
 
 
-def _strongest(deciding: list[Fact]) -> list[Fact]:
-    """Return the facts that are false in the largest number of mistaken worlds; among equals, those whose kind comes first in ``_WHY``."""
-    often = Counter(deciding)
-    most = [fact for fact in often if often[fact] == max(often.values())]
-    first = min(map(_rank, most))
-    return [fact for fact in most if _rank(fact) == first]
+def _strongest(deciding: list[list[Fact]], near: tuple[set[str], set[str]]) -> list[Fact]:
+    """Return the facts that rule out most: those that are false in the largest number of wrong endings, then of mistaken worlds.
+
+    Facts that say why come before those that only say what. Among equals those are taken that connect what is asked with what is written,
+    and of these those whose kind comes first in ``_WHY``.
+    """
+    every = [fact for group in deciding for fact in group]
+    why = [fact for fact in every if fact.about[0] in _WHY] or every[:1]
+    often = Counter(why)
+    endings = Counter(fact for group in deciding for fact in {*group} & {*why})
+    asked, written = near
+
+    def strength(fact: Fact) -> tuple[int, int, int]:
+        return endings[fact], often[fact], -_rank(fact)
+
+    def joined(fact: Fact) -> int:
+        names = set(fact.about[1:])
+        return bool(names & asked) + bool(names & (written - asked))
+
+    most = [fact for fact in often if strength(fact) == max(map(strength, often))]
+    return [fact for fact in most if joined(fact) == max(map(joined, most))]
+
+
+def _near(program: str, ask: str) -> tuple[set[str], set[str]]:
+    """Return the names that are asked for, and the names in the last statement that writes into a tensor."""
+    asked = {node.id for node in ast.walk(ast.parse(ask)) if isinstance(node, ast.Name)}
+    writes = [node for node in ast.walk(ast.parse(program)) if _writes(node)]
+    last = max(writes, key=lambda node: getattr(node, "lineno", 0), default=None)
+    written = {node.id for node in ast.walk(last) if isinstance(node, ast.Name)} if last else set()
+    return asked, written
+
+
+def _writes(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.Subscript)
+    name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+    return isinstance(node, ast.AugAssign) or (name.endswith("_") and not name.startswith("_"))
 
 
 def _rank(fact: Fact) -> int:
