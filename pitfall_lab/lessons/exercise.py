@@ -19,6 +19,7 @@ How to write one
                 Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("batch")),
                 Property(T(en="a slice leaves its base unchanged", zh="……"), unchanged("batch", inputs="batch = torch.randn(9)[2:6]")),
             ),
+            hint_for=(0, 1, 2),  # the hint that helps where a property fails comes first
             hints=(T(...), T(...), T(...)),
             right=("def standardise(batch):\n    return (batch - batch.mean()) / batch.std()\n", ...),  # at least two, different
             wrong=("def standardise(batch):\n    return torch.zeros(6)\n", ...),  # at least two: constant, hard-coded, half done
@@ -112,6 +113,8 @@ class Exercise:
     setup: str = ""
     inputs: str = ""
     drive: str = ""
+    hint_for: tuple[int, ...] = ()
+    """For each property the number (from 1) of the hint that helps where it fails; 0 where none does in particular."""
 
     @property
     def chapter(self) -> str:
@@ -281,7 +284,7 @@ def equal(expression: str, meant: str, *, seeds: Iterable[int] = (0,), tell: boo
                 value, right = values[expression], values[meant]
             got = value if tell else _unquoted(value, right)
             if isinstance(right, Problem) or not alike(got, right):
-                return _differs(expression, got, right) if tell else _answered(got)
+                return _differs(expression, got, right) if tell else _answered(got, right)
         return True
 
     return check
@@ -296,8 +299,10 @@ def chosen(expression: str, right: str, reason: T) -> Check:
     return check
 
 
-def _answered(got: Any) -> T:
-    """Return a sentence with what the learner answered, without what would be right."""
+def _answered(got: Any, right: Any) -> T:
+    """Return a sentence with what the learner answered, without what would be right; or how a tuple of one number is written."""
+    if isinstance(right, tuple) and right == (got,) and type(got) is int:
+        return T(en=f"write ({got},), not {got}: it is a tuple", zh=f"请写 ({got},)，而不是 {got}：这是元组")
     if isinstance(got, Problem) and got.type != "KeyError":
         return got.say()
     if isinstance(got, Problem) or (isinstance(got, str) and got == "?"):
@@ -899,8 +904,14 @@ class Result:
 
     def _hints(self) -> list[str]:
         say = self.language
-        shown = self.exercise.hints[: self.hints]
+        shown = self._in_order()[: self.hints]
         return [f"{_HINT.say(say).format(n=n)} {hint.say(say)}" for n, hint in enumerate(shown, 1)] if not self.solved else []
+
+    def _in_order(self) -> list[T]:
+        """Return the hints: first the one for the first property that fails and has one, then the others as they are written."""
+        hints = list(self.exercise.hints)
+        numbers = [n for n, mark in zip(self.exercise.hint_for, self.marks, strict=False) if n and not mark.holds]
+        return [hints.pop(numbers[0] - 1), *hints] if numbers else hints
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         """Return the result as plain text and as HTML (escaped)."""
@@ -920,7 +931,6 @@ _PARTLY = T(
 _WORTH = T(en=", which is {percent} % of the points where this is graded", zh="，评分时得 {percent} % 的分")
 _AS_GIVEN = T(en="as given", zh="原题已有")
 _HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
-_THE_SAME = T(en="the same", zh="同上")
 
 
 def _mark(mark: Mark, language: Language, *, had: bool) -> str:
@@ -973,10 +983,7 @@ def _try(prop: Property, attempt: Attempt, verdicts: dict[int, bool | T], n: int
 
 
 def _marks(exercise: Exercise, verdicts: dict[int, bool | T]) -> Iterator[Mark]:
-    """Return the marks; a reason that several properties share is given in full once."""
-    said: set[str] = set()
+    """Return the marks, each with its own reason."""
     for n, prop in enumerate(exercise.properties):
         verdict = verdicts[n]
-        reason = verdict if isinstance(verdict, T) else None
-        yield Mark(prop.sentence, verdict is True, _THE_SAME if reason and reason.en in said else reason)
-        said |= {reason.en} if reason else set()
+        yield Mark(prop.sentence, verdict is True, verdict if isinstance(verdict, T) else None)

@@ -137,6 +137,11 @@ def features(raw):
     ),
     "3.4": (
         """\
+from itertools import accumulate
+def running_totals(numbers):
+    return list(accumulate(numbers))
+""",
+        """\
 def running_totals(numbers):
     for n in range(1, len(numbers)):
         numbers[n] += numbers[n - 1]
@@ -320,6 +325,13 @@ def penalised(function, x):
 """,
     ),
     "8.3": (
+        """\
+def sensitivity(model, batch):
+    batch.requires_grad_(True)
+    found, = torch.autograd.grad(model(batch).sum(), batch)
+    batch.requires_grad_(False)
+    return found
+""",
         """\
 def sensitivity(model, batch):
     return model[0].weight.sum(0).expand(len(batch), -1)
@@ -961,11 +973,6 @@ def features(raw):
     ),
     "3.4": (
         """\
-from itertools import accumulate
-def running_totals(numbers):
-    return list(accumulate(numbers))
-""",
-        """\
 def running_totals(numbers):
     return [torch.stack(numbers[: n + 1]).sum() for n in range(len(numbers))]
 """,
@@ -1079,13 +1086,6 @@ def sensitivity(model, batch):
     x = batch.detach().clone().requires_grad_()
     copy.deepcopy(model)(x).sum().backward()
     return x.grad
-""",
-        """\
-def sensitivity(model, batch):
-    batch.requires_grad_(True)
-    found, = torch.autograd.grad(model(batch).sum(), batch)
-    batch.requires_grad_(False)
-    return found
 """,
     ),
     "8.4": (

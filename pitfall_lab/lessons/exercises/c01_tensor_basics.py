@@ -33,9 +33,13 @@ def _note(expression: str) -> Property:
     checks = [equal(f"answers[{expression!r}][{n}]", truth, tell=False, inputs=GRID) for n, truth in enumerate(truths)]
 
     def check(attempt: Attempt) -> bool | T:
-        wrong = [part for part, one in zip(_PARTS, checks, strict=True) if one(attempt) is not True]
+        verdicts = [one(attempt) for one in checks]
+        wrong = [part for part, verdict in zip(_PARTS, verdicts, strict=True) if verdict is not True]
         if not wrong:
             return True
+        forms = [verdict for verdict in verdicts if isinstance(verdict, T) and verdict.en.startswith("write (")]
+        if len(forms) == len(wrong):  # the numbers are right
+            return forms[0]
         return T(en=f"look at {', '.join(p.en for p in wrong)} again", zh=f"再看看{'、'.join(p.zh for p in wrong)}")
 
     return Property(T(en=f"shape, stride and offset of {expression}", zh=f"{expression} 的形状、步长和偏移"), check)
@@ -65,6 +69,7 @@ answers = {
 }
 """,
     properties=tuple(_note(e) for e in ("grid", "grid[1]", "grid[:, 2:]", "grid.t()", "grid[::2, 1]")),
+    hint_for=(0, 1, 2, 0, 3),
     hints=(
         T(en="Write the twelve numbers in one row. Where does each expression start?", zh="把十二个数写成一行。每个表达式从哪里开始？"),
         T(
@@ -147,6 +152,7 @@ def arrange(image):
         Property(T(en="`turned` shares the memory of `image` too", zh="`turned` 也与 `image` 共享内存"), shared("turned", "image")),
         Property(T(en="`image` itself is still flat", zh="`image` 本身仍是一维"), true("image.shape == (12,)")),
     ),
+    hint_for=(1, 2, 0, 3, 3),
     hints=(
         T(en="`view` is a method: whose method?", zh="`view` 是方法：谁的方法？"),
         T(en="Not every tensor of shape (4, 3) is the transpose.", zh="形状为 (4, 3) 的张量并不都是转置。"),
@@ -198,6 +204,7 @@ def clip(t, limit):
             as_solved("t", inputs="t = -torch.rand(5, 2)\nlimit = 0.5"),
         ),
     ),
+    hint_for=(1, 2, 2, 0, 0),
     hints=(
         T(en="In which memory are the elements that `t[too_large, 1]` returns?", zh="`t[too_large, 1]` 返回的元素在哪块内存里？"),
         T(en="On the left of `=` the same brackets choose places in `t`.", zh="同样的方括号放在 `=` 左边，就是选择 `t` 中的位置。"),
@@ -262,6 +269,7 @@ def train(x, y, w, rate, steps):
             gradient_as_solved("w", drive="w = train(x, y, w, 0.1, 2)\nw.grad = None\n((x * w - y) ** 2).mean().backward()"),
         ),
     ),
+    hint_for=(1, 3, 3, 1, 0, 2),
     hints=(
         T(
             en="Three steps: a loss of one number, `loss.backward()`, and a subtraction.",

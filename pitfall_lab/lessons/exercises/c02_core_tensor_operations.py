@@ -47,6 +47,7 @@ shapes = {
 }
 """,
     properties=tuple(map(_shape, SUMS)),
+    hint_for=(1, 1, 2, 1, 3, 0, 0),
     hints=(
         T(en="Write the two shapes one below the other, aligned at the right.", zh="把两个形状上下写，右边对齐。"),
         T(en="Equal, 1, or missing: then it fits. Everything else is an error.", zh="相等、为 1 或缺失，就合适；其他都是错误。"),
@@ -124,6 +125,10 @@ def standardise(rows):
     drive="result = standardise(rows)",
     properties=(
         Property(
+            T(en="each row of the result has the mean 0", zh="结果的每一行均值为 0"),
+            true("result.shape == rows.shape and result.mean(dim=1).abs().max() < 1e-4", T(en="a row has not", zh="有一行不是")),
+        ),
+        Property(
             T(en="a wide and a tall matrix come out right", zh="宽矩阵和高矩阵的结果正确"),
             every(
                 as_solved("result"),
@@ -140,13 +145,20 @@ def standardise(rows):
         Property(T(en="a single row comes out right", zh="只有一行时结果正确"), as_solved("result", inputs="rows = torch.randn(1, 6) + 3")),
         Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("rows")),
     ),
+    hint_for=(1, 3, 3, 3, 0),
     hints=(
         T(
             en="Which shape does `rows.mean(dim=1)` have, and with which dimension is it lined up?",
             zh="`rows.mean(dim=1)` 是什么形状？它与哪个维度对齐？",
         ),
-        T(en="The means must become a column.", zh="均值应当成为一列。"),
-        T(en="`keepdim=True` keeps the dimension with size 1.", zh="`keepdim=True` 会把该维保留为长度 1。"),
+        T(
+            en="The means must become a column: `keepdim=True` keeps the dimension with size 1.",
+            zh="均值应当成为一列：`keepdim=True` 会把该维保留为长度 1。",
+        ),
+        T(
+            en="The standard deviations become a column in the same way; `std` without `correction` is torch's.",
+            zh="标准差同样要成为一列；不写 `correction` 的 `std` 就是 torch 的。",
+        ),
     ),
     right=(
         """\
@@ -303,6 +315,7 @@ def features(raw):
             ),
         ),
     ),
+    hint_for=(1, 3, 1, 2, 3),
     hints=(
         T(en="`from_numpy` shares the memory, and `/=` writes into it.", zh="`from_numpy` 共享内存，而 `/=` 会写入其中。"),
         T(

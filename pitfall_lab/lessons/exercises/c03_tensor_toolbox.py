@@ -49,6 +49,7 @@ SHAPES = Exercise(
     ),
     given=_table(*[None] * len(JOINED)),
     properties=tuple(map(_shape, JOINED)),
+    hint_for=(1, 1, 1, 2, 2, 0, 3, 0),
     hints=(
         T(
             en="`cat` extends a dimension that exists; `stack` puts a new one at `dim`.",
@@ -107,6 +108,7 @@ def collate(samples):
             not_shared("features", "first", inputs="first = torch.randn(3)\nsamples = [(first, 1)]"),
         ),
     ),
+    hint_for=(1, 2, 1, 0, 0),
     hints=(
         T(en="Each sample becomes one row: is there already a dimension for the rows?", zh="每个样本成为一行：行的维度已经存在了吗？"),
         T(
@@ -197,6 +199,7 @@ def channels_first(photo):
         ),
         Property(T(en="the photo is unchanged", zh="照片没有改变"), unchanged("photo")),
     ),
+    hint_for=(3, 1, 1, 0),
     hints=(
         T(en="`reshape` keeps the order of the numbers. Must it stay the same here?", zh="`reshape` 保持数的次序。这里次序应当不变吗？"),
         T(en="The dimensions change places: that is what `permute` does.", zh="是各维交换位置：这正是 `permute` 的作用。"),
@@ -219,12 +222,12 @@ TOTALS = Exercise(
     task=T(
         en=(
             "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after each "
-            "number, as 0-dim tensors; writing into one of them must not change the others. An empty list gives an empty list. The "
-            "given numbers must stay as they are. The cell as given returns the last total several times."
+            "number, as 0-dim tensors; writing into one of them must change neither the others nor the given numbers. An empty list "
+            "gives an empty list. The given numbers must stay as they are. The cell as given returns the last total several times."
         ),
         zh=(
             "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，写入其中"
-            "一个不会改变其他的；空列表得到空列表。现在它多次返回最后的总和。给定的数必须保持不变。"
+            "一个既不会改变其他的，也不会改变给定的数；空列表得到空列表。现在它多次返回最后的总和。给定的数必须保持不变。"
         ),
     ),
     given="""\
@@ -248,17 +251,25 @@ def running_totals(numbers):
             true("len({total.data_ptr() for total in totals}) == 5", T(en="two totals are in one place", zh="有两个总和在同一位置")),
         ),
         Property(
+            T(en="no total is one of the given numbers", zh="没有总和就是给定的数本身"),
+            true(
+                "not any(shares(total, number) for total in totals for number in numbers)",
+                T(en="a write into a total would change a given number", zh="写入总和会改变给定的数"),
+            ),
+        ),
+        Property(
             T(en="the numbers are unchanged", zh="各个数没有改变"),
             true("torch.equal(torch.stack(numbers), given)", T(en="a number was changed", zh="有一个数被改动了")),
         ),
         Property(T(en="an empty list gives an empty list", zh="空列表得到空列表"), equal("running_totals([])", "[]")),
     ),
+    hint_for=(1, 1, 2, 3, 0, 0),
     hints=(
         T(en="How many tensors does the loop make?", zh="循环一共产生几个张量？"),
         T(en="`total += number` writes into the tensor that is already in the list.", zh="`total += number` 会写入已经在列表里的张量。"),
         T(
-            en="`total = total + number` makes a new one, and so does `total.clone()`.",
-            zh="`total = total + number` 产生新的张量，`total.clone()` 也是。",
+            en="`total = total + number` makes a new one, and so does `total.clone()`. The first total is a tensor of its own, too.",
+            zh="`total = total + number` 产生新的张量，`total.clone()` 也是。第一个总和也要是自己的张量。",
         ),
     ),
     right=(
@@ -284,6 +295,8 @@ def running_totals(numbers):
         "def running_totals(numbers):\n    return list(torch.stack(numbers).cumsum(0)) if numbers else []\n",
     ),
     wrong=(
+        # the first total is the caller's own tensor
+        "import itertools\n\ndef running_totals(numbers):\n    return list(itertools.accumulate(numbers))\n",
         # detach is no copy
         """\
 def running_totals(numbers):
@@ -343,6 +356,7 @@ for shape in (2, 12), (6, 4):
             true("'stride' in refused.get((6, 4), '')", T(en="`t.view(6, 4)` works", zh="`t.view(6, 4)` 可以运行")),
         ),
     ),
+    hint_for=(0, 2, 1),
     hints=(
         T(
             en="Two dimensions can be merged if one step in the left one is as far as all steps of the right one together.",

@@ -49,6 +49,7 @@ SHAPES = Exercise(
     ),
     given=_table(*[None] * len(FORMS)),
     properties=tuple(map(_shape, FORMS)),
+    hint_for=(1, 1, 2, 1, 2, 0, 3, 3),
     hints=(
         T(
             en="Without an argument all dimensions of size 1 go, with one only that one.",
@@ -113,6 +114,7 @@ def classify(scores):
             as_solved("classes", inputs="scores = torch.randn(1, 1, 1, 1)"),
         ),
     ),
+    hint_for=(1, 1, 2, 2),
     hints=(
         T(en="Which shape has `scores.squeeze()` for a batch of one?", zh="批次只有一个样本时，`scores.squeeze()` 是什么形状？"),
         T(en="Only the last two dimensions shall go.", zh="只应去掉最后两维。"),
@@ -237,6 +239,7 @@ numbers = [int(number) for number in re.findall("[0-9]+", message)]
             every(*map(_names_the_shape, (1, 2, 3))),
         ),
     ),
+    hint_for=(0, 3, 0, 3, 2),
     hints=(
         T(en="Look at `t.shape[-1]` first.", zh="先看 `t.shape[-1]`。"),
         T(en="Raise yourself: `raise ValueError(...)`.", zh="自己抛出：`raise ValueError(...)`。"),

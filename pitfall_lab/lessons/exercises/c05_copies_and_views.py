@@ -69,6 +69,7 @@ EXERCISES = (
             ),
             Property(T(en="the result shares no memory with the argument", zh="结果与参数不共享内存"), not_shared("result", "batch")),
         ),
+        hint_for=(3, 1, 2, 3),
         hints=(
             T(
                 en="Two kinds of statements: one binds a name to a new tensor, the other writes into memory. Which are these?",
@@ -118,6 +119,7 @@ EXERCISES = (
             "    return 'same' if result is t else 'view' if shared else 'copy'\n"
         ),
         properties=tuple(Property(T(en=f"`{e}`", zh=f"`{e}`"), equal(f"belief[{e!r}]", f"kind({e!r})", tell=False)) for e in _SORTED),
+        hint_for=(2, 3, 1, 3, 2, 3),
         hints=(
             T(en="Does anything have to move at all?", zh="元素到底需不需要移动？"),
             T(
@@ -232,6 +234,7 @@ EXERCISES = (
                 in_place("t", inputs="t = torch.randn(4, 3).t()\nn = 5"),
             ),
         ),
+        hint_for=(0, 0, 1, 2, 0, 0, 3),
         hints=(
             T(
                 en="For which strides is `t.reshape(-1)` a view, and where does the 0 go for the others?",

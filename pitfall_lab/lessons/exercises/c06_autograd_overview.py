@@ -55,6 +55,7 @@ EXERCISES = (
         given=_names(dict.fromkeys(_NODES, "?")),
         inputs=_NODE,
         properties=tuple(Property(T(en=e, zh=e), equal(f"nodes[{e!r}]", f"node({e!r})", tell=False)) for e in _NODES),
+        hint_for=(3, 2, 1, 1, 3, 2, 3, 3),
         hints=(
             T(en="The *last* operation of an expression gives the name.", zh="名称由表达式的*最后*一个操作决定。"),
             T(en="A node is called after its operation: that of `*` is MulBackward0.", zh="节点以运算命名：`*` 的节点是 MulBackward0。"),
@@ -105,6 +106,7 @@ EXERCISES = (
                 ),
             ),
         ),
+        hint_for=(1, 2, 1, 1, 3, 3),
         hints=(
             T(
                 en="Start at `result.grad_fn` and follow `next_functions`; some entries are `None`.",
@@ -158,6 +160,7 @@ EXERCISES = (
             Property(T(en="the gradient of the weight is right", zh="权重的梯度正确"), as_solved("model.weight.grad")),
             Property(T(en="the gradient of the bias is right", zh="偏置的梯度正确"), as_solved("model.bias.grad")),
         ),
+        hint_for=(0, 1, 2, 2),
         hints=(
             T(en="Which of the values is a number and not a tensor?", zh="哪个值是数而不是张量？"),
             T(

@@ -117,6 +117,7 @@ EXERCISES = (
                 ),
             ),
         ),
+        hint_for=(1, 2, 3),
         hints=(
             T(en="Where does the graph end: look at `requires_grad` after each line.", zh="计算图在哪里断开：逐行查看 `requires_grad`。"),
             T(en="The loss does not need the whole numbers; only the report does.", zh="损失并不需要整数，只有报告需要。"),
@@ -177,6 +178,7 @@ EXERCISES = (
             ),
             Property(T(en="each parameter is written once", zh="每个参数只写入一次"), updated_once(None, 1)),
         ),
+        hint_for=(1, 3, 1, 2, 0),
         hints=(
             T(en="The parameters come with an old gradient. What does backward do with it?", zh="参数带着旧梯度。backward 会怎样处理它？"),
             T(en="Five lines: forget, backward, clip, step, forget.", zh="五行：清零、backward、裁剪、step、清零。"),
@@ -235,6 +237,7 @@ k = int(torch.randint(rows, ()))
                 ),
             ),
         ),
+        hint_for=(1, 2, 2),
         hints=(
             T(en="`f(x)` is a vector. Which number do you want the derivative of?", zh="`f(x)` 是向量。你要的是哪个数的导数？"),
             T(
@@ -271,6 +274,7 @@ k = int(torch.randint(rows, ()))
         given=_filled(dict.fromkeys(_SEEN, '"?"')),
         inputs=_LISTING,  # its last line keeps torch from warning where the gradient of a result is read
         properties=tuple(Property(T(en=f"`{what}`", zh=f"`{what}`"), equal(f"expected[{what!r}]", what, tell=False)) for what in _SEEN),
+        hint_for=(1, 2, 2, 0, 1, 3),
         hints=(
             T(
                 en="d = 12 · a. A gradient has the dtype of the tensor that it belongs to.",

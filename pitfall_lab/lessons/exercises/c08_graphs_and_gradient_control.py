@@ -134,6 +134,7 @@ EXERCISES = (
         given=_filled(dict.fromkeys(_SEEN, "?")),
         inputs=_LISTING,
         properties=tuple(Property(T(en=m, zh=m), equal(f"expected[{m!r}]", f"seen[{m!r}]", tell=False)) for m in _SEEN),
+        hint_for=(1, 2, 2, 3, 3),
         hints=(
             T(en="x·w + b − 14 is −5. Outer derivative times inner derivative.", zh="x·w + b − 14 等于 −5。外层导数乘以内层导数。"),
             T(
@@ -183,6 +184,7 @@ EXERCISES = (
                 ),
             ),
         ),
+        hint_for=(0, 1, 2, 2),
         hints=(
             T(en="What type does `torch.autograd.grad` return?", zh="`torch.autograd.grad` 返回什么类型？"),
             T(
@@ -214,12 +216,12 @@ EXERCISES = (
             en=(
                 "In the middle of a training run, between backward and step, you want to see which inputs matter. Write "
                 "`sensitivity(model, batch)`: it returns the gradient of `model(batch).sum()` with respect to `batch`, a tensor "
-                "of the shape of `batch` and without a graph. Afterwards `batch` and all parameters, with their gradients and "
-                "their `requires_grad`, must be as before."
+                "of the shape of `batch` and without a graph. Afterwards `batch` (which may itself require a gradient, and have one) and all "
+                "parameters, with their gradients and their `requires_grad`, must be as before."
             ),
             zh=(
                 "在训练途中，backward 与 step 之间，你想看哪些输入重要。编写 `sensitivity(model, batch)`：返回 "
-                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch` 与所有参数，连同其梯度和 "
+                "`model(batch).sum()` 对 `batch` 的梯度，形状与 `batch` 相同，不带计算图。之后 `batch`（它自己也可能需要梯度，并已有梯度）与所有参数，连同其梯度和 "
                 "`requires_grad`，都必须和之前一样。"
             ),
         ),
@@ -262,7 +264,19 @@ EXERCISES = (
                     T(en="its values, its `requires_grad` or its `.grad` changed", zh="它的值、`requires_grad` 或 `.grad` 变了"),
                 ),
             ),
+            Property(
+                T(en="a batch that requires grad and has a gradient is as before, too", zh="需要梯度且已有梯度的 batch 也和之前一样"),
+                true(
+                    "unchanged('batch') and batch.requires_grad and batch.is_leaf and batch.grad.eq(7).all()",
+                    T(en="its values, its `requires_grad` or its `.grad` changed", zh="它的值、`requires_grad` 或 `.grad` 变了"),
+                    inputs=(
+                        "model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))\n"
+                        "batch = torch.randn(4, 3, requires_grad=True)\nbatch.grad = torch.full((4, 3), 7.0)"
+                    ),
+                ),
+            ),
         ),
+        hint_for=(0, 0, 1, 1, 2, 2, 2),
         hints=(
             T(
                 en="`backward()` adds to the `.grad` of *every* leaf. Which call does not?",
@@ -287,6 +301,9 @@ EXERCISES = (
             _SENSITIVITY + "    x = batch.detach().requires_grad_()\n    model(x).sum().backward()\n    return x.grad\n",
             _SENSITIVITY
             + "    x = batch.clone().requires_grad_()\n    model(x).sum().backward()\n    model.zero_grad()\n    return x.grad\n",
+            _SENSITIVITY
+            + "    batch.requires_grad_()\n    result, = torch.autograd.grad(model(batch).sum(), batch)\n"
+            + "    batch.requires_grad_(False)\n    return result\n",
             _SENSITIVITY + "    batch.requires_grad_()\n    return torch.autograd.grad(model(batch).sum(), batch)[0]\n",
             _SENSITIVITY
             + "    model.requires_grad_(False)\n    x = batch.detach().requires_grad_()\n    model(x).sum().backward()\n    return x.grad\n",
@@ -342,6 +359,7 @@ EXERCISES = (
             ),
         ),
         setup="import math\n",
+        hint_for=(1, 2, 2, 0, 0),
         hints=(
             T(en="float32 has seven digits: what does `x + 1e-9` give there?", zh="float32 有七位有效数字：`x + 1e-9` 在其中得到什么？"),
             T(

@@ -329,6 +329,7 @@ finally:
         given=_filled(dict.fromkeys(_SEEN, '"?"')),
         inputs=_run(),
         properties=tuple(Property(T(en=what, zh=what), equal(f"expected[{what!r}]", f"seen[{what!r}]", tell=False)) for what in _SEEN),
+        hint_for=(1, 1, 2, 1, 3, 3),
         hints=(
             T(
                 en="The slope of w² is 2w. A step goes 0.5 times the sum of what is in `w.grad` and, by the weight decay, `w` itself.",

@@ -98,6 +98,7 @@ EXERCISES = (
         given=_endings(dict.fromkeys(_LINES, "?")),
         inputs=_ENDING,
         properties=tuple(Property(T(en=line, zh=line), equal(f"endings[{line!r}]", f"ending({line!r})", tell=False)) for line in _LINES),
+        hint_for=(2, 2, 3, 2, 3, 3),
         hints=(
             T(
                 en="Ask two things of each write: has a node saved this tensor, and is the write counted?",
@@ -266,6 +267,7 @@ EXERCISES = (
             ),
             Property(T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")),
         ),
+        hint_for=(2, 0, 1, 1, 2, 3, 3),
         hints=(
             T(
                 en="`p = ...` gives the name `p` to a new tensor. Which method writes instead?",

@@ -72,6 +72,7 @@ EXERCISES = (
         properties=tuple(
             Property(T(en=e, zh=e), equal(f"tuple(shares_and_flows[{e!r}])", f"facts({e!r})", tell=False)) for e in _EXPRESSIONS
         ),
+        hint_for=(1, 2, 2, 2, 3, 3, 2),
         hints=(
             T(
                 en="Take each expression call by call: `clone` makes new memory and stays in the graph, `detach` keeps the memory and leaves the graph.",
@@ -127,6 +128,7 @@ EXERCISES = (
                 true("not average.requires_grad", T(en="it requires grad", zh="它需要梯度")),
             ),
         ),
+        hint_for=(0, 1, 0, 1, 2),
         hints=(
             T(en="What does `lerp_` write into, and who else reads that memory?", zh="`lerp_` 写入了哪里？还有谁在读那块内存？"),
             T(
@@ -185,6 +187,7 @@ EXERCISES = (
             ),
             Property(T(en="the teacher's output is unchanged", zh="教师的输出没有改变"), unchanged("teacher")),
         ),
+        hint_for=(0, 0, 1, 3, 2),
         hints=(
             T(
                 en="Assigning, `clone`, `detach`, `detach().clone()`: which keeps the value and cuts the graph?",
@@ -234,6 +237,7 @@ EXERCISES = (
                 true("h._version == 1", T(en="the version of h is not 1", zh="h 的版本不是 1")),
             ),
         ),
+        hint_for=(1, 2, 0),
         hints=(
             T(
                 en="`kept = kept * 0` makes a new tensor and moves a name. Which spelling writes?",

@@ -133,6 +133,7 @@ EXERCISES = (
                 chosen("reading['blame']", _BETWEEN, T(en="that is not the line to change", zh="要改的不是这一行")),
             ),
         ),
+        hint_for=(1, 1, 2, 0, 3),
         hints=(
             T(
                 en="The brackets hold the type and the shape; “output 0 of …” names the operation.",
@@ -256,6 +257,7 @@ EXERCISES = (
                 ),
             ),
         ),
+        hint_for=(1, 0, 0, 3),
         hints=(
             T(en="Which tensors has `g_loss` saved when `d_step.step()` runs?", zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？"),
             T(
@@ -303,6 +305,7 @@ EXERCISES = (
             Property(T(en="by exactly one write", zh="恰好一次写入"), _one_write),
             Property(T(en="whoever holds this belief expects no error", zh="持此信念者预料不会出错"), surprises("no_grad_hides_versions")),
         ),
+        hint_for=(1, 2, 3, 0),
         hints=(
             T(en="Which tensor has `**` saved: its input or its result?", zh="`**` 保存的是输入还是结果？"),
             T(

@@ -64,6 +64,7 @@ EXERCISES = (
             )
             for text in _KEPT
         ),
+        hint_for=(2, 3, 2, 3),
         hints=(
             T(en="Which of the four make memory of their own, and which are views?", zh="四个中哪些有自己的内存，哪些是视图？"),
             T(
@@ -112,6 +113,7 @@ EXERCISES = (
             ),
             Property(T(en="no rule finds anything", zh="没有规则发现问题"), finds_nothing()),
         ),
+        hint_for=(0, 3, 0, 2, 0),
         hints=(
             T(en="What does `history[0].grad_fn` say?", zh="`history[0].grad_fn` 是什么？"),
             T(en="Two lines keep something: the list and the sum.", zh="有两行在保存东西：列表与求和。"),
@@ -154,6 +156,7 @@ EXERCISES = (
             Property(T(en="a tall table comes out right", zh="高表的结果正确"), _standard("torch.randn(6, 2) * 4 - 5")),
             Property(T(en="the argument is unchanged", zh="参数没有改变"), unchanged("table")),
         ),
+        hint_for=(1, 2, 2, 3),
         hints=(
             T(
                 en="What is the shape of `table.mean(dim=1)`, and with which dimension does it line up?",

@@ -163,6 +163,7 @@ x = torch.randn(4, width)
                 ),
             ),
         ),
+        hint_for=(1, 0, 2, 1, 3, 0),
         hints=(
             T(en="What does a module see of an attribute that is a Python dict?", zh="如果属性是 Python 字典，模块能看到什么？"),
             T(
@@ -245,6 +246,7 @@ column = flat[:, None].clone()
             ),
             Property(T(en="no broadcast loss is found", zh="没有发现广播的损失"), finds_nothing("loss-broadcast")),
         ),
+        hint_for=(1, 3, 1, 0),
         hints=(
             T(en="Which two shapes meet in the subtraction?", zh="相减的两个形状是什么？"),
             T(
@@ -306,6 +308,7 @@ column = flat[:, None].clone()
                 ),
             ),
         ),
+        hint_for=(0, 2, 1, 0),
         hints=(
             T(
                 en="Which operations change their result with the input, and have the derivative 0 wherever they have one?",
@@ -342,6 +345,7 @@ column = flat[:, None].clone()
         given=_counts(dict.fromkeys(_COUNTS)),
         inputs=_COUNT,
         properties=tuple(Property(T(en=text, zh=text), equal(f"counts[{text!r}]", f"count({text!r})", tell=False)) for text in _COUNTS),
+        hint_for=(1, 1, 0, 2, 3),
         hints=(
             T(
                 en="`nn.Linear(a, b)` has a weight of a · b numbers and a bias of b.",

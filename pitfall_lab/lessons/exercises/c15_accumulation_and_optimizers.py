@@ -177,6 +177,7 @@ EXERCISES = (
                 finds_nothing("zero-grad-inside-accumulation"),
             ),
         ),
+        hint_for=(2, 2, 3, 3, 0, 1, 1),
         hints=(
             T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
             T(
@@ -423,6 +424,7 @@ steps(again, its_optimizer, its_scheduler, 4)
                 true("its_optimizer.param_groups[0]['params'][0] is again.weight and again is made[-1] and again is not model"),
             ),
         ),
+        hint_for=(1, 1, 2, 2, 0),
         hints=(
             T(
                 en="What does a state dict share with its model and its optimizer while these go on? (Chapter 11.)",
@@ -478,6 +480,7 @@ steps(again, its_optimizer, its_scheduler, 4)
         properties=tuple(
             Property(T(en=f"rate {rate}", zh=f"学习率 {rate}"), equal(f"fates[{rate}]", f"fate({rate})", tell=False)) for rate in _FATES
         ),
+        hint_for=(3, 3, 2, 2, 2),
         hints=(
             T(en="One step multiplies w0 by 1 − 2 · rate. By what does it multiply w1?", zh="一步把 w0 乘以 1 − 2 · 学习率。w1 乘以多少？"),
             T(

@@ -204,6 +204,7 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
                 ),
             ),
         ),
+        hint_for=(1, 0, 1, 1, 2, 2, 3),
         hints=(
             T(en="Two switches are needed: one for layers, one for recording.", zh="需要两个开关：一个针对层，一个针对记录。"),
             T(
@@ -350,6 +351,7 @@ def measure():
                 ),
             ),
         ),
+        hint_for=(2, 1, 0, 2),
         hints=(
             T(en="What does `state_dict()` share with the model? (Chapter 11.)", zh="`state_dict()` 与模型共享什么？（第 11 章）"),
             T(en="After a better epoch, is `waited` 0 or 1 when the loop goes on?", zh="变好的一轮之后，循环继续时 `waited` 是 0 还是 1？"),

@@ -124,6 +124,7 @@ EXERCISES = (
                 T(en="`Scale` is one node of the graph", zh="`Scale` 是图中的一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")
             ),
         ),
+        hint_for=(0, 1, 1, 2, 0),
         hints=(
             T(
                 en="How many inputs does forward have, and how many gradients does backward return?",
@@ -273,6 +274,7 @@ EXERCISES = (
         given=_slopes(dict.fromkeys(_SLOPES)),
         inputs=_SLOPE,
         properties=tuple(Property(T(en=line, zh=line), equal(f"slopes[{line!r}]", f"slope({line!r})", tell=False)) for line in _SLOPES),
+        hint_for=(2, 1, 1, 3, 3),
         hints=(
             T(
                 en="At 0 torch chooses a slope: 0 for relu, 1 for clamp. The chain rule brings in the sign of `-x`.",

@@ -97,6 +97,7 @@ EXERCISES = (
                 storages(2, elements=50, drive="out = activate(x, bias)"),
             ),
         ),
+        hint_for=(1, 0, 0, 0, 0, 3),
         hints=(
             T(en="Which of the operations has saved its result?", zh="哪个操作保存了自己的结果？"),
             T(en="sigmoid needs its result; a product with a number needs nothing.", zh="sigmoid 需要自己的结果；与数字相乘什么都不需要。"),
@@ -153,6 +154,7 @@ EXERCISES = (
             ),
             Property(T(en="the arguments are unchanged", zh="参数未被改动"), true("unchanged('queries') and unchanged('keys')")),
         ),
+        hint_for=(0, 0, 1, 2, 0),
         hints=(
             T(
                 en="Broadcasting (N, 1, D) against (M, D) needs no loop. How many numbers does it make?",
@@ -230,6 +232,7 @@ def loss_of(w):
                 ),
             ),
         ),
+        hint_for=(1, 3, 3, 0, 0),
         hints=(
             T(
                 en="Where does the small number become zero: in the loss, or on the way back?",
@@ -269,6 +272,7 @@ def loss_of(w):
         given=_numbers(dict.fromkeys(_NUMBERS, "?")),
         inputs=_NUMBER,
         properties=tuple(Property(T(en=text, zh=text), equal(f"becomes[{text!r}]", f"fate({text!r})", tell=False)) for text in _NUMBERS),
+        hint_for=(3, 3, 1, 2, 2, 3),
         hints=(
             T(
                 en="float16 has 11 binary digits; its smallest number is 2**-24, and its largest 65504. What lies between two of its numbers goes to the nearer one.",

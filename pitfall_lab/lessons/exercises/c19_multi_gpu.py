@@ -60,6 +60,7 @@ EXERCISES = (
             for case in _CASES
             for samples, devices in (case,)
         ),
+        hint_for=(2, 2, 3, 3),
         hints=(
             T(en="All pieces have the same size but the last.", zh="除最后一块外，各块大小相同。"),
             T(en="The size is samples divided by devices, rounded up.", zh="大小是样本数除以设备数，向上取整。"),
@@ -124,6 +125,7 @@ EXERCISES = (
                 true("same(source, target)", inputs=_WRAPPED.replace("make()", "holder()")),
             ),
         ),
+        hint_for=(1, 0, 3, 0, 3, 3),
         hints=(
             T(en="What does `load_state_dict` return here? Print it.", zh="这里 `load_state_dict` 返回什么？把它打印出来。"),
             T(en="Every name of a wrapped model begins with `module.`.", zh="包装模型的每个名字都以 `module.` 开头。"),
@@ -195,6 +197,7 @@ EXERCISES = (
                 every(unchanged("weight"), as_solved("[p.detach() for net in replicas for p in net.parameters()]")),
             ),
         ),
+        hint_for=(0, 1, 2, 3, 0),
         hints=(
             T(
                 en="The gradient of a mean over all is the sum of the pieces' gradients, each weighted by its share.",
@@ -275,6 +278,7 @@ EXERCISES = (
                 every(*(true(_EACH, inputs=f"samples = torch.rand(1)\nworld = {world}") for world in (3, "int(torch.randint(4, 12, ()))"))),
             ),
         ),
+        hint_for=(1, 2, 1, 0, 2),
         hints=(
             T(en="How long is a share? N divided by world, rounded up.", zh="一份有多长？N 除以 world，向上取整。"),
             T(
