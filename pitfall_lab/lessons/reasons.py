@@ -133,7 +133,8 @@ def _among(
     wrong: list[Fact] = []
     for some in ([*false[:5], *likely[:6], *false[5:], *likely[6:]], near, list(filter(_readable, _before(case.true)))):
         if len(wrong) < MOST - 1:
-            wrong = _different([*wrong, *filter(case.believable, some)], right, case.true)
+            more = list(filter(case.believable, some))
+            wrong = _different([*wrong, *(more if not wrong else more[: MOST + 1 - len(wrong)])], right, case.true)
     for some in (false, near):
         if len(wrong) < MOST - 1:
             wrong = _different([*wrong, *some], right, case.true)

@@ -293,6 +293,8 @@ def _operand_name(story: Story, event: Event, label: str) -> T:
     """The operand's name, or the expression that made it; of what another function made, the call of it: ``model(x)``."""
     born = (story.tensor(label, event.step) or {}).get("born")
     given = written_as(story, event, label)
+    if isinstance(given, ast.Name):
+        return T(en=f"`{given.id}`", zh=f"`{given.id}`")
     if isinstance(given, ast.Call) and story.name(label, event.step) is None:
         text = " ".join(story.program.segment(given).split())
         if len(text) <= LONGEST and _function(story, born) is not _function(story, event.step):

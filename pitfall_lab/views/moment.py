@@ -207,7 +207,7 @@ def _stretch(operand: BroadcastOperand, *, zh: bool) -> str:
 
 
 def _meeting(met: BroadcastCase, *, zh: bool) -> str:
-    shapes = " · ".join(shape_text(o["shape"]) for o in met["operands"])
+    shapes = f" {met['sign']} ".join(shape_text(o["shape"]) for o in met["operands"])
     if met["clash"]:
         d = met["clash"][0]
         sizes = sorted({o["dims"][d]["size"] or 0 for o in met["operands"] if o["dims"][d]["kind"] == "clash"})

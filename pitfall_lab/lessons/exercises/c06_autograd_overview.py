@@ -189,7 +189,7 @@ EXERCISES = (
             en=(
                 "Write `square(x)` with the right value and a wrong gradient: it returns x², element by element, and the gradient"
                 " that arrives at `x` is half of what it should be: x instead of 2x, times what comes in. No error, no warning; "
-                "`x` itself stays as it is, and what else is computed from it keeps its right gradient."
+                "`x` itself stays as it is, and anything else computed from `x` must keep its correct gradient."
             ),
             zh=(
                 "编写数值正确、梯度错误的 `square(x)`：逐元素返回 x²，而到达 `x` 的梯度只有应有的一半：是 x 而不是 2x，再乘以传入"
