@@ -24,7 +24,7 @@ About = tuple[str, ...]
 """A question: its kind, then the names that it is about."""
 State = dict[About, str]
 MOST_LETTERS = 48
-_REFUSALS = {"modified by an inplace operation": "overwritten", "second time": "freed"}
+REFUSALS = {"modified by an inplace operation": "overwritten", "second time": "freed"}
 _SAID: dict[str, dict[str, T]] = {
     "object": {
         "one": T(en="{0} and {1} are one tensor", zh="{0} 与 {1} 是同一个张量"),
@@ -92,11 +92,15 @@ class Fact:
         """
         forms = _SAID[self.about[0]]
         form = forms.get(self.value) or forms[""]
-        en, zh = (text.format(*self.about[1:], value=self.value) for text in (form.en, form.zh))
-        if self.line in loops:
-            first = loops[self.line]
-            return T(en=f"after the loop of lines {first} to {self.line}, {en}", zh=f"第 {first} 至 {self.line} 行的循环之后，{zh}")
-        return T(en=f"after line {self.line}, {en}", zh=f"第 {self.line} 行之后，{zh}")
+        return after(self.line, loops, *(text.format(*self.about[1:], value=self.value) for text in (form.en, form.zh)))
+
+
+def after(line: int, loops: dict[int, int], en: str, zh: str) -> T:
+    """Return a sentence about what holds after a line."""
+    if line in loops:
+        first = loops[line]
+        return T(en=f"after the loop of lines {first} to {line}, {en}", zh=f"第 {first} 至 {line} 行的循环之后，{zh}")
+    return T(en=f"after line {line}, {en}", zh=f"第 {line} 行之后，{zh}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ def _graph(name: str, value: Any, tensors: dict[str, Any], torch: Any) -> Iterat
     try:
         reached = torch.autograd.grad(value.sum(), list(others.values()), retain_graph=True, allow_unused=True)
     except RuntimeError as refused:
-        found = [said for part, said in _REFUSALS.items() if part in str(refused)]
+        found = [said for part, said in REFUSALS.items() if part in str(refused)]
         yield from ((("needs", name), said) for said in found)
         return
     yield ("needs", name), "whole"

@@ -3,8 +3,8 @@
 The right answer is what the real torch does. The wrong ones are the results of a mistake about this very program
 (:mod:`~pitfall_lab.lessons.mistakes`): a belief, something overlooked, both. A reason is a fact about this program
 (:mod:`~pitfall_lab.lessons.program_facts`): the right one holds on torch, and in the world of a mistake it does not; the wrong ones do not
-hold on torch. Which wrong answers are offered is chosen so that nothing but the program tells the right one
-(:mod:`~pitfall_lab.lessons.balance`).
+hold on torch. Or a lesson offers sentences of its own, of which one is true (:mod:`~pitfall_lab.lessons.offered`). Which wrong answers are
+offered is chosen so that nothing but the program tells the right one (:mod:`~pitfall_lab.lessons.balance`).
 
 Kinds of questions (``ask`` is an expression of the program's names):
 
@@ -24,7 +24,7 @@ import ast
 import hashlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -32,6 +32,7 @@ from pitfall_lab import shadow
 from pitfall_lab.lessons import balance, worlds
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
 from pitfall_lab.lessons.mistakes import Mistake, Slip, misread, single, slips, together
+from pitfall_lab.lessons.offered import Offered, judged
 from pitfall_lab.lessons.reasons import Reason, reasons
 from pitfall_lab.lessons.run_here import Ran, execute, failing_line
 from pitfall_lab.lessons.separation import programs
@@ -156,7 +157,7 @@ def key_of(kind: str, program: str, ask: str) -> str:
 def pose(
     program: str,
     ask: str = "None",
-    because: bool = True,
+    because: bool | Sequence[Offered] = True,
     beliefs: Iterable[str] | None = None,
     kind: Kind = "value",
     *,
@@ -166,6 +167,8 @@ def pose(
 ) -> Question:
     """Compute a question: run ``program``, evaluate the expression, and compute what each mistake or misconception predicts for it.
 
+    ``because``: whether to ask for the deciding fact; or the reasons to choose from in the lesson's own words
+    (:mod:`~pitfall_lab.lessons.offered`), where none of the facts that are known by themselves decides.
     ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`). ``taken_for`` are lines that many take for
     another: ``(6, "w.grad = g")`` is what line 6 is read as, and what would come of it is offered first. ``draw`` are the numbers by which
     the offered outcomes and reasons are drawn, those of the course where none are given; each ``learner`` has an order of their own. Raises
@@ -180,7 +183,7 @@ def pose(
     numbers = draw or tuple(balance.draws().get(key_of(kind, program, ask), (0, 0)))
     what, why = (balance.Lots(f"{program}\0{number}", learner) for number in numbers)
     if kind == "changes":
-        return _changes(program, ask, held, why if because else None)
+        return _changes(program, ask, held, why if because is True else None)
     asked = ask if kind == "value" or ask.isidentifier() else f"({ask})"
     expression, label = (_EXPRESSIONS[kind].format(asked), _LABELS[kind].format(asked)) if kind != "line" else ("None", "")
     ran = execute(program, worlds.NAME)
@@ -197,7 +200,10 @@ def pose(
     made: tuple[list[list[Mistake]], list[list[Mistake]]] = ([], [])
     for outcome, ways in endings.items():
         made[kind != "line" and outcome.say(label).en not in offered].append(ways[:2])
-    found = reasons(program, ask, *made, message, why) if because else ()
+    if isinstance(because, bool):
+        found = reasons(program, ask, *made, message, why) if because else ()
+    else:
+        found = tuple(sorted((Reason(*one) for one in judged(program, because)), key=lambda reason: why.place(reason.text)))
     return Question(program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran))
 
 

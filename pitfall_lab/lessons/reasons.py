@@ -2,6 +2,8 @@
 
 A fact decides if the program ends in another way in a world where it does not hold. The false ones are what such worlds hold
 instead, and what else could be thought about the same names behind the same lines.
+
+Where no single one of these facts decides between the outcomes, a lesson offers sentences of its own (:mod:`~pitfall_lab.lessons.offered`).
 """
 
 from __future__ import annotations

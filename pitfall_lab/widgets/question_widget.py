@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import traitlets
 
 from pitfall_lab.lessons import boxes, progress, worlds
 from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.lessons.offered import Offered
 from pitfall_lab.lessons.question import Kind, Prediction, Question, pose
 from pitfall_lab.lessons.worlds import TORCH
 from pitfall_lab.trace import Language, T
@@ -127,7 +128,7 @@ class QuestionWidget(anywidget.AnyWidget):
 def question(
     program: str,
     ask: str = "None",
-    because: bool = True,
+    because: bool | Sequence[Offered] = True,
     beliefs: Iterable[str] | None = None,
     language: Language = "en",
     *,
@@ -137,7 +138,8 @@ def question(
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
     ``kind`` selects another question: its shape, the shape of its gradient, its version, the line that fails, or what the last statement
-    changes. Right and wrong answers are computed; ``taken_for`` are lines that many take for another one: see
+    changes. Right and wrong answers are computed; ``taken_for`` are lines that many take for another one, ``because`` can be reasons to
+    choose from: see
     :func:`pitfall_lab.lessons.question.pose`.
     """
     return QuestionWidget(pose(program, ask, because, beliefs, kind, taken_for=taken_for, learner=progress.learner()), language)

@@ -1,0 +1,114 @@
+"""Reasons that a lesson offers in its own words: which of them is right is computed, by an expression about the program after a line.
+
+Such a reason is ``(line, English, Chinese, expression)``, as ``(5, "relu has saved y, and not h", "……", "savers(y) and not savers(h)")``.
+An expression sees the program's names as they are after the line, and:
+
+================== ====================================================================================================================
+``shares(a, b)``   whether two tensors share memory
+``savers(t)``      the names of the nodes that have saved a tensor (or one that shares its memory), of all graphs that the program can reach
+``slope(y, x)``    the gradient of ``y.sum()`` at ``x``, as a list; None without a way there, "freed" or "overwritten" where backward would
+                   refuse
+``changed("t")``   the lines after which a tensor had other numbers than before
+================== ====================================================================================================================
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pitfall_lab.lessons import worlds
+from pitfall_lab.lessons.program_facts import REFUSALS, after, loops
+from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.lessons.worlds import say
+from pitfall_lab.trace import T
+
+Offered = tuple[int, str, str, str]
+
+
+def judged(program: str, offered: Sequence[Offered]) -> list[tuple[T, bool]]:
+    """Return the sentences, each with whether it is true of ``program``.
+
+    Raises ``ValueError`` unless there is a statement that ends in each of the lines, and exactly one sentence is true.
+    """
+    look = Look(offered)
+    execute(program, worlds.NAME, look)
+    if look.held.keys() != set(range(len(offered))):
+        raise ValueError("a reason is about a line in which no statement ends, or that did not run")
+    if list(look.held.values()).count(True) != 1:
+        raise ValueError(f"one reason has to be true, not {[offered[n][1] for n, held in look.held.items() if held]}")
+    rounds = loops(program)
+    return [(after(line, rounds, en, zh), look.held[n]) for n, (line, en, zh, _) in enumerate(offered)]
+
+
+class Look:
+    """Evaluates the expressions after their lines, while a program runs; ``held`` has the results by the number of the reason."""
+
+    def __init__(self, offered: Sequence[Offered]) -> None:
+        self.held: dict[int, bool] = {}
+        self._offered = offered
+        self._before: dict[str, str] = {}
+        self._changed: dict[str, list[int]] = {}
+
+    def __call__(self, line: int, names: dict[str, Any], printed: str) -> None:
+        """Evaluate the expressions about this line."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tensors = {name: value for name, value in names.items() if hasattr(value, "untyped_storage")}
+            now = {name: say(value) for name, value in tensors.items()}
+            for name in now.keys() & self._before.keys():
+                if now[name] != self._before[name]:
+                    self._changed.setdefault(name, []).append(line)
+            self._before = now
+            known = {
+                **names,
+                "shares": _shares,
+                "savers": lambda t: sorted(_savers(tensors.values(), t)),
+                "slope": lambda y, x: _slope(names["torch"], y, x),
+                "changed": lambda name: self._changed.get(name, []),
+            }
+            for n, (about, _, _, expression) in enumerate(self._offered):
+                if about == line:
+                    self.held[n] = bool(eval(expression, known))  # noqa: S307 - the lesson's own expression
+
+
+def _shares(a: Any, b: Any) -> bool:
+    return bool(a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr())
+
+
+def _savers(tensors: Iterable[Any], saved: Any) -> Iterator[str]:
+    """Yield the names of the nodes behind ``tensors`` that have saved one."""
+    todo = [tensor.grad_fn for tensor in tensors]
+    seen = set()
+    while todo:
+        node = todo.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        todo += [child for child, _ in node.next_functions]
+        if any(_shares(kept, saved) for kept in _kept(node)):
+            yield node.name()
+
+
+def _kept(node: Any) -> Iterator[Any]:
+    """Yield the tensors that a node has saved and not freed."""
+    for name in dir(node):
+        if name.startswith("_saved_"):
+            try:
+                kept = getattr(node, name)
+            except RuntimeError:
+                continue
+            if hasattr(kept, "untyped_storage"):
+                yield kept
+
+
+def _slope(torch: Any, y: Any, x: Any) -> Any:
+    """Return the gradient of ``y.sum()`` at ``x`` as a list, None, or why backward would refuse."""
+    if not (y.requires_grad and x.requires_grad):
+        return None
+    try:
+        (gradient,) = torch.autograd.grad(y.sum(), x, retain_graph=True, allow_unused=True)
+    except RuntimeError as refused:
+        return next(said for part, said in REFUSALS.items() if part in str(refused))
+    return None if gradient is None else gradient.tolist()
