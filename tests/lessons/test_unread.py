@@ -92,6 +92,8 @@ def test_the_student_sees_neither_names_nor_numbers_of_a_wording() -> None:
 
 def test_no_reason_that_is_called_wrong_holds(posed: Posed) -> None:
     for one, question in posed:
+        if "because" in one.named:
+            continue  # tests/lessons/test_offered.py
         real, rounds = watched(question.program), loops(question.program)
         held = {Fact(line, about, value).said(rounds).en for line, state in real.states for about, value in state.items()}
         views = [(line, about) for line, state in real.states for about, value in state.items() if about[0] == "role" and value == "view"]

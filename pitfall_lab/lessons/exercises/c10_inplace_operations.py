@@ -8,6 +8,7 @@ from pitfall_lab.lessons.exercise import (
     Property,
     as_solved,
     equal,
+    every,
     fails,
     in_place,
     runs,
@@ -252,7 +253,22 @@ EXERCISES = (
             Property(T(en="w is the same tensor on the same memory", zh="w 仍是同一张量、同一内存"), in_place("w")),
             Property(
                 T(en="each parameter was written once, and the write was counted", zh="每个参数写入一次，且被计数"),
-                true("(w._version, b._version) == (1, 1)", T(en="a version counter is not 1", zh="有版本计数器不等于 1")),
+                every(
+                    true(
+                        "w._version > 0 and b._version > 0",
+                        T(
+                            en="w._version or b._version is 0: nothing was written into it, or the write went past the counter",
+                            zh="w._version 或 b._version 是 0：没有写入它，或写入绕过了计数器",
+                        ),
+                    ),
+                    true(
+                        "(w._version, b._version) == (1, 1)",
+                        T(
+                            en="w._version or b._version is above 1: it was written more than once",
+                            zh="w._version 或 b._version 大于 1：写入不止一次",
+                        ),
+                    ),
+                ),
             ),
             Property(
                 T(en="both are leaves that require grad", zh="两者仍是需要梯度的叶子"),

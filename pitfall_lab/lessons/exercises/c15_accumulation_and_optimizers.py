@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Attempt, Exercise, Property, as_solved, equal, finds_nothing, no_optimizer, true
+from pitfall_lab.lessons.exercise import Attempt, Exercise, Property, as_solved, equal, every, finds_nothing, no_optimizer, true
 from pitfall_lab.trace import T
 
 _TRAIN = """\
@@ -421,7 +421,16 @@ steps(again, its_optimizer, its_scheduler, 4)
             ),
             Property(
                 T(en="the optimizer moves the new model, and `make` made both", zh="优化器更新的是新模型，且两者都由 `make` 创建"),
-                true("its_optimizer.param_groups[0]['params'][0] is again.weight and again is made[-1] and again is not model"),
+                every(
+                    true(
+                        "again is made[-1] and again is not model",
+                        T(en="`resume` does not return the model that `make` made for it", zh="`resume` 返回的不是 `make` 为它创建的模型"),
+                    ),
+                    true(
+                        "its_optimizer.param_groups[0]['params'][0] is again.weight",
+                        T(en="the optimizer has the weights of another model", zh="优化器持有的是另一个模型的权重"),
+                    ),
+                ),
             ),
         ),
         hint_for=(1, 1, 2, 2, 0),
@@ -466,12 +475,12 @@ steps(again, its_optimizer, its_scheduler, 4)
         title=T(en="Which rates arrive?", zh="哪些学习率能到达？"),
         task=T(
             en=(
-                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"arrives"` (at most 0.1 from the middle), '
+                'Plain SGD on `w0² + 4 · w1²`, 200 steps from (1, 1). For each rate write `"arrives"` (at most 0.1 from the minimum), '
                 '`"crawls"` (not yet there, but nearer than at the start) or `"runs away"` (further than at the start), **before** you '
                 "run anything."
             ),
             zh=(
-                '在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 `"arrives"`（离中心至多 '
+                '在 `w0² + 4 · w1²` 上做普通 SGD，从 (1, 1) 出发走 200 步。在运行任何代码**之前**，对每个学习率填写 `"arrives"`（离最小值点至多 '
                 '0.1）、`"crawls"`（还没到，但比起点近）或 `"runs away"`（比起点远）。'
             ),
         ),

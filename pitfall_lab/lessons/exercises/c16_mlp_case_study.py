@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, every, finds_nothing, gradient_as_solved, true, updated_once
+from pitfall_lab.lessons.exercise import (
+    SEEDS,
+    Attempt,
+    Exercise,
+    Property,
+    as_solved,
+    every,
+    finds_nothing,
+    gradient_as_solved,
+    runs,
+    true,
+    updated_once,
+)
 from pitfall_lab.trace import T
 
 _FIT = """\
@@ -78,6 +90,22 @@ def fit_with_patience(model, step, measure, patience):
     model.load_state_dict(kept)
     return best
 """
+
+_BEST, _LAST = "len(weights) > first + 3 and torch.equal(all_of(model), weights[first + 3])", "torch.equal(all_of(model), weights[-1])"
+
+
+def _has_the_best_weights(attempt: Attempt) -> bool | T:
+    """True if the model has the weights of its best epoch at the end; else which ones it has."""
+    attempt.foresee(SEEDS, _BEST, _LAST)
+    for seed in SEEDS:
+        seen = attempt.look(_BEST, _LAST, seed=seed)
+        if seen.error is not None:
+            return seen.error.say()
+        if seen.values[_BEST] is not True:
+            last = T(en="the weights are those of the last epoch", zh="权重是最后一轮的")
+            return last if seen.values[_LAST] is True else T(en="the weights are those of another epoch", zh="权重是另一轮的")
+    return True
+
 
 EXERCISES = (
     Exercise(
@@ -181,19 +209,30 @@ model[0].register_forward_hook(lambda module, args, output: recorded.append(outp
                 T(en="the accuracy is right, for models of several forms", zh="对几种形式的模型，准确率都正确"),
                 every(as_solved("float(share)"), as_solved("float(share)", inputs=_OTHER)),
             ),
-            Property(T(en="it is a Python number", zh="它是 Python 数值"), true("isinstance(share, float)")),
+            Property(
+                T(en="it is a Python number", zh="它是 Python 数值"),
+                every(runs(), true("isinstance(share, float)", T(en="it is no Python float", zh="它不是 Python 浮点数"))),
+            ),
             Property(
                 T(en="nothing was recorded", zh="没有记录计算图"),
-                true("recorded and not any(recorded)", T(en="the model's results have a graph", zh="模型的结果带有计算图")),
+                every(
+                    runs(),
+                    true("recorded", T(en="the model was not called", zh="没有调用模型")),
+                    true("not any(recorded)", T(en="the model's results have a graph", zh="模型的结果带有计算图")),
+                ),
             ),
             Property(T(en="running statistics did not move", zh="滑动统计量没有变化"), true("model[1].num_batches_tracked.item() == 0")),
             Property(
                 T(en="a model in train mode stays in train mode", zh="训练模式的模型保持训练模式"),
-                true("model.training and model[2].training"),
+                every(runs(), true("model.training and model[2].training", T(en="it is in evaluation mode now", zh="它现在处于评估模式"))),
             ),
             Property(
                 T(en="a model in eval mode stays in eval mode", zh="评估模式的模型保持评估模式"),
-                true("not model.training", drive="model.eval()\nshare = evaluate(model, points, labels)"),
+                true(
+                    "not model.training",
+                    T(en="it is in train mode now", zh="它现在处于训练模式"),
+                    drive="model.eval()\nshare = evaluate(model, points, labels)",
+                ),
             ),
             Property(
                 T(en="a frozen layer stays in eval mode, and the others in train mode", zh="冻结的层保持评估模式，其他层保持训练模式"),
@@ -263,7 +302,13 @@ words = torch.cat([torch.randint(0, 3, (length,)), torch.randint(5, 10, (int(tor
         properties=(
             Property(T(en="the vector is the mean of the words", zh="向量是各词的平均"), as_solved("vector.detach()")),
             Property(T(en="each word's row gets its share of the gradient", zh="每个词的行得到相应的梯度"), gradient_as_solved("table")),
-            Property(T(en="no row gets a gradient from the padding", zh="没有行从填充得到梯度"), true("not table.grad[5:].any().item()")),
+            Property(
+                T(en="no row gets a gradient from the padding", zh="没有行从填充得到梯度"),
+                true(
+                    "not table.grad[5:].any().item()",
+                    T(en="a row that only the padding names has a gradient", zh="只有填充才指到的某一行有梯度"),
+                ),
+            ),
             Property(T(en="no rule finds anything", zh="没有触发任何规则"), finds_nothing()),
         ),
         hints=(
@@ -337,16 +382,26 @@ def measure():
 """,
         drive="result = fit_with_patience(model, step, measure, 3)",
         properties=(
-            Property(T(en="it stops after three epochs without a better one", zh="连续三轮没有变好就停止"), true("len(seen) == first + 7")),
+            Property(
+                T(en="it stops after three epochs without a better one", zh="连续三轮没有变好就停止"),
+                true(
+                    "len(seen) == first + 7",
+                    T(en="it trained for another number of epochs, or raised before", zh="训练的轮数不对，或在此之前报了错"),
+                ),
+            ),
             Property(
                 T(en="the model has the weights of the best epoch", zh="模型的权重是最好那一轮的"),
-                true("len(weights) > first + 3 and torch.equal(all_of(model), weights[first + 3])"),
+                _has_the_best_weights,
             ),
             Property(T(en="the best loss is returned", zh="返回最好的损失"), true("result == 1.0")),
             Property(
                 T(en="with a patience of 2 it stops earlier", zh="耐心为 2 时更早停止"),
                 true(
                     "len(seen) == first + 3 and torch.equal(all_of(model), weights[first])",
+                    T(
+                        en="it trained for another number of epochs, or the weights are not those of its best one",
+                        zh="训练的轮数不对，或权重不是其中最好一轮的",
+                    ),
                     drive="result = fit_with_patience(model, step, measure, 2)",
                 ),
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, gradient_as_solved, true, unchanged
+from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, gradient_as_solved, runs, true, unchanged
 from pitfall_lab.trace import T
 
 _SCALE = """\
@@ -121,7 +121,8 @@ EXERCISES = (
                 ),
             ),
             Property(
-                T(en="`Scale` is one node of the graph", zh="`Scale` 是图中的一个节点"), true("out.grad_fn.name() == 'ScaleBackward'")
+                T(en="`Scale` is one node of the graph", zh="`Scale` 是图中的一个节点"),
+                true("out.grad_fn.name() == 'ScaleBackward'", T(en="the result comes from another node", zh="结果来自另一个节点")),
             ),
         ),
         hint_for=(0, 1, 1, 2, 0),
@@ -172,10 +173,21 @@ EXERCISES = (
         properties=(
             Property(
                 T(en="the values are rounded", zh="值已取整"),
-                true("torch.allclose(out.detach(), torch.round(before['t'].value.detach()), atol=1e-5)"),
+                every(
+                    runs(),
+                    true(
+                        "torch.allclose(out.detach(), torch.round(before['t'].value.detach()), atol=1e-5)",
+                        T(en="they are not those of torch.round", zh="它们不是 torch.round 的值"),
+                    ),
+                ),
             ),
             Property(
-                T(en="the gradient passes unchanged", zh="梯度原样通过"), true("t.grad is not None and torch.allclose(t.grad, weights)")
+                T(en="the gradient passes unchanged", zh="梯度原样通过"),
+                every(
+                    runs(),
+                    true("t.grad is not None", T(en="t.grad is None", zh="t.grad 是 None")),
+                    true("torch.allclose(t.grad, weights)", T(en="t.grad is not the gradient that came in", zh="t.grad 不是传进来的梯度")),
+                ),
             ),
             Property(T(en="the argument is unchanged", zh="参数未被改动"), unchanged("t")),
         ),
@@ -224,9 +236,18 @@ EXERCISES = (
         properties=(
             Property(
                 T(en="the weak test passes", zh="薄弱的测试通过"),
-                true("one.grad is not None and torch.allclose(one.grad, torch.full((2,), 3.0))"),
+                every(
+                    runs(),
+                    true(
+                        "one.grad is not None and torch.allclose(one.grad, torch.full((2,), 3.0))",
+                        T(en="the gradient at 1 is not 3", zh="1 处的梯度不是 3"),
+                    ),
+                ),
             ),
-            Property(T(en="forward is the cube", zh="前向是立方"), true("torch.allclose(out.detach(), t.detach() ** 3)")),
+            Property(
+                T(en="forward is the cube", zh="前向是立方"),
+                every(runs(), true("torch.allclose(out.detach(), t.detach() ** 3)", T(en="it has other values", zh="它的值不同"))),
+            ),
             Property(
                 T(en="the gradient is wrong for some other input", zh="在某些其他输入处梯度错误"),
                 true(

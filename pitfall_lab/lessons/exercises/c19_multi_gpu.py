@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pitfall_lab.lessons.exercise import Exercise, Property, as_solved, equal, every, fails, runs, true, unchanged
+from pitfall_lab.lessons.exercise import Check, Exercise, Property, as_solved, equal, every, fails, runs, true, unchanged
 from pitfall_lab.trace import T
 
 _CASES = ((9, 4), (6, 4), (13, 8), (7, 5))
@@ -35,6 +35,13 @@ _SHARD = """\
 def shard(samples, rank, world):
     return samples.chunk(world)[rank]
 """
+
+
+def _loaded(inputs: str) -> Check:
+    """Check that nothing is raised, and that the model has the weights of the checkpoint."""
+    reason = T(en="nothing was raised, and the model has other weights than the checkpoint", zh="没有报错，而模型的权重与检查点的不同")
+    return every(runs(inputs=inputs), true("same(source, target)", reason, inputs=inputs))
+
 
 EXERCISES = (
     Exercise(
@@ -106,23 +113,26 @@ EXERCISES = (
         inputs=_WRAPPED,
         drive="load(target, saved)",
         properties=(
-            Property(T(en="a wrapped model's checkpoint is loaded", zh="载入包装模型的检查点"), true("same(source, target)")),
-            Property(T(en="a bare model's checkpoint is loaded", zh="载入裸模型的检查点"), true("same(source, target)", inputs=_BARE)),
+            Property(T(en="a wrapped model's checkpoint is loaded", zh="载入包装模型的检查点"), _loaded(_WRAPPED)),
+            Property(T(en="a bare model's checkpoint is loaded", zh="载入裸模型的检查点"), _loaded(_BARE)),
             Property(
                 T(en="another model's is refused", zh="拒绝其他模型的检查点"),
                 every(*(fails("RuntimeError", inputs=each) for each in (_OTHER, _LARGER, _RENAMED))),
             ),
             Property(
                 T(en="the checkpoint has kept its names", zh="检查点的名字没有改变"),
-                true("list(saved) == ['module.' + name for name in source.state_dict()]"),
+                true(
+                    "list(saved) == ['module.' + name for name in source.state_dict()]",
+                    T(en="its names, or their order, are others now", zh="它的名字或顺序现在不同了"),
+                ),
             ),
             Property(
                 T(en="a bare model with a layer called `module` is loaded", zh="载入有一层叫 `module` 的裸模型"),
-                true("same(source, target)", inputs=_BARE.replace("make()", "holder()")),
+                _loaded(_BARE.replace("make()", "holder()")),
             ),
             Property(
                 T(en="a model with such a layer is loaded when it was wrapped, too", zh="包装后的这种模型也能载入"),
-                true("same(source, target)", inputs=_WRAPPED.replace("make()", "holder()")),
+                _loaded(_WRAPPED.replace("make()", "holder()")),
             ),
         ),
         hint_for=(1, 0, 3, 0, 3, 3),

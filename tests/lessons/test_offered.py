@@ -1,0 +1,131 @@
+"""Reasons in a lesson's own words: an expression judges each, exactly one is right, and it decides between the outcomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pitfall_lab.lessons import worlds
+from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.lessons.mistakes import misread
+from pitfall_lab.lessons.offered import Look, Offered, judged
+from pitfall_lab.lessons.question import pose
+from pitfall_lab.lessons.run_here import execute
+from pitfall_lab.shadow import TORCH
+from tests.lessons.unread import Asked, asked
+
+PROGRAM = """import torch
+x = torch.tensor([1.0, 2.0], requires_grad=True)
+h = x * 3
+y = torch.sigmoid(h)
+for _ in range(2):
+    z = h[:1]
+with torch.no_grad():
+    h.mul_(2)
+y.sum().backward()"""
+
+
+def holds(line: int, expression: str, program: str = PROGRAM) -> bool:
+    """Return what the expression is after the line of the program."""
+    look = Look([(line, "", "", expression)])
+    execute(program, worlds.NAME, look)
+    return look.held[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "expression"),
+    [
+        (3, "not savers(h) and not savers(x)"),
+        (4, 'savers(y) == ["SigmoidBackward0"] and not savers(h)'),
+        (9, "not savers(y)"),  # backward has freed it
+        (6, "shares(z, h) and not shares(h, x)"),
+        (3, "slope(h, x) == [3, 3]"),
+        (4, "slope(x.detach(), x) is None and slope(x * 1, y) is None"),
+        (9, 'slope(y, x) == "freed"'),
+        (8, 'changed("h") == [8] and changed("x") == []'),
+    ],
+)
+def test_what_an_expression_sees(line: int, expression: str) -> None:
+    assert holds(line, expression)
+
+
+def test_a_slope_says_that_a_saved_tensor_was_written() -> None:
+    assert holds(3, 'slope(y, x) == "overwritten"', "import torch\nx = torch.ones(1, requires_grad=True); y = x.exp()\ny.detach().zero_()")
+
+
+def test_a_sentence_says_the_line_or_the_loop_that_it_is_about() -> None:
+    offered: list[Offered] = [(3, "a", "甲", "True"), (6, "b", "乙", "False")]
+    assert [(text.en, text.zh, right) for text, right in judged(PROGRAM, offered)] == [
+        ("after line 3, a", "第 3 行之后，甲", True),
+        ("after the loop of lines 5 to 6, b", "第 5 至 6 行的循环之后，乙", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        ([(3, "a", "甲", "True"), (3, "b", "乙", "True")], "one reason has to be true"),
+        ([(3, "a", "甲", "False"), (3, "b", "乙", "0")], "one reason has to be true"),
+        ([(3, "a", "甲", "True"), (5, "b", "乙", "False")], "a line in which no statement ends"),
+        ([(3, "a", "甲", "True"), (30, "b", "乙", "False")], "a line in which no statement ends"),
+    ],
+)
+def test_a_mistake_of_the_lesson_is_said(offered: list[Offered], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        judged(PROGRAM, offered)
+
+
+def test_a_question_asks_for_the_offered_reasons_in_an_order_of_its_own() -> None:
+    offered: list[Offered] = [(3, "no node has saved h", "没有节点保存 h", "not savers(h)")]
+    offered += [(3, f"{n} nodes have saved h", f"{n} 个节点保存了 h", f"len(savers(h)) == {n}") for n in (1, 2, 3)]
+    question = pose(PROGRAM, "x.grad", offered)
+    assert {(r.text.en, r.right) for r in question.reasons} == {
+        ("after line 3, no node has saved h", True),
+        *((f"after line 3, {n} nodes have saved h", False) for n in (1, 2, 3)),
+    }
+    first = {pose(PROGRAM, "x.grad", offered, learner=str(n)).reasons[0].text.en for n in range(9)}
+    assert len(first) > 1
+
+
+# ---------------------------------------------------------------- the course
+
+OFFERED = [one for one in asked() if "because" in one.named]
+
+
+def believed(one: Asked, belief: Misconception, number: int) -> bool | None:
+    """Return whether a reason is true for who has this belief; None where the engine has no model of it."""
+    look, program = Look(one.named["because"]), one.arguments[0].strip("\n")
+    worlds.run(program, belief(TORCH), look)
+    return look.held.get(number)
+
+
+def taken(one: Asked, line: int, text: str, number: int) -> bool | None:
+    """Return whether a reason is true for who reads this line so; None if the statement does not run then."""
+    (read,) = misread(one.arguments[0].strip("\n"), [(line, text)])
+    look = Look(one.named["because"])
+    execute(read.program, worlds.NAME, look)
+    return look.held.get(number)
+
+
+def test_the_right_reason_is_false_for_each_natural_mistake_that_is_offered() -> None:
+    ruled_out: dict[str, list[Any]] = {}
+    for one in OFFERED:
+        question = one.pose()
+        right = next(n for n, (_, held) in enumerate(judged(question.program, one.named["because"])) if held)
+        verdicts = ruled_out.setdefault(one.name, [])
+        for prediction in question.predictions:
+            if prediction.without and prediction.without.taken_for:
+                verdicts.append(taken(one, prediction.without.line, prediction.without.taken_for, right))
+            elif not prediction.without:
+                verdicts += [believed(one, belief, right) for belief in prediction.beliefs]
+    assert {name: verdicts for name, verdicts in ruled_out.items() if True in verdicts} == {}
+    assert len(ruled_out) > 15
+    assert sum(verdict is False for verdicts in ruled_out.values() for verdict in verdicts) > 20
+
+
+def test_the_offered_reasons_are_short_and_differ_in_both_languages() -> None:
+    for one in OFFERED:
+        reasons = one.pose().reasons
+        assert len({r.text.en for r in reasons}) == len({r.text.zh for r in reasons}) == len(reasons) == 4, one.name
+        assert all(len(r.text.en) < 110 and r.text.zh != r.text.en for r in reasons), one.name
