@@ -283,7 +283,7 @@ EXERCISES = (
             ),
             Property(T(en="a parameter without a gradient is left alone", zh="没有梯度的参数不受影响"), unchanged("frozen")),
         ),
-        hint_for=(2, 0, 1, 1, 2, 3, 3),
+        hint_for=(2, 0, 1, 2, 2, 3, 3),
         hints=(
             T(
                 en="`p = ...` gives the name `p` to a new tensor. Which method writes instead?",

@@ -163,7 +163,7 @@ x = torch.randn(4, width)
                 ),
             ),
         ),
-        hint_for=(1, 0, 2, 1, 3, 0),
+        hint_for=(0, 0, 2, 1, 3, 0),
         hints=(
             T(en="What does a module see of an attribute that is a Python dict?", zh="如果属性是 Python 字典，模块能看到什么？"),
             T(
