@@ -63,7 +63,7 @@ def test_every_question_was_computed_with_a_belief_against_it(executed: Any) -> 
 
 def test_every_claim_was_confirmed_live(executed: Any) -> None:
     texts = [o.data["text/plain"] for c in code(executed) for o in c.outputs if "pl-claim" in str(o.get("data", {}).get("text/html", ""))]
-    boxes = re.split(r"^(?=s\d-[\d.]+-[a-z]+ · )", "\n".join(texts), flags=re.MULTILINE)[1:]
+    boxes = re.split(r"^(?=s\d-[\w.]+-[a-z]+ · )", "\n".join(texts), flags=re.MULTILINE)[1:]
     assert len(boxes) == len(shown_claims(executed))
     assert all("✓ run just now" in box for box in boxes), [box for box in boxes if "✓ run just now" not in box]
 
