@@ -20,7 +20,6 @@ from pitfall_lab.classroom.judge import SAYS, Outcome
 from pitfall_lab.classroom.ledger import Entry, called, shown_points
 from pitfall_lab.classroom.register import VERDICTS, Row, ending, plain, statuses, write_whole
 from pitfall_lab.cli import Refusal
-from pitfall_lab.lessons.exercise import _THE_SAME
 from pitfall_lab.lessons.exercises import exercises
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.tasks import coded, inline, paragraphs
@@ -334,7 +333,7 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
         answers = [outcome for row in rows for outcome in row.outcomes if outcome.key == key]
         for n in range(len(answers[0].marks) if answers else 0):
             marks = [answer.marks[n] for answer in answers]
-            reasons = [reason for answer in answers if (reason := _reason(answer, n, at))]
+            reasons = [reason for answer in answers if (reason := answer.marks[n].reason[at])]
             why = max(dict.fromkeys(reasons), key=reasons.count, default="")
             first = f'<th scope=rowgroup rowspan="{len(answers[0].marks)}">{escape(key)}</th>' if n == 0 else ""
             share = _shaded(sum(mark.holds for mark in marks), len(marks))
@@ -343,14 +342,6 @@ def _heat(assignment: Assignment, rows: Sequence[Row], language: Language) -> st
             lines.append(f"<tr>{first}<td>{coded(marks[0].sentence[at])}</td>{share}{apart}<td class=quiet>{coded(why)}</td></tr>")
     heads = _heads(("exercise", "property", "holds", "separates", "why"), language)
     return f"<div class=wide><table>{heads}{''.join(lines)}</table></div><p class=quiet>{_say('separates_note', language)}</p>"
-
-
-def _reason(answer: Outcome, n: int, at: int) -> str:
-    """The reason why property ``n`` does not hold; if it only refers to the reason of an earlier property, that one's reason."""
-    said = [mark.reason[at] for mark in answer.marks[: n + 1]]
-    if said[-1] != (_THE_SAME.en, _THE_SAME.zh)[at]:
-        return said[-1]
-    return next((each for each in reversed(said) if each not in {"", said[-1]}), "")
 
 
 def _endings(assignment: Assignment, rows: Sequence[Row], language: Language) -> str:

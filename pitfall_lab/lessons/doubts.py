@@ -9,86 +9,105 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 
 from pitfall_lab.lessons.program_facts import Fact, State, Watched
+
 _TAKEN = {("int64", "float32"), ("int64", "int32"), ("float32", "float64")}
 """Types that are taken for others: torch's defaults, and Python's and NumPy's."""
+_MODULES = {"torch", "np", "nn", "F"}
 
 
-def believable(program: str, true: dict[int, State], real: Watched) -> Callable[[Fact], bool]:
-    """Return a test for false facts: whether a reader of the program could believe them."""
-    lines, made = program.splitlines(), dict[str, int]()
-    for line, state in true.items():
-        for _, *names in state:
-            for name in names:
-                made.setdefault(name, line)
-    origins = _origins(program)
-    arrived = {line for (_, a), (line, b) in pairwise([(0, 0), *real.passes.items()]) if b > a}
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """An assignment to ``name`` in ``line``: the names that the value was made from, at however many steps, and whether by arithmetic."""
 
-    def known(fact: Fact, kind: str, name: str, line: int | None = None) -> str:
-        return true.get(fact.line if line is None else line, {}).get((kind, name), "")
+    name: str
+    line: int
+    sources: frozenset[str]
+    computed: bool
 
-    def stems(name: str, other: str, line: int) -> bool:
-        """Whether the first was made from the second, by this line."""
-        return any(other in names for target, number, names, _ in origins if target == name and number <= line)
 
-    def alike(fact: Fact) -> bool:
+class Doubts:
+    """A program with what holds after its lines: tells of a false fact whether a reader could believe it."""
+
+    def __init__(self, program: str, true: dict[int, State], real: Watched) -> None:
+        self._lines = program.splitlines()
+        self._true = true
+        self._origins = _origins(program)
+        self._made: dict[str, int] = {}
+        for line, state in true.items():
+            for name in (name for about in state for name in about[1:]):
+                self._made.setdefault(name, line)
+        self._arrived = {line for (_, a), (line, b) in pairwise([(0, 0), *real.passes.items()]) if b > a}
+        self._tests: dict[str, Callable[[Fact], bool]] = {
+            "object": lambda fact: fact.value == "two" or self._alike(fact),
+            "memory": lambda fact: fact.value == "separate" or self._alike(fact),
+            "path": lambda fact: fact.value == "cut" or fact.about[2] in self._sources(fact.about[1], fact.line),
+            "version": self._miscounted,
+            "elements": self._elsewhere,
+            "shape": self._elsewhere,
+            "type": lambda fact: self._elsewhere(fact) or (self._known(fact, "type", fact.about[1]), fact.value) in _TAKEN,
+            "role": self._of_another_role,
+            "sum": lambda fact: fact.value not in ("None", "zeros") or fact.line not in self._arrived,
+            "held": lambda fact: fact.value == "out" or self._known(fact, "role", fact.about[1]) != "result",
+        }
+
+    def believable(self, fact: Fact) -> bool:
+        """Whether a reader of the program could believe a false fact."""
+        test = self._tests.get(fact.about[0])
+        return test is None or test(fact)
+
+    def _known(self, fact: Fact, kind: str, name: str, line: int | None = None) -> str:
+        return self._true.get(fact.line if line is None else line, {}).get((kind, name), "")
+
+    def _sources(self, name: str, line: int) -> set[str]:
+        """Return the names that a name was made from, by this line."""
+        return {source for one in self._origins if one.name == name and one.line <= line for source in one.sources}
+
+    def _alike(self, fact: Fact) -> bool:
         """Whether two tensors were made from one another or from the same, without arithmetic, and one has the other's numbers.
 
-        They have one type, and those that are one also one shape.
+        They have one type, and those that are said to be one also one shape.
         """
         a, b = fact.about[1:]
-        before = [each for each in origins if each[1] <= fact.line]
-        sources = [{one}.union(*(names for target, _, names, _ in before if target == one)) for one in (a, b)]
-        new = {a, b} if not ({a} & sources[1] or {b} & sources[0]) else {max(a, b, key=lambda one: made.get(one, 0))}
-        if not sources[0] & sources[1] or any(worked for target, *_, worked in before if target in new):
-            return False
+        sources = {name: {name} | self._sources(name, fact.line) for name in (a, b)}
+        derived = a in sources[b] or b in sources[a]
+        new = {max(a, b, key=lambda name: self._made.get(name, 0))} if derived else {a, b}
+        computed = any(one.computed for one in self._origins if one.name in new and one.line <= fact.line)
         same = ["type", "shape", "value"] if fact.value == "one" else ["type"]
-        if any(known(fact, kind, a) != known(fact, kind, b) for kind in same):
+        if computed or not sources[a] & sources[b] or any(self._known(fact, k, a) != self._known(fact, k, b) for k in same):
             return False
-        both = max(made.get(a, 0), made.get(b, 0))
-        pairs = ([set(re.findall(r"[-\w.]+", known(fact, "value", name, line))) for name in (a, b)] for line in (both, fact.line))
-        return any(x <= y or y <= x for x, y in pairs)
+        both = max(self._made.get(name, 0) for name in (a, b))
+        numbers = ([set(re.findall(r"[-\w.]+", self._known(fact, "value", n, line))) for n in (a, b)] for line in (both, fact.line))
+        return any(x <= y or y <= x for x, y in numbers)
 
-    def elsewhere(fact: Fact) -> bool:
+    def _elsewhere(self, fact: Fact) -> bool:
         """Whether another tensor of the program has this value."""
-        return any(value == fact.value for (kind, *_), value in true.get(fact.line, {}).items() if kind == fact.about[0])
+        state = self._true.get(fact.line, {})
+        return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())
 
-    def test(fact: Fact) -> bool:
-        kind, *names = fact.about
-        held = known(fact, kind, names[0])
-        if fact.value in ("shared", "one"):
-            return alike(fact)
-        if kind == "path":
-            return fact.value == "cut" or stems(names[0], names[1], fact.line)
-        if kind == "version":
-            number, right = int(fact.value), int(held or 0)
-            return number in (0, right - 1) or (right == 0 and number == 1)
-        if kind in ("elements", "shape"):
-            return elsewhere(fact)
-        if kind == "type":
-            return elsewhere(fact) or (held, fact.value) in _TAKEN
-        if kind == "role":
-            return not (held == "leaf" and "requires_grad=True" in lines[made.get(names[0], 1) - 1])
-        if kind == "sum":
-            return fact.value not in ("None", "zeros") or fact.line not in arrived
-        return not (kind == "held" and fact.value == "in" and known(fact, "role", names[0]) == "result")
+    def _miscounted(self, fact: Fact) -> bool:
+        """Whether a counter would have missed the last write, or all; or counted one where none was counted."""
+        number, right = int(fact.value), int(self._known(fact, "version", fact.about[1]) or 0)
+        return number in (0, right - 1) or (right == 0 and number == 1)
 
-    return test
+    def _of_another_role(self, fact: Fact) -> bool:
+        """Whether the role could be another one: that of a leaf that was made with ``requires_grad=True`` is written in its line."""
+        leaf = self._known(fact, "role", fact.about[1]) == "leaf"
+        return not (leaf and "requires_grad=True" in self._lines[self._made.get(fact.about[1], 1) - 1])
 
 
-def _origins(program: str) -> list[tuple[str, int, set[str], bool]]:
-    """Return for each assignment the target, its line, the names that it was made from, at however many steps, and whether by arithmetic."""
-    found: list[tuple[str, int, set[str], bool]] = []
+def _origins(program: str) -> list[_Origin]:
+    found: list[_Origin] = []
     nodes = [node for node in ast.walk(ast.parse(program)) if isinstance(node, (ast.Assign, ast.AugAssign, ast.For))]
     for node in sorted(nodes, key=lambda node: node.lineno):
         value = node.iter if isinstance(node, ast.For) else node.value
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        names = {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)}
-        names |= {one for target, _, earlier, _ in found if target in names for one in earlier}
-        worked = any(isinstance(inner, (ast.BinOp, ast.Compare)) for inner in ast.walk(value))
-        for target in targets:
+        names = {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)} - _MODULES
+        names |= {source for one in found if one.name in names for source in one.sources}
+        computed = any(isinstance(inner, (ast.BinOp, ast.Compare)) for inner in ast.walk(value))
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             stored = [inner.id for inner in ast.walk(target) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)]
-            found += [(one, node.lineno, names - {"torch", "np", "nn", "F"}, worked) for one in stored]
+            found += [_Origin(name, node.lineno, frozenset(names), computed) for name in stored]
     return found

@@ -201,7 +201,7 @@ def pose(
     for outcome, ways in endings.items():
         made[kind != "line" and outcome.say(label).en not in offered].append(ways[:2])
     if isinstance(because, bool):
-        found = reasons(program, ask, *made, message, why) if because else ()
+        found = reasons(program, ask, made[0], others=made[1], message=message, lots=why) if because else ()
     else:
         found = tuple(sorted((Reason(*one) for one in judged(program, because)), key=lambda reason: why.place(reason.text)))
     return Question(program, ask, choices, found, message, kind, _predictions(program, choices), story=_story(program, ran))
@@ -449,7 +449,7 @@ def _changes(program: str, ask: str, held: list[Misconception], lots: balance.Lo
     choices = [Choice(T(en=f"{c} = {v}", zh=f"{c} = {v}"), n in actual) for n, (c, v) in enumerate(zip(cells, first, strict=True))]
     choices.append(Choice(T(en="none of them", zh="都不变"), not actual))
     fitting = _fitting(program, [(marks or frozenset({nothing}), tuple(one.beliefs[0] for one in way)) for marks, way in endings.items()])
-    why = reasons(program, ask, list(endings.values()), [], "", lots) if lots else ()
+    why = reasons(program, ask, list(endings.values()), others=[], message="", lots=lots) if lots else ()
     return Question(program, ask, tuple(choices), why, "", "changes", fitting, columns, _story(program, after))
 
 

@@ -12,11 +12,11 @@ import ast
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.lessons import balance
-from pitfall_lab.lessons.doubts import believable
+from pitfall_lab.lessons.doubts import Doubts
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
 from pitfall_lab.lessons.mistakes import Mistake, single
 from pitfall_lab.lessons.program_facts import About, Fact, State, Watched, facts, loops, watched
@@ -66,7 +66,7 @@ class Reason:
 
 
 def reasons(
-    program: str, ask: str, mistakes: list[list[Mistake]], others: list[list[Mistake]], message: str, lots: balance.Lots
+    program: str, ask: str, mistakes: list[list[Mistake]], *, others: list[list[Mistake]], message: str, lots: balance.Lots
 ) -> tuple[Reason, ...]:
     """Return one fact that decides how ``program`` ends and three that do not hold; none where nothing is known to decide it.
 
@@ -75,7 +75,7 @@ def reasons(
     """
     real = watched(program)
     true = _agreed(program, real)
-    case = _Case(program, true, real, mistakes, others, _near(program, ask), believable(program, true, real))
+    case = _Case(program, true, real, mistakes, others, _near(program, ask), Doubts(program, true, real).believable)
     certain = list(_named(program, message, true)), list(_no_leaf(ask, true))
     # Where nothing else decides, the question's own answer may be a reason.
     ways = (_among(case, certain, worth=worth, lots=lots) for worth in (_worth(ask, true), _readable))
@@ -145,20 +145,18 @@ def _among(
     return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
 
 
-def _deciding(
-    case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]
-) -> list[list[Fact]]:
+def _deciding(case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]) -> list[list[Fact]]:
     """Return the facts of which one will be the right reason, in groups by the wrong ending that they rule out.
 
     They are the first that say why: those that torch's message names, those that a belief gets wrong (first of the endings that are
-    offered, then of all), those that the second list of ``certain`` names, those that are overlooked. Where none says why, those that say what.
+    offered, then of all), those that the second list of ``certain`` names. Where none says why, they say what, or what is overlooked.
     """
     every = [*case.mistakes, *case.others]
-    ways = [certain[:1]]
+    ways: list[list[list[Fact]]] = [[certain[0]]]
     ways += [[[fact for one in group if not one.slip for fact, _ in apart[one]] for group in groups] for groups in (case.mistakes, every)]
-    why = (way for way in (*ways, certain[1:]) if any(fact.about[0] in _WHY for group in way for fact in group))
+    why = (way for way in (*ways, [certain[1]]) if any(fact.about[0] in _WHY for group in way for fact in group))
     missed = [[fact for one in group for fact, _ in apart[one] if fact.value != "freed"] for group in every]
-    return list(next(why, next((way for way in (*ways, missed) if any(way)), [])))
+    return next(why, next((way for way in (*ways, missed) if any(way)), []))
 
 
 def _both_hold(fact: Fact, other: Fact) -> bool:

@@ -264,8 +264,9 @@ class Watcher:
     def before(self, info: Any) -> None:
         """Switch the recording on if the cell begins with ``%%pitfall`` or every cell is recorded."""
         raw = info.raw_cell or ""
-        if LOAD in raw:  # a page may have loaded it before: IPython would say so, above the learner's first output
-            self._shell.extension_manager.loaded.discard("pitfall_lab")
+        manager = self._shell.extension_manager
+        if LOAD in raw and manager is not None:  # a page may have loaded it before: IPython would say so, above the learner's first output
+            manager.loaded.discard("pitfall_lab")
         first, _, _ = raw.partition("\n")
         is_magic = _is_magic(first)
         if self._session is not None or not (is_magic or self._is_recorded(raw, info)):
