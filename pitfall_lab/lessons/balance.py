@@ -20,7 +20,7 @@ from importlib.resources import files
 
 from pitfall_lab.trace import T
 
-_MOST = 9
+_MOST = 12
 Trait = Callable[[list[str]], list[float]]
 
 
@@ -69,14 +69,25 @@ class Lots:
         """Return the sort key of an answer: it gives each learner an order of their own."""
         return lot(self.seed, text.en, *filter(None, [self.learner]))
 
-    def pick(self, right: str, wrong: Sequence[str], count: int, *, must: int = 0, labels: dict[str, str] | None = None) -> list[int]:
+    def pick(
+        self,
+        right: str,
+        wrong: Sequence[str],
+        count: int,
+        *,
+        must: int = 0,
+        labels: dict[str, str] | None = None,
+        weak: Callable[[str], bool] = lambda _: False,
+    ) -> list[int]:
         """Return the indices of ``count`` of the ``wrong`` answers; the first ``must`` of them are always included.
 
-        How many have the label of the right one is drawn, too.
+        How many have the label of the right one is drawn, too. Of the ``weak`` ones there is at most one, if that is possible.
         """
         few = range(min(len(wrong), _MOST))
         count = min(count, len(few))
         ways = [(*few[:must], *rest) for rest in itertools.combinations(few[must:], max(0, count - must))]
+        fewest = max(1, min((sum(weak(wrong[n]) for n in way) for way in ways), default=0))
+        ways = [way for way in ways if sum(weak(wrong[n]) for n in way) <= fewest]
         places = [self.number(right, trait.__name__) / 2**32 for trait in TRAITS]
         alike = 1 + self.number(right, "alike") % 3
 

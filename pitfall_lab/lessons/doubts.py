@@ -1,6 +1,6 @@
 """Which false facts about a program can be believed by who has read it: the others would leave the right reason standing alone.
 
-That two tensors share memory is believed where one was made from the other and has its numbers; that a gradient flows from a tensor back
+That two tensors share memory is believed where one was made from the other and has its shape or its numbers; that a gradient flows from a tensor back
 to another, where it was computed from it; that a counter has missed a write, and not that it has counted one too many.
 """
 
@@ -67,18 +67,21 @@ class Doubts:
         return {source for one in self._origins if one.name == name and one.line <= line for source in one.sources}
 
     def _alike(self, fact: Fact) -> bool:
-        """Whether two tensors were made from one another or from the same, without arithmetic, and one has the other's numbers.
+        """Whether two tensors were made from one another, or without arithmetic from the same, and have one type.
 
-        They have one type, and those that are said to be one also one shape.
+        They have one shape, or one of them has the other's numbers; those that are said to be one have both.
         """
         a, b = fact.about[1:]
         sources = {name: {name} | self._sources(name, fact.line) for name in (a, b)}
         derived = a in sources[b] or b in sources[a]
-        new = {max(a, b, key=lambda name: self._made.get(name, 0))} if derived else {a, b}
-        computed = any(one.computed for one in self._origins if one.name in new and one.line <= fact.line)
+        computed = any(one.computed for one in self._origins if one.name in (a, b) and one.line <= fact.line)
         same = ["type", "shape", "value"] if fact.value == "one" else ["type"]
-        if computed or not sources[a] & sources[b] or any(self._known(fact, k, a) != self._known(fact, k, b) for k in same):
+        if not (derived or (sources[a] & sources[b] and not computed)):
             return False
+        if any(self._known(fact, kind, a) != self._known(fact, kind, b) for kind in same):
+            return False
+        if derived and self._known(fact, "shape", a) == self._known(fact, "shape", b) != "()":
+            return True
         both = max(self._made.get(name, 0) for name in (a, b))
         numbers = ([set(re.findall(r"[-\w.]+", self._known(fact, "value", n, line))) for n in (a, b)] for line in (both, fact.line))
         return any(x <= y or y <= x for x, y in numbers)

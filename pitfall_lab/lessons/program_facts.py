@@ -49,8 +49,7 @@ _SAID: dict[str, dict[str, T]] = {
     "sum": {
         "None": T(en="{0}.grad is None", zh="{0}.grad 是 None"),
         "zeros": T(en="{0}.grad is a tensor of zeros", zh="{0}.grad 是全零的张量"),
-        "1": T(en="{0}.grad is the gradient of one backward pass", zh="{0}.grad 是一次 backward 的梯度"),
-        "": T(en="{0}.grad is the sum over {value} backward passes", zh="{0}.grad 是 {value} 次 backward 的梯度之和"),
+        "": T(en="the number of backward passes added up in {0}.grad is {value}", zh="{0}.grad 里累加的 backward 次数是 {value}"),
     },
     "held": {
         "in": T(en="{0} is a parameter of {1}", zh="{0} 是 {1} 的参数"),

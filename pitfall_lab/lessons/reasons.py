@@ -24,6 +24,8 @@ from pitfall_lab.shadow import TORCH
 from pitfall_lab.trace import T
 
 MOST = 4
+_STRONG = 8
+"""So many wrong reasons that can be believed are chosen from."""
 _LETTERS = 90
 _CAUSES = {"scalar outputs": "elements", "a leaf Variable": "role", "can't be cast": "type"}
 """What torch's message names, and the kind of fact that it is about."""
@@ -33,17 +35,17 @@ _BOTH_HOLD = {("role", "view", "result")}
 """A kind of fact and two of its values that hold together: a view of a leaf is a result in the graph, too."""
 _PLAIN = ("role", "leaf", "constant")
 """A false fact that the line itself contradicts: what it makes with ``requires_grad=True`` requires grad."""
-_TEMPTING = ("path", "needs", "sum", "version")
+_TEMPTING = ("memory", "object", "path", "needs", "sum")
 """Facts that are offered for any program; others are offered where they matter, or if there are too few of these."""
-_UNLIKELY = ("memory", "object", "type", "elements")
+_UNLIKELY = ("version", "type", "elements")
 """Facts that are easily seen to be wrong where the program is not about them: they are offered after all others, in this order."""
-_IDLE = 3
-"""The rank after which facts are offered only where there are too few others: those on types and numbers of elements."""
+_IDLE = 1
+"""The rank after which facts are offered only where there are too few others: those on versions, types and numbers of elements."""
 _PARTED = 2
 """The number of lines of a mistaken world that are compared with torch's, from the first that differs."""
 _ALIKE = {"one": "together", "shared": "together", "two": "apart", "separate": "apart"}
 """Values of two kinds of facts about a pair of names of which one implies the other: what is one tensor shares memory."""
-_OTHERWISE: dict[str, tuple[str, ...]] = {
+OTHERWISE: dict[str, tuple[str, ...]] = {
     "memory": ("shared", "separate"),
     "object": ("one", "two"),
     "path": ("open", "cut"),
@@ -55,6 +57,7 @@ _OTHERWISE: dict[str, tuple[str, ...]] = {
     "elements": ("1", "2", "3"),
     "type": ("int64", "int32", "float32", "float64"),
 }
+"""What could be thought instead of a fact, by its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +130,25 @@ def _among(
     others = single(case.program, [one for one in MISCONCEPTIONS.values() if Mistake(case.program, (one,)) not in apart])
     believed = [pair for one in others for pair in _apart(one, case.true) if all(map(worth, pair))]
     pairs = [pair for one in every for pair in apart[one] if not _overlooked(case.program, one, pair[0])]
+    believed = [pair for pair in believed if pair[0].about[0] not in _UNLIKELY]
     false = [fact for held, fact in (*pairs, *believed) if not _both_hold(held, fact) and case.false(fact)]
     near = [fact for fact in _otherwise(case.true, case.real) if worth(fact) and case.false(fact)]
     subject = {right.about[:1], *(fact.about for _, fact in pairs)}
     near.sort(key=lambda fact: (_offered(fact, subject), lots.number(fact.text.en)))
     likely = [fact for fact in near if _offered(fact, subject) <= _IDLE]
-    wrong: list[Fact] = []
-    for some in ([*false[:5], *likely[:6], *false[5:], *likely[6:]], near, list(filter(_readable, _before(case.true)))):
-        if len(wrong) < MOST - 1:
-            more = list(filter(case.believable, some))
-            wrong = _different([*wrong, *(more if not wrong else more[: MOST + 1 - len(wrong)])], right, case.true)
-    for some in (false, near):
-        if len(wrong) < MOST - 1:
-            wrong = _different([*wrong, *some], right, case.true)
+    wrong = _different(list(filter(case.believable, [*false[:5], *likely[:6], *false[5:], *likely[6:]])), right, case.true)[:_STRONG]
+    if len(wrong) < MOST - 1:
+        more = list(filter(case.believable, [*near, *filter(_readable, _before(case.true))]))
+        wrong = _different([*wrong, *more[: MOST + 1 - len(wrong)]], right, case.true)
+    weak = [fact for fact in [*false, *near] if not case.believable(fact)]
+    weak = [fact for fact in weak if fact.about[0] in _TEMPTING] or weak
+    weak.sort(key=lambda fact: lots.number("weak", fact.text.en))
+    strong = {fact.text.en for fact in wrong}
+    wrong = _different([*wrong, *weak], right, case.true)
+    wrong.sort(key=lambda fact: fact.text.en not in strong)
     label = {fact.text.en: "".join((fact.about[0], fact.value)) for fact in (right, *wrong)}
-    chosen = lots.pick(right.text.en, [fact.text.en for fact in wrong], MOST - 1, labels=label)
+    texts = [fact.text.en for fact in wrong]
+    chosen = lots.pick(right.text.en, texts, MOST - 1, labels=label, weak=lambda text: text not in strong)
     return [right, *(wrong[n] for n in chosen)] if len(chosen) == MOST - 1 else []
 
 
@@ -333,7 +340,7 @@ def _otherwise(true: dict[int, State], real: Watched) -> Iterator[Fact]:
             idle = kind in ("sum", "version") and about not in before and value in ("None", "0")  # nothing has happened to it yet
             if idle or (kind == "role" and not (graph and state.get(("type", *about[1:]), "float").startswith("float"))):
                 continue
-            for other in _OTHERWISE.get(kind, ()):
+            for other in OTHERWISE.get(kind, ()):
                 few = kind == "sum" and other.isdigit() and int(other) > now
                 possible = brought.get(other, changed) if kind == "needs" else changed and not few
                 if possible and other != value and (kind, value, other) not in {*_BOTH_HOLD, _PLAIN}:

@@ -192,8 +192,8 @@ def test_what_is_said_of_a_program_is_what_torch_and_the_engine_hold() -> None:
     assert {
         "after line 4, a and t share memory", "after line 5, t and w do not share memory", "after line 7, weight is a parameter of layer",
         "after line 7, w is not a parameter of layer", "after line 9, gradients flow from out back to w", "after line 9, w.grad is None",
-        "after line 9, backward from out finds everything it needs", "after line 10, w.grad is the gradient of one backward pass",
-        "after line 11, w.grad is the sum over 2 backward passes", "after line 11, what backward from out needs is freed",
+        "after line 9, backward from out finds everything it needs", "after line 10, the number of backward passes added up in w.grad is 1",
+        "after line 11, the number of backward passes added up in w.grad is 2", "after line 11, what backward from out needs is freed",
         "after line 12, no gradient flows from kept back to w", "after line 13, the version of h is 1",
         "after line 14, no gradient flows from number back to w", "after line 5, w is a leaf that requires grad",
     } <= said  # fmt: skip
