@@ -222,11 +222,11 @@ TOTALS = Exercise(
     task=T(
         en=(
             "`running_totals(numbers)` gets a list of 0-dim tensors. It should return a list with the total after each "
-            "number, as 0-dim tensors; writing into one of them must change neither the others nor the given numbers. An empty list "
-            "gives an empty list. The given numbers must stay as they are. The cell as given returns the last total several times."
+            "number, as 0-dim tensors with memory of their own: writing into one of them must change neither the others nor the given "
+            "numbers. An empty list gives an empty list. The given numbers must stay as they are. The cell as given returns the last total several times."
         ),
         zh=(
-            "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，写入其中"
+            "`running_totals(numbers)` 得到零维张量的列表。它应返回一个列表，给出加上每个数之后的总和：都是零维张量，各有自己的内存：写入其中"
             "一个既不会改变其他的，也不会改变给定的数；空列表得到空列表。现在它多次返回最后的总和。给定的数必须保持不变。"
         ),
     ),
