@@ -83,10 +83,11 @@ class Bench:
         from pitfall_lab.check import Workshop
         from pitfall_lab.observe.rounds import SHOWN
 
-        if self._shop is None:
-            self._shop = Workshop(behind=True, every_round=False, after=SHOWN)
-            self._shop.__enter__()
-        return self._shop
+        shop = self._shop  # closing the bench takes it away at any moment
+        if shop is None:
+            shop = self._shop = Workshop(behind=True, every_round=False, after=SHOWN)
+            shop.__enter__()
+        return shop
 
     def enter(self, turn: Turn) -> None:
         """Begin a request; it comes before all earlier ones."""

@@ -58,7 +58,7 @@ def _seen(story: Story, loss: Event) -> Seen | None:
     if [bool(each.get("requires_grad")) for each in records] != [True, False]:
         return None
     targets = list(written_forms(story, target, loss.step))
-    for label, step, axis, length in _sequences(story, str(guess), str(targets[-1][0]), loss):
+    for label, step, axis, length in _sequences(story, str(guess), str(targets[-1][0]), loss) if targets else ():
         for field in fields(story, label, step, axis):
             if max(field.offsets) < 1 or not any(each[0].name == "conv1d" for each in field.shifts):
                 continue

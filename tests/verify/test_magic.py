@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from pitfall_lab import views
 from pitfall_lab.notebook import fix_runs, magic
 from pitfall_lab.observe.rounds import SHOWN
+from pitfall_lab.verify.writer import EVENT_LIMIT
 from pitfall_lab.widgets.explorer import Explorer
 
 FAILS = "h = x.sigmoid()\nh.mul_(2)\nh.sum().backward()"
@@ -285,11 +286,11 @@ for step in range(ROUNDS):
 
 
 def test_a_long_training_is_seen_to_its_end_and_its_gaps_are_named(shell):
-    shell.run_cell("%%pitfall\n" + LONG.replace("ROUNDS", "400"))
+    shell.run_cell("%%pitfall\n" + LONG.replace("ROUNDS", "1000"))  # some 27,000 steps
     [explorer] = explorers(shell)
     trace = explorer.trace
     assert trace.stopped is None
-    assert SHOWN <= len(trace.events) < 2 * SHOWN
+    assert SHOWN <= len(trace.events) < EVENT_LIMIT
     assert trace.outcome.failure.kind == "saved-tensor-modified"
     assert [f.rule for f in explorer.findings] == ["PL101"]
     *_, gap = trace.reach.gaps
