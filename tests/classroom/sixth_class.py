@@ -184,7 +184,8 @@ def files() -> Iterator[Case]:
     def packed(name: str, what: str, verdict: str, raw: bytes, **more: object) -> Case:
         return Case(name, what, verdict, write=as_file_of(f"{name}.zip", raw), **more)  # type: ignore[arg-type]
 
-    yield packed("zip-up", "a zip whose names lead out", "unreadable", _zip({"../../grades.csv": b"x", "../../../a.ipynb": text}))
+    up = _zip({"../../grades.csv": b"x", "../../../a.ipynb": text})
+    yield packed("zip-up", "a zip whose names lead out: no name in it is used as a path", "graded", up, status=solved)
     linked = _zip(
         {"a.ipynb": text, "b.ipynb": b"/etc/passwd"},
         change=lambda info: setattr(info, "external_attr", 0o120777 << 16 if info.filename == "b.ipynb" else 0),
