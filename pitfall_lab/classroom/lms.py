@@ -37,7 +37,7 @@ _NUMBERED = {"canvas": re.compile(r"(?P<name>.+) \(\d+\)"), "blackboard": re.com
 """The names of columns that these systems have already, as their exports write them: with a number of their own."""
 _TAKEN_BY_CANVAS = re.compile("(Current|Final) (Score|Points|Grade)|Override (Score|Grade|Status)")
 _NO_STUDENT = ("Points Possible", "Points_Possible")
-"""Canvas takes each line whose student is called so for the points of the assignment: whoever is called so would change them for all."""
+"""Canvas reads a line with this name as the maximal points of the assignment: a student of that name would change them for all."""
 _STUDENT = {"moodle": 0, "canvas": 2, "blackboard": 2}
 """The column by which a system knows a student."""
 _MOODLE = ("ID number", "Username", "Email address")

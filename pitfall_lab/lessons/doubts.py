@@ -30,7 +30,7 @@ class _Origin:
 
 
 class Doubts:
-    """A program with what holds after its lines: tells of a false fact whether a reader could believe it."""
+    """Decides whether a reader of a program could believe a false fact about it; ``true`` are the states after its lines."""
 
     def __init__(self, program: str, true: dict[int, State], real: Watched) -> None:
         self._lines = program.splitlines()
