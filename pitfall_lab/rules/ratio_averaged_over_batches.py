@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pitfall_lab.rules.kit.call_stack import call_chain
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
-from pitfall_lab.rules.kit.syntax import reads
+from pitfall_lab.rules.kit.syntax import reads, receiver, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, number
 from pitfall_lab.rules.signals.batches import behind
 from pitfall_lab.rules.signals.elements import Elements
@@ -38,6 +39,7 @@ ADDS = {"add", "add_", "__iadd__", "__radd__"}
 TO_PYTHON = ("item", "__float__", "tolist")
 AVERAGES = {"mean", "fmean", "average", "nanmean"}
 DIVIDES = ("div", "__truediv__", "true_divide")
+CURVES = ("exp", "sqrt")
 PAIR, FEWEST, DEEP, APART = 2, 3, 40, 0.02
 
 
@@ -57,18 +59,17 @@ class Averaged:
 
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each place that averages ratios, roots or exponentials of what was counted in each batch."""
-    if not story.trace.beside.passes:
-        return
     reported = set()
-    for average, results, text in (*_collected(story), *_added(story), *_converted(story)):
+    for average, results, text, after in (*_collected(story), *_added(story), *_converted(story)):
         place = story.span(average.step)
-        found = _averaged(story, average, results, text) if place not in reported else None
+        found = _averaged(story, average, results, text, after) if place not in reported else None
         if found is not None:
             reported.add(place)
             yield _finding(story, found)
 
 
-Candidate = tuple[Event, list[tuple[str, int]], "ast.expr | None"]
+Candidate = tuple[Event, list[tuple[str, int]], "ast.expr | None", str]
+"""What averages, the numbers that it averages, its text, and the function of Python or NumPy that each number goes through before."""
 
 
 def _collected(story: Story) -> Iterator[Candidate]:
@@ -84,7 +85,7 @@ def _collected(story: Story) -> Iterator[Candidate]:
         if joined is not None and joined.name in COLLECTS and len(joined.operands) >= FEWEST:
             node = story.program.at(story.span(event.step)) if story.program.tree is not None else None
             labels = [(o.label, joined.step) for o in joined.operands if o.label is not None]
-            yield event, labels, node if isinstance(node, ast.expr) else None
+            yield event, labels, node if isinstance(node, ast.expr) else None, ""
 
 
 def _added(story: Story) -> Iterator[Candidate]:
@@ -99,7 +100,7 @@ def _added(story: Story) -> Iterator[Candidate]:
             rounds.append((given[-1], made.step))
             place, here, step = made.span, given[0] if len(given) > 1 else None, made.step
         if len(rounds) >= FEWEST and len(event.operands) > 1 and event.operands[1].label is None:
-            yield event, rounds[::-1], None
+            yield event, rounds[::-1], None, ""
 
 
 def _converted(story: Story) -> Iterator[Candidate]:
@@ -113,40 +114,63 @@ def _converted(story: Story) -> Iterator[Candidate]:
         ):
             rounds[event.span, event.op, event.scope].append(event)
     for events in rounds.values():
-        text = _average_of(story, events[0]) if len(events) >= FEWEST else None
+        text, after = _average_of(story, events[0]) if len(events) >= FEWEST else (None, "")
         if text is not None:
-            yield events[0], [(str(event.operands[0].label), event.step) for event in events], text
+            yield events[0], [(str(event.operands[0].label), event.step) for event in events], text, after
 
 
-def _average_of(story: Story, event: Event) -> ast.expr | None:
-    """The expression that averages what a statement collects under one name, as ``sum(scores) / len(scores)``; None if there is none."""
-    program = story.program
+def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
+    """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and what it goes through before.
+
+    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is.
+    """
+    program, place = story.program, story.program.at(event.span)
     for statement in call_chain(story, event):
-        name = _collects(statement)
-        if name is None:
+        curve = _curve(program, statement, place)
+        bound = statement.targets[0] if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
+        later = [statement]
+        if isinstance(bound, ast.Name):
+            later += [each for each in program.block(statement) if isinstance(each, ast.stmt) and bound.id in reads(program, each)]
+        for each in later:
+            name = _collects(each)
+            if name is not None and (average := _average_named(program, name, each)) is not None:
+                own = [n for n in ast.walk(each) if each is not statement and isinstance(n, ast.Name) and n.id == getattr(bound, "id", "")]
+                return average, curve or next((c for n in own if (c := _curve(program, each, n))), "")
+        place = place if place is None or program.statement(place) is not statement else None
+    return None, ""
+
+
+def _curve(program: Program, statement: ast.stmt, node: ast.AST | None) -> str:
+    """The name of the exponential or root around ``node`` in a statement; of any in it, if ``node`` is None; else empty."""
+    around = program.ancestors(node) if node is not None else ast.walk(statement)
+    return next((call_name(each) for each in around if isinstance(each, ast.Call) and call_name(each) in CURVES), "")
+
+
+def _average_named(program: Program, name: str, statement: ast.stmt) -> ast.expr | None:
+    function = program.function(statement)
+    for node in program.nodes:
+        if program.function(node) is not function or not isinstance(node, ast.expr):
             continue
-        function = program.function(statement)
-        for node in program.nodes:
-            if program.function(node) is not function or not isinstance(node, ast.expr):
-                continue
-            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and name in reads(program, node.left):
-                return node
-            if isinstance(node, ast.Call) and call_name(node) in AVERAGES and name in reads(program, node):
-                return node
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and name in reads(program, node.left):
+            return node
+        if isinstance(node, ast.Call) and call_name(node) in AVERAGES and name in reads(program, node):
+            return node
     return None
 
 
 def _collects(statement: ast.stmt) -> str | None:
-    """The name that a statement adds to or appends to; None if it does neither."""
+    """The name that a statement adds to, appends to, or makes by a comprehension; None if it does none of these."""
     if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name):
         return statement.target.id
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.ListComp) and isinstance(statement.targets[0], ast.Name):
+        return statement.targets[0].id
     node = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
         return node.func.value.id if isinstance(node.func.value, ast.Name) else None
     return None
 
 
-def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None) -> Averaged | None:
+def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str) -> Averaged | None:
     """The data of the finding if each result is computed from another batch alone, and the average is not what all of them give."""
     if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(story, results):
         return None
@@ -154,8 +178,9 @@ def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text
     batches, sizes = set(), list[int]()
     formula: Formula | None = None
     for label, step in results:
-        own = Formula(story, label, step)
+        own = Formula(story, label, step, after)
         value = next((v for _, v in Elements(story, label, step).known()), None)
+        value = ONE[after](value) if after and value is not None else value
         of = own.batch() if own.is_curved and value is not None and (formula is None or own.names == formula.names) else None
         if of is None or value is None or of[0] in batches:
             break
@@ -187,7 +212,7 @@ def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
 class Formula:
     """How one number was computed from others, down to sums and means over the rows of a batch: its ``leaves``, with their values."""
 
-    def __init__(self, story: Story, label: str, step: int) -> None:
+    def __init__(self, story: Story, label: str, step: int, after: str = "") -> None:
         self.story = story
         self.names: list[str] = []
         self.leaves: dict[str, float] = {}
@@ -195,6 +220,8 @@ class Formula:
         self._tables: list[tuple[str, int]] = []
         self._seen: dict[str, str] = {}
         self.tree = self._walk(label, step, 0)
+        if after:
+            self.tree, self.is_curved = (after, self.tree), True
         self.is_curved = self.is_curved and self.is_known
 
     def _walk(self, label: str | None, step: int, depth: int) -> tuple[object, ...]:
@@ -239,12 +266,12 @@ class Formula:
         return "leaf", key
 
     def batch(self) -> tuple[object, int] | None:
-        """The batch of a loader that all leaves are from, and its number of rows, each with one or several answers; None otherwise."""
+        """The batch that all leaves are from, and its number of rows, each with one or several answers; None otherwise."""
         found: set[tuple[object, int]] = set()
         for table, step in self._tables if self.is_known else ():
-            of = next(iter(behind(self.story, table, step)), None)
+            of = next(iter(behind(self.story, table, step, cut=True)), None)
             shape = self.story.shape(table, step) or (0,)
-            if of is None or shape[0] != len(of.rows) or len(shape) > PAIR:
+            if of is None or shape[0] % len(of.rows) or len(shape) > PAIR:
                 return None
             found.add(((of.storage, of.rows), len(of.rows)))
         return found.pop() if found and len({size for _, size in found}) == 1 else None
@@ -276,10 +303,11 @@ def _finding(story: Story, found: Averaged) -> Finding:
     average, count = found.average, len(found.results)
     label, step = found.results[0]
     made = made_by(story, label, step)
-    here, there = at_line(story, story.span(average.step)), at_line(story, story.span(made.step if made is not None else step))
+    place = story.program.place(found.text) if found.text is not None else story.span(average.step)
+    here, there = at_line(story, place), at_line(story, story.span(made.step if made is not None else step))
     mean, whole = number(found.mean), number(found.whole)
     return RULE.finding(
-        story.span(average.step), average.step,
+        place, average.step,
         T(
             en=f"{capital(here.en)} averages over batches what {there.en} computes for each batch alone: over {count} batches that gives "
             f"{mean}, and all their examples together give {whole}.",
@@ -307,9 +335,12 @@ def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
     """Fixes that collect what the number is computed from, and compute it once: for ``scores.append(f(a, b))`` and a mean of ``scores``."""
     program, text = story.program, found.text
     event = made_by(story, *found.results[0])
-    for statement in call_chain(story, event) if event is not None and text is not None else ():
+    chain = (*call_chain(story, event), *call_chain(story, found.average))
+    for statement in chain if event is not None and text is not None else ():
         name = _collects(statement)
         call = statement.value if isinstance(statement, ast.Expr) else None
+        if name is not None and text is not None and (curves := _curves(program, statement)):
+            return unique(program.text, _later(program, curves, text))
         if name is None or text is None or not isinstance(call, ast.Call) or len(call.args) != 1:
             continue
         given = inner = call.args[0]
@@ -323,6 +354,32 @@ def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
         title = T(en="Collect the batches and compute it once", zh="收集各批次，最后只算一次")
         return unique(program.text, [Fix(title, program.replace((given, f"({arguments})"), (text, whole)), meaning="later")])
     return ()
+
+
+def _curves(program: Program, statement: ast.stmt) -> list[ast.Call]:
+    """The calls of an exponential or a root in a statement that collects numbers, or in those before it in its block."""
+    block = [each for each in program.block(statement) if isinstance(each, ast.stmt)]
+    near = block[: block.index(statement) + 1]
+    return [node for each in near for node in ast.walk(each) if isinstance(node, ast.Call) and call_name(node) in CURVES]
+
+
+def _later(program: Program, curves: list[ast.Call], text: ast.expr) -> list[Fix]:
+    """The fix that averages what the exponential or the root is taken of, and takes it once, of the average."""
+    curve = curves[0]
+    of = curve.args[0] if curve.args else receiver(curve)
+    if len(curves) != 1 or of is None:
+        return []
+    name, given, average = call_name(curve), program.segment(of), program.segment(text)
+    module = curve.func.value if isinstance(curve.func, ast.Attribute) and curve.args else None
+    is_of_numbers = isinstance(module, ast.Name) and module.id in ("math", "np", "numpy")
+    whole = f"{program.segment(curve.func)}({average})" if is_of_numbers else f"({average}) ** 0.5"
+    if name == "exp" and not is_of_numbers:
+        torch = torch_name(program)
+        if torch is None:
+            return []
+        whole = f"{torch}.tensor({average}).exp().item()"
+    title = T(en=f"Average first, and take `{name}` of the average", zh=f"先取平均，再对平均值取 `{name}`")
+    return [Fix(title, program.replace((curve, given), (text, whole)), meaning="later")]
 
 
 RULE = Rule(

@@ -231,8 +231,8 @@ total = 0.0
 with torch.no_grad():
     for xb, yb in loader:
         said = net(xb).squeeze(1) > 0
-        total += ((said & yb).sum() / (yb.sum() + 1e-8)).item()  # PL774
-print(total / len(loader))
+        total += ((said & yb).sum() / (yb.sum() + 1e-8)).item()
+print(total / len(loader))  # PL774
 """,
     "intersection over union of tensors that are added up": LOADER
     + """
@@ -258,8 +258,8 @@ def rmse(a, b):
 errors = []
 with torch.no_grad():
     for xb, yb in loader:
-        errors.append(rmse(net(xb).squeeze(1) * yb * 9, yb.float()).item())  # PL774
-print(np.mean(errors))
+        errors.append(rmse(net(xb).squeeze(1) * yb * 9, yb.float()).item())
+print(np.mean(errors))  # PL774
 """,
     "a measure of precision and recall": LOADER
     + """
@@ -282,6 +282,29 @@ for xb, yb in loader:
         lost.append(torch.exp(F.cross_entropy(both(xb * 9), yb.long())))
 print(torch.stack(lost).mean())  # PL774
 """,
+    "a perplexity of slices, in Python's numbers": """
+import math
+parts = torch.randint(0, 9, (64, 6), generator=torch.Generator().manual_seed(1))
+parts[32:] = 2
+words = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+with torch.no_grad():
+    words[1].bias[2] = 6.0
+def perplexity(rows):
+    found = []
+    with torch.no_grad():
+        for i in range(0, len(rows), 8):
+            some = rows[i : i + 8]
+            lost = F.cross_entropy(words(some[:, :-1]).reshape(-1, 9), some[:, 1:].reshape(-1))
+            found.append(math.exp(lost.item()))
+    return sum(found) / len(found)  # PL774
+print(perplexity(parts))
+""",
+    "a root for each part of a split": """
+table = torch.randn(96, 3, generator=torch.Generator().manual_seed(2)) * torch.linspace(0.1, 5, 96)[:, None]
+with torch.no_grad():
+    roots = [F.mse_loss(a, torch.zeros_like(a)).sqrt().item() for a in table.split(16)]
+print(sum(roots) / len(roots))  # PL774
+""",
     "precision in a list of numbers": LOADER
     + """
 import statistics
@@ -291,8 +314,8 @@ def evaluate(net, loader):
     scores = []
     for xb, yb in loader:
         with torch.inference_mode():
-            scores.append(float(precision(net(xb).squeeze(1) > 0, yb)))  # PL774
-    return statistics.fmean(scores)
+            scores.append(float(precision(net(xb).squeeze(1) > 0, yb)))
+    return statistics.fmean(scores)  # PL774
 print(evaluate(net, loader))
 """,
     "errors relative to the positives": LOADER
@@ -308,6 +331,23 @@ print(torch.stack(kept).sum() / len(kept))  # PL774
 }
 
 RIGHT = {
+    "a perplexity of the mean of all slices": """
+import math
+parts = torch.randint(0, 9, (64, 6), generator=torch.Generator().manual_seed(1))
+parts[32:] = 2
+words = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+found = []
+with torch.no_grad():
+    for i in range(0, len(parts), 8):
+        some = parts[i : i + 8]
+        found.append(F.cross_entropy(words(some[:, :-1]).reshape(-1, 9), some[:, 1:].reshape(-1)).item())
+print(math.exp(sum(found) / len(found)))
+""",
+    "a root for each of several tables, each shown": """
+table = torch.randn(96, 3, generator=torch.Generator().manual_seed(2)) * torch.linspace(0.1, 5, 96)[:, None]
+roots = [F.mse_loss(a, torch.zeros_like(a)).sqrt().item() for a in table.split(16)]
+print(roots, max(roots))
+""",
     "positions that are all different": PLACES
     + """
 order = torch.randperm(6)

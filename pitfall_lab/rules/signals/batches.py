@@ -13,6 +13,7 @@ from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.trace import DataPass, Event, Span, T
 
 UPWARD = 2000
+CUTS = ("__getitem__", "narrow", "split", "chunk", "tensor_split")
 ORDERED = {"sampler", "batch_sampler", "shuffle"}
 
 
@@ -56,15 +57,18 @@ def _is_around(batch: Span | None, began: Span | None) -> bool:
     return batch.line <= began.line <= batch.end_line
 
 
-def behind(story: Story, label: str, step: int) -> Iterator[Batch]:
-    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed."""
+def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterator[Batch]:
+    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed.
+
+    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too.
+    """
     pending, seen = deque([label]), {label}
     while pending and len(seen) < UPWARD:
         here = pending.pop()
         event = story.event((story.tensor(here, step) or {}).get("born"))
         if event is None or event.kind != "call" or here not in event.results:
             continue
-        found = batch(story, event)
+        found = batch(story, event) or (cut_rows(story, event, here) if cut else None)
         if found is not None:
             yield found
             continue
@@ -72,6 +76,18 @@ def behind(story: Story, label: str, step: int) -> Iterator[Batch]:
             if operand.label is not None and operand.label not in seen and (story.tensor(operand.label) or {}).get("kind") != "parameter":
                 seen.add(operand.label)
                 pending.append(operand.label)
+
+
+def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
+    """The batch that ``event`` cut out of a table of data as a view, some of its rows with all that is in them; None for other calls."""
+    source = event.operands[0].label if event.operands and event.name in CUTS else None
+    table, part = (story.tensor(each, event.step) or {} for each in (source, label))
+    before, after, strides = table.get("shape") or (), part.get("shape") or (), part.get("stride") or (0,)
+    is_part = len(before) == len(after) > 0 and before[1:] == after[1:] and 1 < after[0] < before[0]
+    if not is_part or part.get("storage") != table.get("storage") or table.get("requires_grad") or not strides[0]:
+        return None
+    start = part.get("offset") or 0
+    return Batch(event, str(part["storage"]), tuple(range(start, start + after[0] * strides[0], strides[0])))
 
 
 def loaders(story: Story) -> list[ast.Call]:
