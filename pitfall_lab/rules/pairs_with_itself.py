@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
-from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import operand, torch_name
 from pitfall_lab.rules.kit.wording import at_line, capital, expression, snippet
 from pitfall_lab.rules.signals.elements import Elements
 from pitfall_lab.rules.signals.operand_names import written_as
-from pitfall_lab.rules.signals.shared_memory import same_piece
+from pitfall_lab.rules.signals.takes import take
+from pitfall_lab.rules.signals.value_origins import argument
 from pitfall_lab.trace import Event, T
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm"}
@@ -20,7 +22,9 @@ NEAREST, FARTHEST = ("argmin", "min"), ("argmax", "max")
 SCALED = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "div_", "mul_", "clone", "contiguous", "float", "to", "detach"}
 MASKED = {"masked_fill", "masked_fill_"}
 """What may leave the diagonal where it is: only the best of the rows themselves show that."""
-FEWEST, MOST = 4, 20
+RANKED = ("topk", "argsort", "sort")
+LOOKS = ("__getitem__", "index_select", "take", "gather")
+FEWEST, MOST, PAIR = 4, 20, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +39,25 @@ class Own:
 def find(story: Story) -> Iterator[Finding]:
     """One finding for each line whose best pair of a row is the element with itself, or whose loss counts such pairs."""
     reported = set()
-    for used in story.calls(*NEAREST, *FARTHEST, "cross_entropy"):
+    for used in story.calls(*NEAREST, *FARTHEST, *RANKED, "cross_entropy"):
         place, table = story.span(used.step), used.operands[0].label if used.operands else None
         shape = story.shape(table, used.step) or ()
-        if place in reported or used.error is not None or table is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < FEWEST:
+        if place in reported or used.error is not None or table is None or len(shape) != 2 or shape[0] > shape[1] or shape[0] < FEWEST:
             continue
         made = _table(story, table, used.step, SCALED if used.name == "cross_entropy" else SCALED | MASKED)
-        if made is None or (used.name != "cross_entropy" and not _is_itself(story, used, made)):
+        own = _own(story, made) if made is not None else None
+        if made is None or own is None or (used.name == "cross_entropy" and shape[0] != shape[1]):
+            continue
+        if used.name in RANKED and not _ranks_itself(story, used, own):
+            continue
+        if used.name in NEAREST + FARTHEST and not _is_itself(story, used, made, own):
             continue
         reported.add(place)
         yield _finding(story, Own(made, used, table))
 
 
 def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event | None:
-    """The product or ``cdist`` of one tensor with itself that ``label`` was computed from by calls named in ``kept``.
+    """The product or ``cdist`` of two matrices that ``label`` was computed from by calls named in ``kept``.
 
     ``None`` if there is none, or if a write by another call than these may have changed its diagonal.
     """
@@ -61,29 +70,75 @@ def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event 
             return None
         given = [o.label for o in event.operands if o.label is not None]
         if event.name in PRODUCTS | {"cdist"} and len(given) == 2:
-            return event if _is_of_one(story, event, *given) else None
+            return event
         if event.name not in kept or len(given) != (1 if event.name in SCALED else 2) or given[0] == label:
             return None
         label, step = given[0], event.step
     return None
 
 
-def _is_of_one(story: Story, event: Event, one: str, other: str) -> bool:
-    left, right = (story.tensor(label, event.step) or {} for label in (one, other))
-    if event.name == "cdist":
-        return one == other or same_piece(left, right)
-    turned = {**right, "shape": list(right.get("shape") or [])[::-1], "stride": list(right.get("stride") or [])[::-1]}
-    kept = {**left, "shape": list(left.get("shape") or []), "stride": list(left.get("stride") or [])}
-    return len(turned["shape"]) == 2 and same_piece(kept, turned)
+def _own(story: Story, made: Event) -> dict[int, int] | None:
+    """The column of a row's own element, for each row where it is known; None where the rows of the table are not all among its columns."""
+    one, other = (o.label for o in made.operands if o.label is not None)
+    left, right = story.tensor(one, made.step) or {}, story.tensor(other, made.step) or {}
+    if made.name != "cdist":
+        right = {**right, "shape": list(right.get("shape") or [])[::-1], "stride": list(right.get("stride") or [])[::-1]}
+    if any(len(each.get("shape") or []) != PAIR or each.get("storage") is None for each in (left, right)):
+        return None
+    if left.get("storage") == right.get("storage"):
+        rows, columns = _rows(left), _rows(right)
+        is_same = (left["shape"][1], left["stride"][1]) == (right["shape"][1], right["stride"][1])
+        return {at: columns.index(row) for at, row in enumerate(rows)} if is_same and set(rows) <= set(columns) else None
+    taken = story.event(left.get("born"))
+    took = take(story, taken) if taken is not None and one in taken.results else None
+    table = story.tensor(took.source, took.event.step) if took is not None else None
+    if took is None or table is None or took.axis != 0 or right.get("storage") != table.get("storage") or _rows(right) != _rows(table):
+        return None
+    columns = (right.get("shape") or [0])[0]
+    return {index[0]: int(value) % columns for index, value in Elements(story, took.index, took.event.step, answers=True).known()}
 
 
-def _is_itself(story: Story, used: Event, made: Event) -> bool:
-    """Whether the best entry of each row is on the diagonal: by distance, an element is nearest to itself."""
+def _rows(record: Record) -> list[int]:
+    """Where in its storage each row of a matrix begins."""
+    start, step = record.get("offset") or 0, record["stride"][0]
+    return [start + row * step for row in range(record["shape"][0])]
+
+
+def _is_itself(story: Story, used: Event, made: Event, own: dict[int, int]) -> bool:
+    """Whether the best entry of each row is its own element: by distance, an element is nearest to itself."""
     if used.name not in (NEAREST if made.name == "cdist" else FARTHEST):
         return False
     label = used.results[-1] if used.results else None
-    known = list(Elements(story, label, used.step).known())
-    return len(known) >= FEWEST and all(len(index) == 1 and value == index[0] for index, value in known)
+    known = [(index, value) for index, value in Elements(story, label, used.step).known() if index and index[0] in own]
+    return len(known) >= FEWEST and all(len(index) == 1 and value == own[index[0]] for index, value in known)
+
+
+def _ranks_itself(story: Story, used: Event, own: dict[int, int]) -> bool:
+    """Whether the first of each row's best is its own element, and the answers of the best are looked up with it among them.
+
+    A graph of neighbours has each element as its own neighbour on purpose; looked-up answers are a vector of whole numbers or truth values.
+    """
+    label = used.results[-1] if used.results else None
+    known = [(index, value) for index, value in Elements(story, label, used.step).known() if index[1:] == (0,) and index[0] in own]
+    if label is None or not known or any(value != own[index[0]] for index, value in known):
+        return False
+    record = story.tensor(label, used.step) or {}
+    pending, looked = [label], False
+    for here in pending:
+        for event in story.uses(here):
+            source = event.operands[0].label if event.operands else None
+            result = event.results[0] if event.results and event.error is None else None
+            if event.name not in LOOKS or source is None or result is None:
+                continue
+            if source == here:
+                part = story.tensor(result, event.step) or {}
+                if part.get("storage") == record.get("storage") and part.get("offset") == record.get("offset"):
+                    pending.append(result)
+                continue
+            kind = str((story.tensor(source, event.step) or {}).get("dtype"))
+            is_answer = len(story.shape(source, event.step) or ()) == 1 and kind.startswith(("int", "bool"))
+            looked = looked or (is_answer and (used.name == "topk" or here != label))
+    return looked
 
 
 def _finding(story: Story, found: Own) -> Finding:
@@ -125,10 +180,23 @@ def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
     given = written_as(story, found.used, found.table)
     if given is None or torch is None:
         return ()
-    table, worst = operand(program, given), "inf" if found.used.name in NEAREST else "-inf"
-    text = f'{table}.masked_fill({torch}.eye(len({program.segment(given)}), dtype={torch}.bool), float("{worst}"))'
+    own = _own(story, found.made)
+    if own is None or any(row != column for row, column in own.items()):
+        return ()
+    table, worst = operand(program, given), "inf" if _takes_smallest(found.used) else "-inf"
+    square = (story.shape(found.table, found.used.step) or (0, 1))[1] == len(own)
+    rows = given.args[0] if isinstance(given, ast.Call) and given.args else given.left if isinstance(given, ast.BinOp) else given
+    size = f"len({program.segment(rows)})" if square else f"*{table}.shape"
+    text = f'{table}.masked_fill({torch}.eye({size}, dtype={torch}.bool), float("{worst}"))'
     title = T(en="Leave the diagonal out", zh="去掉对角线")
     return unique(program.text, [Fix(title, program.replace((given, text)), meaning="later")])
+
+
+def _takes_smallest(used: Event) -> bool:
+    if used.name in RANKED:
+        name, position = ("largest", 3) if used.name == "topk" else ("descending", 2)
+        return argument(used, name, position) in (("False",) if used.name == "topk" else (None, "False"))
+    return used.name in NEAREST
 
 
 RULE = Rule(

@@ -120,7 +120,7 @@ def _converted(story: Story) -> Iterator[Candidate]:
 
 
 def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
-    """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and what it goes through before.
+    """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and what it is of.
 
     The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is.
     """

@@ -104,6 +104,18 @@ print((F.normalize(x, dim=1) @ F.normalize(x, dim=1).T).argmax(1))
 h = F.normalize(x, dim=1)
 print(torch.matmul(h, h.T).max(1).indices)  # PL954
 """,
+    "the labels of the nearest, of all and of some that were drawn": DATA
+    + """
+kinds = torch.randint(0, 3, (8,))
+with torch.no_grad():
+    h = F.normalize(x, dim=1)
+    near = (h @ h.t()).topk(3, dim=1).indices  # PL954
+    print((kinds[near] == kinds[:, None]).any(1).float().mean())
+    near = torch.cdist(h, h).argsort(dim=1)[:, :3]  # PL954
+    print((kinds[near] == kinds[:, None]).any(1).float().mean())
+    some = torch.randperm(8)[:6]
+    print((kinds[(h[some] @ h.T).argmax(1)] == kinds[some]).float().mean())  # PL954
+""",
     "bits of a mask that counts": DATA
     + """
 valid = (y.squeeze(1) > -9).to(torch.uint8)
@@ -122,6 +134,19 @@ for i in range(4):
 }
 
 RIGHT = {
+    "the nearest without oneself, a graph of neighbours with oneself, queries that are not in the gallery": DATA
+    + """
+kinds = torch.randint(0, 3, (8,))
+with torch.no_grad():
+    h = F.normalize(x, dim=1)
+    near = (h @ h.t()).topk(4, dim=1).indices[:, 1:]
+    print((kinds[near] == kinds[:, None]).any(1).float().mean())
+    near = torch.cdist(h, h).argsort(dim=1)[:, 1:3]
+    print((kinds[near] == kinds[:, None]).any(1).float().mean())
+    around = (h @ h.t()).topk(3, dim=1).indices
+    print((h[around] - h[:, None]).amax(1))
+    print((kinds[4:][(h[:4] @ h[4:].T).argmax(1)] == kinds[:4]).float().mean())
+""",
     "differences that fit, and those of wider types": """
 frames = torch.full((3, 40), 90, dtype=torch.uint8)
 print((frames[1] - frames[0]).float().mean(), (frames[1].int() - frames[0] * 2).float().mean())

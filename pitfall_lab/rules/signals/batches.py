@@ -82,7 +82,8 @@ def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
     """The batch that ``event`` cut out of a table of data as a view, some of its rows with all that is in them; None for other calls."""
     source = event.operands[0].label if event.operands and event.name in CUTS else None
     table, part = (story.tensor(each, event.step) or {} for each in (source, label))
-    before, after, strides = table.get("shape") or (), part.get("shape") or (), part.get("stride") or (0,)
+    before, after = tuple[int, ...](table.get("shape") or ()), tuple[int, ...](part.get("shape") or ())
+    strides = tuple[int, ...](part.get("stride") or (0,))
     is_part = len(before) == len(after) > 0 and before[1:] == after[1:] and 1 < after[0] < before[0]
     if not is_part or part.get("storage") != table.get("storage") or table.get("requires_grad") or not strides[0]:
         return None
