@@ -104,6 +104,17 @@ print((F.normalize(x, dim=1) @ F.normalize(x, dim=1).T).argmax(1))
 h = F.normalize(x, dim=1)
 print(torch.matmul(h, h.T).max(1).indices)  # PL954
 """,
+    "noise between 0 and 1 in a mix and for a policy": DATA
+    + """
+kept = torch.tensor([0.9, 0.5, 0.2, 0.05])
+t = torch.randint(0, 4, (8,))
+def mixed(clean, noise):
+    return kept[t].sqrt()[:, None] * clean + (1 - kept[t]).sqrt()[:, None] * noise
+print(mixed(x, torch.rand(x.shape)))  # PL948
+print(0.6 * x + torch.rand_like(x) * 0.8)  # PL948
+mean, log_std = nn.Linear(3, 2)(x), nn.Parameter(torch.zeros(2))
+(mean + F.softplus(log_std) * torch.rand(8, 2)).sum().backward()  # PL948
+""",
     "the labels of the nearest, of all and of some that were drawn": DATA
     + """
 kinds = torch.randint(0, 3, (8,))
@@ -134,6 +145,20 @@ for i in range(4):
 }
 
 RIGHT = {
+    "uniform numbers that are meant: between two ends, centred, points that are turned, an interpolation, noise for whole numbers": DATA
+    + """
+low, wide = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))
+(low + wide * torch.rand(8, 3)).sum().backward()
+mean, log_std = nn.Linear(3, 2)(x), nn.Parameter(torch.zeros(2))
+(mean + log_std.exp() * (2 * torch.rand_like(mean) - 1)).sum().backward()
+points, angle = torch.rand(8, 2), torch.tensor(0.4)
+print(points[:, 0] * angle.sin() + points[:, 1] * angle.cos())
+part = torch.rand(8, 1)
+other = nn.Linear(3, 3)(x)
+((1 - part) * x + part * other).sum().backward()
+print((torch.randint(0, 255, (8, 3)) + torch.rand(8, 3)) / 256)
+print(x * 0.6 + torch.randn_like(x) * 0.8)
+""",
     "the nearest without oneself, a graph of neighbours with oneself, queries that are not in the gallery": DATA
     + """
 kinds = torch.randint(0, 3, (8,))
