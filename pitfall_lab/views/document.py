@@ -15,6 +15,7 @@ from typing import Any
 
 from pitfall_lab.trace import Event, Language, Span, T, Trace
 from pitfall_lab.trace.extent import stop, stopped_at, whole
+from pitfall_lab.trace.shown_numbers import WORSE, looks_worse
 from pitfall_lab.trace.slice import behind_failures, story
 from pitfall_lab.trace.text import source_lines
 from pitfall_lab.views import broadcast, code, graph, in_two_languages, memory, storage, versions
@@ -163,7 +164,8 @@ def _printed(printed: dict[str, Any], say: _Say) -> str:
     name, before, after = (clean(printed.get(key) or "") for key in ("name", "before", "after"))
     what = say(f"{name} at the end", f"{name} 最后的值") if name else say("it prints", "打印")
     same = say("with the same random numbers", "用同样的随机数")
-    return f'<p>{what} ({same}):</p><pre tabindex="0">− {before}\n+ {after}</pre>'
+    note = f"<p>{say.of({'en': WORSE.en, 'zh': WORSE.zh})}</p>" if looks_worse(name, before, after) else ""
+    return f'<p>{what} ({same}):</p><pre tabindex="0">− {before}\n+ {after}</pre>{note}'
 
 
 def _fix(fix: dict[str, Any], say: _Say) -> str:

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any, Literal, NotRequired, TypedDict
 
 from pitfall_lab.trace import Event, Failure, T, Trace
+from pitfall_lab.trace.shown_numbers import WORSE, looks_worse
 from pitfall_lab.trace.state_types import Text
 from pitfall_lab.trace.text import place, source_lines
 from pitfall_lab.views.encoding import clean_text
@@ -64,11 +65,15 @@ class Edit(TypedDict):
 
 
 class Printed(TypedDict):
-    """What a fix changes: a line that the program prints, or the number that the variable ``name`` has at the end."""
+    """What a fix changes: a line that the program prints, or the number that the variable ``name`` has at the end.
+
+    ``note``: what to think of a number that looks worse.
+    """
 
     name: str
     before: str
     after: str
+    note: Text | None
 
 
 class Fix(TypedDict):
@@ -185,7 +190,8 @@ def _printed(printed: Any) -> Printed | None:
     if not isinstance(printed, dict):
         return None
     name, before, after = (clean_text(printed.get(key) or "") for key in ("name", "before", "after"))
-    return {"name": name, "before": before, "after": after}
+    worse = looks_worse(name, before, after)
+    return {"name": name, "before": before, "after": after, "note": {"en": WORSE.en, "zh": WORSE.zh} if worse else None}
 
 
 def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:

@@ -72,6 +72,22 @@ def test_nothing_is_shown_where_the_program_computes_the_same(shop: Workshop) ->
     assert all(fix.printed is None for finding in tried(shop, subject, recorded(shop, subject)) for fix in finding.fixes)
 
 
+@pytest.mark.parametrize(
+    ("name", "before", "after", "worse"),
+    [
+        ("", "epoch 3: loss=0.10, acc=0.99", "epoch 3: loss=0.12, acc=0.99", True),
+        ("", "accuracy 0.5", "accuracy 1.0", False),
+        ("", "accuracy 1.0", "accuracy 0.5", True),
+        ("", "slope 1.0", "slope 0.5", False),
+        ("", "loss 0.1", "loss 0.2 after 3", False),
+        ("val_loss", "0.1", "nan", False),
+        ("val_loss", "1e-05", "0.1", True),
+    ],
+)
+def test_a_number_that_looks_worse_gets_a_sentence(name: str, before: str, after: str, worse: bool) -> None:
+    assert ("does not speak against the fix" in Printed(name, before, after).said.en) == worse
+
+
 def test_a_line_of_the_program_is_printed_without_control_characters(shop: Workshop) -> None:
     subject = Subject(BROADCAST + "print(f'\\x1b[31m<b>{loss:.3f}')\n", "program.py")
     finding = tried(shop, subject, recorded(shop, subject))[0]

@@ -156,6 +156,22 @@ def test_the_finding_tells_its_story_why_and_what_helps(stage: Stage):
     assert "not tried" in first.inner_text()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "shown", "says"),
+    [
+        ("epoch 9 loss 0.90 acc 0.41", "epoch 9 loss 0.30 acc 0.97", "epoch 9 loss 0.90 → 0.30 acc 0.41 → 0.97", False),
+        ("recall 1.00 of 60", "recall 0.40 of 60", "recall 1.00 → 0.40 of 60", True),
+        ("a b 1 c", "a d e 2 c", "a b 1 → d e 2 c", False),
+    ],
+)
+def test_what_a_fix_changes_is_shown_word_by_word(stage: Stage, before: str, after: str, shown: str, says: bool):
+    finding = rules.find(TRACE)[0]
+    fix = replace(finding.fixes[0].as_verified(), printed=rules.Printed("", before, after))
+    printed = stage.show(state_of(TRACE, [finding.with_fixes((fix,))])).locator(".pl-printed")
+    assert printed.locator("code").inner_text() == shown
+    assert ("does not speak against the fix" in printed.inner_text()) == says
+
+
 def test_once_fixes_were_tried_only_those_that_work_are_offered(stage: Stage):
     finding = rules.find(TRACE)[0]
     first, *others = finding.fixes

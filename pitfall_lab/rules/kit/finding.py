@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pitfall_lab.trace import By, Language, Span, T
+from pitfall_lab.trace.shown_numbers import WORSE, looks_worse
 
 if TYPE_CHECKING:
     from pitfall_lab.rules.kit.story import Story
@@ -81,12 +82,13 @@ class Printed:
 
     @property
     def said(self) -> T:
-        """Both in a sentence."""
+        """Both in a sentence, and a second one where the new number looks worse."""
+        en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
+        zh = f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。"
         if self.name:
             en = f"With the same random numbers, `{self.name}` is {self.after} at the end, and was {self.before}."
-            return T(en=en, zh=f"用同样的随机数运行，`{self.name}` 最后是 {self.after}，原来是 {self.before}。")
-        en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
-        return T(en=en, zh=f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。")
+            zh = f"用同样的随机数运行，`{self.name}` 最后是 {self.after}，原来是 {self.before}。"
+        return T(en=f"{en} {WORSE.en}", zh=zh + WORSE.zh) if looks_worse(self.name, self.before, self.after) else T(en=en, zh=zh)
 
 
 @dataclass(frozen=True, slots=True)

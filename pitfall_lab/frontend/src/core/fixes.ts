@@ -26,21 +26,20 @@ export interface Request {
   refused?: Text;
 }
 
-/** Two lines as the words that both begin with, those that differ, and those that both end with. */
-function apart(before: string, after: string): [string, string, string, string] {
-  const [was, now] = [before.split(/(?<= )/), after.split(/(?<= )/)];
+/** A line as it was and is now: the words in both, and pairs of those that differ (one by one if both lines have as many words). */
+function apart(before: string, after: string): (string | [string, string])[] {
+  const [was, now] = [before.split(" "), after.split(" ")];
+  if (was.length === now.length)
+    return was.flatMap((old, at) => [...(at ? [" "] : []), old === now[at] ? old : ([old, now[at]] as [string, string])]);
   const most = Math.min(was.length, now.length) - 1;
   let head = 0;
   while (head < most && was[head] === now[head]) head++;
   let tail = 0;
   while (tail < most - head && was[was.length - 1 - tail] === now[now.length - 1 - tail]) tail++;
-  const middle = (words: string[]): string =>
-    words
-      .slice(head, words.length - tail)
-      .join("")
-      .trimEnd();
-  const rest = was.slice(was.length - tail).join("");
-  return [was.slice(0, head).join(""), middle(was), middle(now), rest && ` ${rest}`];
+  const middle = (words: string[]): string => words.slice(head, words.length - tail).join(" ");
+  const first = was.slice(0, head).join(" ");
+  const last = was.slice(was.length - tail).join(" ");
+  return [...(first ? [`${first} `] : []), [middle(was), middle(now)], ...(last ? [` ${last}`] : [])];
 }
 
 export const REQUEST = "pitfall-lab-cell";
@@ -200,15 +199,21 @@ export class Fixes {
   }
 
   /** What the edit changes in what the program shows: a line that it prints, or the number that a variable has at the end. */
-  #printed({ name, before, after }: Printed): HTMLElement {
+  #printed({ name, before, after, note }: Printed): HTMLElement {
     const model = this.#model;
-    const [head, old, now, tail] = apart(before, after);
     const what = name ? h("code", {}, name) : model.t("prints", "打印");
     return h(
       "div",
       { class: "pl-printed", title: model.t("both run with the same random numbers", "两次运行使用同样的随机数") },
       h("span", {}, what, name ? model.t(" at the end", " 最后的值") : ""),
-      h("code", {}, head, h("del", {}, old), " → ", h("ins", {}, now), tail),
+      h(
+        "code",
+        {},
+        ...apart(before, after).flatMap((each) =>
+          typeof each === "string" ? [each] : [h("del", {}, each[0]), " → ", h("ins", {}, each[1])],
+        ),
+      ),
+      ...(note ? [h("p", {}, say(note, model.language))] : []),
     );
   }
 

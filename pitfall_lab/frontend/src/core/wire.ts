@@ -873,6 +873,7 @@ export interface Printed {
   name: string;
   before: string;
   after: string;
+  note: Text | null;
 }
 
 /** An edit of the program's first source: whole lines, both ends included, from 1. In a notebook it also has the place in its cell. */
