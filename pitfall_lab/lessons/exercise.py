@@ -171,9 +171,11 @@ class Attempt:
         return self._solution or self
 
     def look(self, *expressions: str, **run: Any) -> Observation:
-        """Run the cell (``inputs=``, ``drive=``, ``seed=``, ``watched=``, ``believing=``); return what was seen, and ``expressions``.
+        """Return the observation of a run of the learner's cell, with the values that ``expressions`` have after it.
 
-        What is watched is run once more without that, and has to make the same numbers: a cell may find out that it is watched.
+        ``run`` are fields of :class:`Request` (``inputs``, ``drive``, ``seed``, ``watched``, ``believing``) in place of the exercise's own.
+        A learner's run that is ``watched`` (recorded) is repeated unwatched. If the two compute different numbers, the cell acts
+        differently when it is recorded, and the observation is an error that says so.
         """
         own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
         request = Request(self.source, self.exercise.setup, **{**own, **run})

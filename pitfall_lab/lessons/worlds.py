@@ -111,7 +111,7 @@ def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shad
 
 @lru_cache(maxsize=8)
 def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
-    """Return what is there behind each statement in torch's world, the same for every belief.
+    """Return :func:`unfolded` of the program under torch's own rules; kept, because every belief is compared with it.
 
     None if the engine has no model of something in the program.
     """

@@ -230,7 +230,11 @@ class Rounds:
             self.gaps.append(Gap(self._written(), self.unseen - self._gone))
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer is about to make a step; called with torch functions unobserved."""
+        """Called before a step of an optimizer: count it.
+
+        In a round that is not recorded, also test the last gradient: if it is not finite, another run is to record the calls around it.
+        Must be called while torch functions are unobserved.
+        """
         self.steps += 1
         if self.left is None or self._sampling.again is not None:
             return

@@ -97,7 +97,7 @@ class NoWatch:
         """Do nothing."""
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return nothing."""
+        """Return an empty tuple: nothing was looked for."""
         return ()
 
 
@@ -268,7 +268,7 @@ class FiniteWatch(NoWatch):
 
 
 def state_of(real: Any) -> int:
-    """The state of a tensor: whether it has a NaN, an infinity, or neither. Tensors that cannot be read count as finite."""
+    """``NAN`` if the tensor has a NaN, else ``INFINITE`` if it has an infinity, else ``FINITE``, also if it cannot be read."""
     try:
         if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
             return FINITE

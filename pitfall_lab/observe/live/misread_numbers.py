@@ -32,7 +32,7 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """What a loss does with numbers that it was not made for. ``why`` is ``every-pair``, or one of those in the table above.
+    """A loss computed from numbers of another kind or shape than it is meant for. ``why`` is ``every-pair``, or a word in the table above.
 
     For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result.
     """
