@@ -249,7 +249,7 @@ class FiniteWatch(NoWatch):
                 yield label, _shown(gradient)
 
     def failed(self, call: Call) -> None:
-        """Called after a call has raised."""
+        """Called after a call has raised: forget what was read for it, and remove the hooks on its nodes."""
         call.memory.pop("finite", None)
         running = call.memory.pop("nodes", None)
         if running is not None:

@@ -126,7 +126,10 @@ class Lockstep:
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line of the learner's program has run, with what it returned, if it did."""
+        """Called after a line of the learner's program has run: look for what it changed without an observed call of torch.
+
+        ``returned`` is what the line's function returns, if the line ended it.
+        """
         self._beside.line_done(frame, span, len(self._writer.events))
         if self._is_paused:
             return
@@ -404,7 +407,7 @@ class Lockstep:
         self._unseen.swapped(one, other, frame)
 
     def process_started(self, frame: FrameType) -> None:
-        """Called when the program has started another process."""
+        """Called when the program has started another process: the trace gets a note."""
         self._unseen.process_started(frame)
 
     def label(self, real: Any) -> str | None:
