@@ -96,9 +96,10 @@ class Sheet:
 
 
 def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
-    """The submissions in ``folder``, by name, and the names that are none. Each file and each folder is one; links are never followed.
+    """The submissions in ``folder``, sorted by name, and the names of what is left out. Each file and each folder is a submission.
 
-    ``grades`` is how the tables begin that are made beside them.
+    Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote there: these are no
+    submissions.
     """
     ours = re.compile(rf"{_OURS.pattern}|{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out: list[Submission] = []

@@ -38,7 +38,7 @@ class Ending:
 
 
 PRINTED, RAISED = "print()", "raise"
-"""Under what a state has its output and its error; no variable is called so."""
+"""The keys of a state (:func:`_state`) for its output and its error; no variable can have such a name."""
 
 
 @cache

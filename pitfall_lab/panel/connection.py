@@ -95,7 +95,10 @@ class Beside:
     # ------------------------------------------------------------------ the connection
 
     def opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        """Called when a front end opens the connection."""
+        """Called when a front end opens the connection: keep it, listen to it, and send a first message.
+
+        An invalid opening is answered, and the connection closed.
+        """
         try:
             language = protocol.opening((opening.get("content") or {}).get("data"))
         except Refused as problem:

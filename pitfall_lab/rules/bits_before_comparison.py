@@ -156,7 +156,7 @@ def _is_bitwise(node: ast.expr) -> bool:
 
 
 def _end(node: ast.expr, *, first: bool) -> ast.expr:
-    """The first or the last operand of a chain of such operators: what stands next to the comparison."""
+    """The first or the last operand of a chain of bitwise operators (``a & b & c``): the one next to the comparison."""
     while isinstance(node, ast.BinOp) and _is_bitwise(node):
         node = node.left if first else node.right
     return node

@@ -465,7 +465,7 @@ def _wrapped(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _outermost(program: Program, node: ast.expr) -> ast.expr:
-    """The longest chain of such calls around ``node``, with the call that makes a tensor of it again."""
+    """The longest chain of calls around ``node`` that take it out of the graph, with the call that makes a tensor of it again."""
     while True:
         parent = program.parents.get(node)
         above = program.parents.get(parent) if parent is not None else None

@@ -248,7 +248,7 @@ def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
 
 
 def _is_taken(parent: ast.AST | None, node: ast.Name) -> bool:
-    """Whether rows are taken out of a name already; an index with ``:`` for the rows takes all."""
+    """Whether the name is indexed by something that selects rows: ``labels[train]``; not by ``:`` for the rows, which takes all."""
     if not isinstance(parent, ast.Subscript) or parent.value is not node:
         return False
     first = parent.slice.elts[0] if isinstance(parent.slice, ast.Tuple) and parent.slice.elts else parent.slice

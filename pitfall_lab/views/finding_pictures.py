@@ -95,7 +95,7 @@ Keeper = TypedDict(
 
 
 class TimePicture(TypedDict):
-    """Moments after one another."""
+    """The picture of a finding as moments in time, one after another, and what kept a storage between two of them."""
 
     kind: Literal["time"]
     moments: list[Moment]

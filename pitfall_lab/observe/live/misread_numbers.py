@@ -46,7 +46,7 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The findings for the losses in the namespace, at most one for each loss."""
+    """The losses in the namespace that were computed from numbers of another kind or shape than they are meant for: one entry for each."""
     found = []
     for root in roots:
         if root.thing.value.numel() != 1:

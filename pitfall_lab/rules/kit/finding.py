@@ -81,7 +81,7 @@ class Printed:
 
     @property
     def said(self) -> T:
-        """Both in a sentence."""
+        """A sentence with the value before and the value after the fix."""
         if self.name:
             en = f"With the same random numbers, `{self.name}` is {self.after} at the end, and was {self.before}."
             return T(en=en, zh=f"用同样的随机数运行，`{self.name}` 最后是 {self.after}，原来是 {self.before}。")

@@ -336,7 +336,7 @@ binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, _atan2_vjp),
 also("torch.atan2", "torch.arctan2", "torch.Tensor.arctan2")
 also("torch.Tensor.atan2_", "torch.Tensor.arctan2_")
 OWN = (Keep("other", 1, 1), Keep("self", 0, 0))
-"""Each only for its own gradient."""
+"""Each operand is saved only if its own gradient is needed."""
 
 
 def _hypot_vjp(g: Any, s: Any) -> tuple[Any, Any]:
