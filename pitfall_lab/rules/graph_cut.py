@@ -349,7 +349,7 @@ def _with_slope(story: Story, cut: Cut) -> Iterator[Fix]:
 
 
 def _is_share(story: Story, label: str, step: int) -> bool:
-    """Whether the numbers of a tensor are a share of 1: what softmax or sigmoid gave."""
+    """Whether softmax or sigmoid made the numbers of a tensor, so that they are shares between 0 and 1."""
     made = origin(story, label, step)
     return made is not None and made.name in ("softmax", "sigmoid")
 

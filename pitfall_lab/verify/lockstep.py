@@ -397,11 +397,11 @@ class Lockstep:
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before torch.utils.swap_tensors swaps two tensors."""
+        """Called before ``torch.utils.swap_tensors`` swaps two tensors: make sure that both have a record."""
         self._unseen.swapping(one, other, frame)
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called after torch.utils.swap_tensors has swapped two tensors."""
+        """Called after ``torch.utils.swap_tensors`` has swapped two tensors: exchange their shadows and write the event."""
         if self.lane is not None:
             self.lane.close()  # plans assume that a leaf keeps its AccumulateGrad node
         self._unseen.swapped(one, other, frame)
