@@ -62,7 +62,7 @@ _NUMBERS = {
     "--chapters": re.compile(r"\d\d?(-\d\d?)?(,\d\d?(-\d\d?)?)*,?"),
     "--exercises": re.compile(r"\d\d?\.\d{1,3}(,\d\d?\.\d{1,3})*,?"),
 }
-"""What a word is that belongs to these options, wherever the folder stands."""
+"""For an option with several numbers, the pattern of the words that belong to it; every other word may be a folder."""
 
 
 def _together(words: Sequence[str]) -> list[str]:

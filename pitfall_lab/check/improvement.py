@@ -94,13 +94,19 @@ def is_better(finding: Found, was: Facts, now: Facts) -> bool:
 
 
 def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
-    """Whether there are more findings of this rule than before: one that is left has another text if its line was edited."""
+    """Whether the repaired program has more findings of this rule than the original, notes apart.
+
+    Findings are counted and not compared, because an edited line gives the same finding another text.
+    """
     before, after = (sum(each.rule == finding.rule and each.severity != "info" for each in facts.found) for facts in (was, now))
     return after > before
 
 
 def _fails_alike(one: Error | None, other: Error | None) -> bool:
-    """Whether both programs end with the same error of the same line: another mistake, which a warning's fix is not about."""
+    """Whether both programs end with an error of the same type on a line of the same text.
+
+    Then the error is another mistake than the one that a warning's fix repairs.
+    """
     if one is None or other is None or one.text is None or other.text is None:
         return False
     return (one.type, one.text) == (other.type, other.text)

@@ -35,9 +35,10 @@ def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
 
 
 class Ours(MetaPathFinder):
-    """Import finder: imports by modules that were there before the program began are searched outside ``theirs``, its folders.
+    """Import finder for imports that our own modules and libraries make while the program runs.
 
-    A module found this way is treated like those imported before.
+    ``theirs`` are the program's folders on ``sys.path``. A module that was imported before the program began does not find its imports
+    there, so that the program's ``random.py`` is not taken for Python's. Modules found this way are treated like those imported before.
     """
 
     def __init__(self, theirs: set[str]) -> None:

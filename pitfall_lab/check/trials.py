@@ -117,7 +117,7 @@ class Runs(Protocol):
     said: str
 
     def facts(self, subject: Subject) -> Facts:
-        """Run a program on torch and the shadow, and return what decides whether it is better than another."""
+        """Run a program on torch and the shadow; return its findings, error and disagreements, to compare it with another program."""
 
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run a program on torch alone, and return what it computed."""
@@ -193,7 +193,10 @@ class Trial:
         return not self._work or self._work + self._price <= MOST_WORK
 
     def with_rest(self, finding: Finding, kept: Finding) -> Finding:
-        """Add a fact to the finding when no fix was found and not all were tried."""
+        """Return ``kept``, the finding with the fixes that work.
+
+        If none works and not all were tried, its explanation gets a sentence that says so.
+        """
         if kept.fixes or not finding.fixes or self._affordable:
             return kept
         text = T(
@@ -248,9 +251,10 @@ class Trial:
         return now.ended if is_better(found_of(self._story, finding), self._facts, now) else ""
 
     def _number(self, finding: Finding, meaning: str, before: dict[str, Any]) -> int | None:
-        """How many backwards ran before the finding's own; None if it has none.
+        """How many backwards ran before the one that the finding is about; None if it is about none.
 
-        Of a long loop not all are in the trace: one that ended the program is the last.
+        The trace does not have every backward of a long loop. So a backward that raised and ended the program is counted in ``before``
+        (what the program computed when it ran unrecorded), where it is the last one.
         """
         number, ended = backwards_before(self.trace, finding, meaning), self.trace.outcome.failure
         own = {each.step for each in finding.related if each.role == "backward"}
@@ -308,7 +312,10 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
 
 
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
-    """How many backwards ran before the one that the finding is about, or before its own step; ``None`` when it is about none."""
+    """How many recorded backwards ran before the one that the finding names; None if it names none.
+
+    With the meaning ``"later"``, those before the finding's own step are counted. A backward inside another one is not counted.
+    """
     roles = ("freed", "backward", "gradient") if meaning == "root" else ("backward", "gradient")  # an earlier backward freed the graph
     step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role in roles), None)
     if step is None:

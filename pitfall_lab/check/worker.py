@@ -241,7 +241,7 @@ class Prints:
         return self._kept.decode("utf-8", "replace")
 
     def close(self) -> None:
-        """Close both ends."""
+        """Close both ends of the pipe."""
         os.close(self._out)
         os.close(self._in)
 

@@ -148,7 +148,7 @@ class Workshop:
         return Trace.from_json(trace)
 
     def facts(self, subject: Subject) -> Facts:
-        """Run ``subject`` on both engines and return what decides whether it is better than another program. Raises :class:`Unchecked`."""
+        """Run ``subject`` on both engines; return its findings, error and disagreements. Raises :class:`Unchecked`."""
         from pitfall_lab.check.improvement import Facts
 
         head, _, facts = self._run("facts", subject).partition("\n")

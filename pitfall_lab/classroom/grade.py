@@ -27,7 +27,7 @@ SUMMARY = "grade a class's notebooks, each cell in a process of its own behind a
 
 _USUAL = f" (default: as {assignments.NAME} says; without one, {Limits().timeout:g} s and {Limits().memory} MiB)"
 DASK_SECONDS = 20
-"""So long it is waited for a scheduler."""
+"""Seconds to wait for the scheduler of the Dask cluster."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -115,4 +115,4 @@ def _zipped(page: str) -> bytes:
 
 
 _KINDS: dict[str, Callable[[str], str | bytes]] = {".ipynb": notebook, ".zip": _zipped, ".html": str}
-"""What makes the content for a file's ending, from a page."""
+"""By the ending of a file's name: the function that makes the file's content from a page."""

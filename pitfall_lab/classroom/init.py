@@ -254,7 +254,7 @@ def _tasks(wanted: list[Exercise]) -> list[Any]:
 
 
 def _imported(wanted: Iterable[Exercise]) -> T:
-    """What these exercises' cells find imported: always the same, and in some what the exercise itself imports for its inputs."""
+    """A part of a sentence: the names that the cells of these exercises find imported, and which exercises have more of them."""
     en, zh = "`torch`, `nn`, `F` and `np`", "`torch`、`nn`、`F`、`np`"
     more: dict[tuple[str, ...], list[str]] = {}
     for exercise in wanted:

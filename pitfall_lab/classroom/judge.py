@@ -374,13 +374,16 @@ def _found(exercise: Exercise, result: Result, free: Sequence[tuple[bool, bool]]
 
 @cache
 def _raised(exercise: Exercise) -> str:
-    """The type of the error with which a right answer ends, if the task is to end so; else ""."""
+    """The type of the error that the exercise's first right answer raises (some tasks ask for an error); "" if it raises none."""
     error = grade(exercise, exercise.right[0]).error
     return error.type if error else ""
 
 
 def lacking(exercise: Exercise) -> int:
-    """Return how many properties the given cell lacks: the parts that an answer can earn."""
+    """Return how many of the exercise's properties do not hold for the cell as it is given to students; at least 1.
+
+    These are the properties that an answer can gain: each is worth the same part of the points.
+    """
     return max(1, sum(not had for had in _had(exercise)))
 
 

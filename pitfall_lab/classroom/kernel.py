@@ -15,11 +15,11 @@ _SPECIAL = re.compile(
     r"\A[ \t\n]*[ \t]\S|^[ \t]*(?:[%!?,;/]|>>>|\.\.\.|In \[)|=[ \t]*[%!]|\?[ \t]*(?:#.*)?$",
     re.MULTILINE,
 )
-"""Where IPython's transformer may have something to do; where this is not, it changes nothing."""
+"""Found in every text that IPython's transformer may change; a text without it stays as it is."""
 MOST_SKIPPED = 5
 
 skipped: list[str] = []
-"""What this process has skipped, as its reader would write it."""
+"""The magics and shell commands that this process has skipped, as the cell writes them."""
 
 
 def needed(source: str) -> bool:

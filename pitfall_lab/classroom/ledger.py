@@ -43,9 +43,9 @@ class Override:
 class Entry:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
 
-    ``asides`` are for the teacher alone; ``timed``: there is a deadline, and a time at which it came. ``maybe``: a submission of
-    which it is not clear whose it is may be of this person, who otherwise handed in nothing. ``unrounded`` is the sum before it
-    or any of its parts was rounded: ``total`` is this one rounded, percent are of it. ``points`` has no exercise that the grader failed at.
+    ``asides`` are for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this
+    person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum before rounding, from which ``total``
+    and percentages are rounded. ``points`` leaves out exercises that could not be graded.
     """
 
     row: Row

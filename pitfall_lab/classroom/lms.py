@@ -47,13 +47,19 @@ Table = list[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Whose marks are passed on (``entries``), and what the roster, which has ``everybody``, identifies them by."""
+    """The students whose marks go into the table (``entries``), and the columns of the roster by which a system can find them.
+
+    ``everybody`` are the entries of all students.
+    """
 
     entries: Sequence[Entry]
     everybody: Sequence[Entry]
 
     def known(self, entry: Entry, what: str) -> str:
-        """A field of the roster; for the name, and where the roster has no ids and no logins at all, what the submission is called."""
+        """The student's ``what`` (a field of the roster, such as ``"ident"``); "" if the roster does not have it.
+
+        In place of a missing name it is the name of the submission; also for an id or login, if nobody has one in the roster.
+        """
         known = str(getattr(entry.person, what))
         unnamed = what == "name" or (what in {"ident", "login"} and not self._has_ids)
         return known or (entry.person.student if unnamed else "")
@@ -152,7 +158,10 @@ def about(system: str, entries: Sequence[Entry], column: str = "", titles: Seque
 
 
 def _there(system: str, column: str, titles: Sequence[str]) -> str:
-    """Half a sentence on the column that the roster's own list has of this name; "" if there is none."""
+    """The end of a sentence that names the column of the roster's file with this name, which a teacher may want to write into.
+
+    "" if the roster's file has none.
+    """
     named = [title for title in titles if (found := _NUMBERED[system].fullmatch(title)) and found["name"].strip() == column]
     return f"; {ROSTER} has {shown(named[0])} already: {shlex.join(['--column', named[0]])} writes into that one" if named else ""
 

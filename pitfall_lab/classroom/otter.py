@@ -85,6 +85,9 @@ def _raw(text: str) -> Any:
 
 
 def earned(key: str, part: int, parts: int, folder: str = ".") -> None:
-    """Raise ``AssertionError`` with the reasons when the *saved* notebooks of ``folder`` have not earned so many parts of an exercise."""
+    """Raise ``AssertionError`` with the reasons unless the answer in the *saved* notebooks of ``folder`` earns ``part`` of ``parts``.
+
+    ``parts`` is the number of tests of the exercise; test ``part`` (from 1) passes if the answer earns that many parts of the points.
+    """
     share, reasons = credit(key, folder)
     assert share * parts > part - 0.5, "\n".join(reasons)

@@ -260,7 +260,7 @@ def write_whole(path: Path, text: str, *, for_spreadsheets: bool = False) -> Non
 
 
 _FORMULA = re.compile(r"((?:^|;) *)(?=[=+@＝＋－＠-])")
-"""Where a cell begins; behind a semicolon too, which separates cells where a comma is part of numbers."""
+"""The beginning of a cell that a spreadsheet reads as a formula; a semicolon separates cells too, where a comma is part of numbers."""
 
 
 def plain(text: str) -> str:

@@ -388,7 +388,10 @@ def _students(assignment: Assignment, entries: Sequence[Entry], language: Langua
 
 
 def _credit(outcome: Outcome | None, points: float | None, worth: float, language: Language) -> str:
-    """A cell with the points as they are in the table; the colour is their share of what the exercise is worth."""
+    """A table cell, as HTML, with the points, shown as in ``grades.csv`` ("" for None).
+
+    The larger their share of what the exercise is ``worth``, the stronger the cell's colour; its tooltip says how the cell ended.
+    """
     shown = "" if points is None else f"{points:g}"
     title = f' title="{escape(SAYS[outcome.status].say(language))}"' if outcome else ""
     share = min(1.0, (points or 0.0) / worth) if worth else 0.0

@@ -96,9 +96,10 @@ class Sheet:
 
 
 def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
-    """The submissions in ``folder``, by name, and the names that are none. Each file and each folder is one; links are never followed.
+    """The submissions in ``folder``, sorted by name, and the names of what is left out. Each file and each folder is a submission.
 
-    ``grades`` is how the tables begin that are made beside them.
+    Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote there: these are no
+    submissions.
     """
     ours = re.compile(rf"{_OURS.pattern}|{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out: list[Submission] = []
@@ -358,7 +359,10 @@ def _which(cells: dict[str, list[_Cell]], taken: dict[str, _Cell]) -> list[T]:
 
 
 def _placed(keys: Sequence[str], files: int, file: str, same_time: bool) -> T:
-    """A sentence that says in which file the answers are that count, if several files have answers."""
+    """A sentence for a student whose answers to the exercises ``keys`` are in several ``files`` (their number): those in ``file`` count.
+
+    ``same_time``: the sentence adds that another of these files has the same time, so that the order is uncertain.
+    """
     one = len(keys) == 1
     said = ("exercise", "is", "the one", "counts", "another was") if one else ("exercises", "are", "those", "count", "others were")
     en = f"{said[0]} {', '.join(keys)} {said[1]} in {files} files; {said[2]} in “{file}” {said[3]}"

@@ -140,7 +140,10 @@ def _words(tokens: list[Token]) -> Iterator[str]:
 
 
 def _named(text: str, behind: list[Token]) -> Iterator[str]:
-    """Yield a word that is reported wherever it is used, such as an ``import`` that does not begin a statement."""
+    """Yield ``text`` if it is a word that is reported wherever it is used: a call such as ``exec``, or a name such as ``__code__``.
+
+    An ``import`` comes here only if it does not begin a statement. A class derived from Tensor or Parameter is reported too.
+    """
     if text in _CALLS or text == "import" or (_is_inside(text) and text.startswith("__")) or _is_worked_out(text, behind):
         yield text
     elif text == "class" and {"Tensor", "Parameter"} & {word for _, word in _until(behind[:40], ":")}:
@@ -148,7 +151,10 @@ def _named(text: str, behind: list[Token]) -> Iterator[str]:
 
 
 def _used(name: str, module: str, before: Token, behind: list[Token], *, begins: bool) -> Iterator[str]:
-    """Yield what is reported of a library's use: a module in it that no exercise needs, an assignment to a name of it, or itself."""
+    """Yield what is reported where a library's ``name`` is used: a module in it that no exercise needs, or an assignment into it.
+
+    The name alone is yielded where the library itself is passed on as a value.
+    """
     dots = behind[:1] == [(tokenize.OP, ".")]
     if dots and begins and _is_assigned(behind[:40]):
         yield name + "".join(word for _, word in _until(behind, "="))
@@ -236,7 +242,7 @@ def _arguments(tokens: list[Token]) -> int:
 
 
 def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
-    """The words of the code in a formatted text, and what in a text looks like code."""
+    """Yield the reported words of the expressions inside an f-string, and the first internal name of Python that a text contains."""
     if "f" in text.partition(text[-1])[0].lower() and len(text) <= LONGEST_TEXT:
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             codes = [ast.unparse(node.value) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FormattedValue)]
@@ -246,7 +252,7 @@ def _in_text(text: str, theirs: Iterable[str]) -> Iterator[str]:
 
 
 def _joined(before: Token, text: str, behind: list[Token]) -> Iterator[str]:
-    """A name of Python's own inside that several texts have together: ``"_" "_code_" + "_"``."""
+    """Yield an internal name of Python that only joining several texts gives: ``"_" "_code_" + "_"``; nothing if there is none."""
     if before[0] == tokenize.STRING or before[1] == "+":
         return
     parts = [text]
@@ -296,7 +302,10 @@ def _until(tokens: list[Token], end: str) -> Iterator[Token]:
 
 
 def _is_assigned(tokens: list[Token]) -> bool:
-    """Whether a name of a library's is given another value, not a setting: ``torch.exp = …``."""
+    """Whether the statement replaces an attribute of a library: ``torch.exp = …``.
+
+    Assigning a number, True, False or None is not counted: that is a setting.
+    """
     rest = list(_until(tokens, "="))
     kind, value = tokens[len(rest) + 1] if len(rest) + 1 < len(tokens) else (0, "")
     is_setting = kind == tokenize.NUMBER or value in ("True", "False", "None")
@@ -309,7 +318,7 @@ def _is_assigned(tokens: list[Token]) -> bool:
 
 
 def _is_plain(tokens: list[Token]) -> bool:
-    """Whether ``getattr`` gets a name that is written out and is an ordinary one."""
+    """Whether the second argument of ``getattr`` is a literal with an ordinary attribute name: no keyword, no internal of Python."""
     tokens = tokens[:8]
     commas = [n for n, (_, word) in enumerate(tokens) if word == ","]
     if not commas or commas[0] + 1 >= len(tokens):

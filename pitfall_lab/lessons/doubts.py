@@ -67,9 +67,11 @@ class Doubts:
         return {source for one in self._origins if one.name == name and one.line <= line for source in one.sources}
 
     def _alike(self, fact: Fact) -> bool:
-        """Whether two tensors were made from one another, or without arithmetic from the same, and have one type.
+        """Whether a reader could take two tensors for one (or for sharing memory): they have one type and a common origin.
 
-        They have one shape, or one of them has the other's numbers; those that are said to be one have both.
+        The origin: one was made from the other, or both from one tensor without arithmetic. One that was made from the other must also have
+        its shape, or all of its numbers must be among the other's; any two must have such numbers. If the fact says that they are one
+        object, they must have the same shape and values.
         """
         a, b = fact.about[1:]
         sources = {name: {name} | self._sources(name, fact.line) for name in (a, b)}
@@ -92,12 +94,15 @@ class Doubts:
         return any(about[0] == fact.about[0] and value == fact.value for about, value in state.items())
 
     def _miscounted(self, fact: Fact) -> bool:
-        """Whether a counter would have missed the last write, or all; or counted one where none was counted."""
+        """Whether the false version is one that a reader could count: one write too few, no write at all, or one where none was counted."""
         number, right = int(fact.value), int(self._known(fact, "version", fact.about[1]) or 0)
         return number in (0, right - 1) or (right == 0 and number == 1)
 
     def _of_another_role(self, fact: Fact) -> bool:
-        """Whether the role could be another one: that of a leaf that was made with ``requires_grad=True`` is written in its line."""
+        """Whether a reader could believe that the tensor has another role (leaf, result, constant).
+
+        Not if it is a leaf and the line that made it says ``requires_grad=True``.
+        """
         leaf = self._known(fact, "role", fact.about[1]) == "leaf"
         return not (leaf and "requires_grad=True" in self._lines[self._made.get(fact.about[1], 1) - 1])
 

@@ -82,7 +82,7 @@ from pitfall_lab.trace import Language, Note, T, Trace
 from pitfall_lab.trace.replay import states
 
 SEEDS = (0, 1, 2)
-"""Of random inputs. What is looked at once is looked at on the first of these, where the values have to be right as well."""
+"""Seeds of random inputs. A check that runs the cell once takes the first; :func:`as_solved` compares values at all of them."""
 
 Kind = Literal["repair", "predict", "write", "make-it-fail", "find-and-fix"]
 Check = Callable[["Attempt"], "bool | T"]
@@ -171,9 +171,11 @@ class Attempt:
         return self._solution or self
 
     def look(self, *expressions: str, **run: Any) -> Observation:
-        """Run the cell (``inputs=``, ``drive=``, ``seed=``, ``watched=``, ``believing=``); return what was seen, and ``expressions``.
+        """Return the observation of a run of the learner's cell, with the values that ``expressions`` have after it.
 
-        What is watched is run once more without that, and has to make the same numbers: a cell may find out that it is watched.
+        ``run`` are fields of :class:`Request` (``inputs``, ``drive``, ``seed``, ``watched``, ``believing``) in place of the exercise's own.
+        A learner's run that is ``watched`` (recorded) is repeated unwatched. If the two compute different numbers, the cell acts
+        differently when it is recorded, and the observation is an error that says so.
         """
         own = {"inputs": self.exercise.inputs, "drive": self.exercise.drive, "without": self.exercise.demonstrated}
         request = Request(self.source, self.exercise.setup, **{**own, **run})
@@ -353,7 +355,7 @@ def true(expression: str, reason: T | None = None, *, seeds: Iterable[int] = SEE
 
 
 _OURS = frozenset({"KeyError", "IndexError", "ValueError"})
-"""What an expression of ours raises about what was noted while the cell ran; its message would be about our notes."""
+"""Errors of an exercise's own expression that looks up what it has noted during the run; their messages are not shown to learners."""
 
 
 def _is_ours(value: Any) -> bool:

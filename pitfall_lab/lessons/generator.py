@@ -102,7 +102,10 @@ _KNOWN: dict[str, dict[str, str] | None] = {}
 
 
 def _torchs(text: str) -> dict[str, str] | None:
-    """Return what a program shows in torch's world, the same for every belief; None if the engine has no model of something in it."""
+    """Return what a program shows under torch's own rules (see :func:`~pitfall_lab.lessons.worlds.seen`), computed once for all beliefs.
+
+    None if the engine has no model of something in it.
+    """
     if text not in _KNOWN:
         _KNOWN[text] = worlds.seen(text, shadow.TORCH)
     return _KNOWN[text]

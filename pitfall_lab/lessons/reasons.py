@@ -44,7 +44,7 @@ _IDLE = 1
 _PARTED = 2
 """The number of lines of a mistaken world that are compared with torch's, from the first that differs."""
 _ALIKE = {"one": "together", "shared": "together", "two": "apart", "separate": "apart"}
-"""Values of two kinds of facts about a pair of names of which one implies the other: what is one tensor shares memory."""
+"""The values of the kinds "object" and "memory", which say nearly the same of two names: one object also shares its memory."""
 OTHERWISE: dict[str, tuple[str, ...]] = {
     "memory": ("shared", "separate"),
     "object": ("one", "two"),
@@ -155,8 +155,9 @@ def _among(
 def _deciding(case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[Mistake, list[tuple[Fact, Fact]]]) -> list[list[Fact]]:
     """Return the facts of which one will be the right reason, in groups by the wrong ending that they rule out.
 
-    They are the first that say why: those that torch's message names, those that a belief gets wrong (first of the endings that are
-    offered, then of all), those that the second list of ``certain`` names. Where none says why, they say what, or what is overlooked.
+    The first of these sources that has a fact of a kind in ``_WHY``: the facts that torch's message names; those that the beliefs behind
+    the offered endings get wrong, then those of all beliefs; the second list of ``certain``. If none has one: the first source with any
+    facts, at last the facts that somebody who overlooks a part of the program gets wrong.
     """
     every = [*case.mistakes, *case.others]
     ways: list[list[list[Fact]]] = [[certain[0]]]
@@ -171,7 +172,10 @@ def _both_hold(fact: Fact, other: Fact) -> bool:
 
 
 def _overlooked(program: str, one: Mistake, fact: Fact) -> bool:
-    """Whether a fact would be believed only by who overlooks a part of a line that says otherwise: this one, or where the name was made."""
+    """Whether only somebody who overlooked a part of the program could believe the false fact: ``one`` is the mistake of overlooking it.
+
+    True if that part is in the line after which the fact is said to hold, or in the line that made one of its names.
+    """
     if one.slip is None or one.slip.taken_for:
         return False
     made = re.match(r"\s*(\w+) =", program.splitlines()[one.slip.line - 1])

@@ -163,7 +163,7 @@ def page(table: Matrix) -> str:
 
 
 def main() -> None:
-    """Print the matrix."""
+    """Print how each program ends in the world of each belief (:func:`page`)."""
     argparse.ArgumentParser(prog="python -m pitfall_lab.lessons.separation", description=__doc__).parse_args()
     print(page(matrix()))
 

@@ -38,7 +38,7 @@ class Ending:
 
 
 PRINTED, RAISED = "print()", "raise"
-"""Under what a state has its output and its error; no variable is called so."""
+"""The keys of a state (:func:`_state`) for its output and its error; no variable can have such a name."""
 
 
 @cache
@@ -111,7 +111,7 @@ def parting(program: str, belief: Misconception | Callable[[shadow.Policy], shad
 
 @lru_cache(maxsize=8)
 def _torchs(program: str) -> list[tuple[int, dict[str, str]]] | None:
-    """Return what is there behind each statement in torch's world, the same for every belief.
+    """Return :func:`unfolded` of the program under torch's own rules; kept, because every belief is compared with it.
 
     None if the engine has no model of something in the program.
     """

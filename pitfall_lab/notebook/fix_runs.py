@@ -200,7 +200,11 @@ class Lab:
 
 
 class Turn:
-    """Some runs that are stopped together; between two of them, a newer request may have its own."""
+    """The runs that one request of the reader needs: they are stopped together.
+
+    Each run waits while a newer request is in progress. The methods are those of a workshop
+    (:class:`~pitfall_lab.check.workshop.Workshop`).
+    """
 
     spoiled = False
     """No recording here looks closely for numbers that are not finite."""

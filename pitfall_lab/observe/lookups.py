@@ -36,7 +36,10 @@ class _Lookup:
 
 
 class LookupWatch:
-    """Calls ``tell(kind, owner, frame)`` before such a method of ``owner`` is called in this thread. ``tell`` must not raise."""
+    """Calls ``tell(kind, owner, frame)`` before one of the methods in the table above is called in this thread, on ``owner``.
+
+    ``tell`` must not raise.
+    """
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell

@@ -51,7 +51,10 @@ class Pace:
     """The number of the optimizer's attributes when it was looked at last."""
 
     def note(self, groups: Any) -> None:
-        """A step with these parameter groups begins; the highest of their rates counts. Tensors are not read."""
+        """Count a step that is made with these parameter groups, and keep their highest learning rate if it differs from the last one.
+
+        A rate that is a tensor is not read.
+        """
         number, self.steps = self.steps, self.steps + 1
         rate = groups[0].get("lr") if len(groups) == 1 else _highest(groups)
         if isinstance(rate, float | int) and rate != self.rate and math.isfinite(rate) and len(self.rates) < RATES:

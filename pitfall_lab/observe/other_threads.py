@@ -68,12 +68,12 @@ class OtherThreads:
         self.busy.add(0)
 
     def begin(self) -> None:
-        """Called before a call of another thread."""
+        """Called before a call of another thread: note that one has happened, and that this thread is inside it."""
         self.happened = True
         self.busy.add(threading.get_ident())
 
     def end(self) -> None:
-        """Called after a call of another thread."""
+        """Called after a call of another thread: note that the thread is no longer inside it."""
         self.busy.discard(threading.get_ident())
         self.happened = True
 

@@ -378,7 +378,10 @@ class Recorder(TorchFunctionMode):
         self._is_paused = self._is_paused or was
 
     def stepping(self, optimizer: torch.optim.Optimizer, *, plain: bool) -> None:
-        """An optimizer is about to make a step. In a round that is not recorded the mode is off during a ``plain`` one: it costs much."""
+        """Called before an optimizer's step. In a round that is not recorded, take the mode off during the step, because it costs time.
+
+        Only if the step is ``plain``: it runs torch's code alone. :meth:`stepped` puts the mode back.
+        """
         self.stepped()
         if self._rounds is None:
             return

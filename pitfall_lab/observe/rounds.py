@@ -24,11 +24,14 @@ from pitfall_lab.trace import Gap
 FIRST = 5
 """The number of rounds of a loop that are recorded before it may be left."""
 OFTEN = 40
-"""In so many rounds of a loop graphs that have grown are counted at each head; later after a fourth more: they take ever longer."""
+"""For this many rounds of a loop, graphs that have grown are counted in every round.
+
+Later they are counted each time that a fourth more rounds have passed, because counting takes ever longer.
+"""
 LENGTHY = 1000
 """The number of calls after which a loop may be left whose rounds make no optimizer step and run no module."""
 DISTANCE = 3
-"""A round is recorded as a sample whenever the loop has run so many times as many rounds as at the last one."""
+"""A round is recorded as a sample whenever the number of rounds is this many times that at the last sample."""
 VARIANTS = 8
 """How often the same call may come with other shapes before they are no longer counted as new."""
 SHOWN = 3000
@@ -220,7 +223,7 @@ class Rounds:
         return max(0, now - some), now + some
 
     def finish(self) -> None:
-        """Called when the program has ended."""
+        """Called when the program has ended: note the last rounds' calls, and how many calls were not recorded if it ended among these."""
         self._sampling.last = self._around_now()
         if self.left is not None:
             self._note_gap()
@@ -230,7 +233,11 @@ class Rounds:
             self.gaps.append(Gap(self._written(), self.unseen - self._gone))
 
     def stepping(self, optimizer: torch.optim.Optimizer) -> None:
-        """An optimizer is about to make a step; called with torch functions unobserved."""
+        """Called before a step of an optimizer: count it.
+
+        In a round that is not recorded, also test the last gradient: if it is not finite, another run is to record the calls around it.
+        Must be called while torch functions are unobserved.
+        """
         self.steps += 1
         if self.left is None or self._sampling.again is not None:
             return

@@ -41,7 +41,7 @@ class SwapWatch:
             _UTILS.weakref = _References()
 
     def stop(self) -> None:
-        """Restore both."""
+        """Restore torch's swap function and its check for weak references."""
         if self._swap is not None:
             private.swap_by(self._swap)
             _UTILS.weakref, self._swap = self._references, None

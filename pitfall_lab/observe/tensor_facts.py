@@ -182,13 +182,13 @@ def why_opaque(tensor: torch.Tensor) -> T | None:
 
 @cache
 def dtype_name(dtype: torch.dtype) -> str:
-    """``"float32"`` for ``torch.float32``."""
+    """A dtype as text: ``"float32"`` for ``torch.float32``."""
     return str(dtype).removeprefix("torch.")
 
 
 @cache
 def device_name(device: torch.device) -> str:
-    """``"cpu"``, ``"cuda:0"``."""
+    """A device as text: ``"cpu"``, ``"cuda:0"``."""
     return str(device)
 
 

@@ -95,7 +95,10 @@ class Beside:
     # ------------------------------------------------------------------ the connection
 
     def opened(self, comm: Any, opening: Mapping[str, Any]) -> None:
-        """Called when a front end opens the connection."""
+        """Called when a front end opens the connection: keep it, listen to it, and send a first message.
+
+        An invalid opening is answered, and the connection closed.
+        """
         try:
             language = protocol.opening((opening.get("content") or {}).get("data"))
         except Refused as problem:
@@ -154,7 +157,7 @@ class Beside:
     # ------------------------------------------------------------------ the cells
 
     def before(self, info: Any) -> None:
-        """Called before a cell runs."""
+        """Called before a cell runs: note that it runs, whether torch was imported before it, and the number of its first node."""
         with self._lock:
             self._running = True
             self._had_torch = "torch" in sys.modules
@@ -166,7 +169,7 @@ class Beside:
         self._began = time.perf_counter()
 
     def statement(self, line: int) -> None:
-        """A statement of the running cell begins at this line."""
+        """Called before the statement at this line of the running cell: pass it on, so that nodes can be given their line."""
         live = self._watching() if self._comms and self._running else None
         if live is not None:
             live.statement(line)

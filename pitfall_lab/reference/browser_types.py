@@ -45,7 +45,7 @@ _HEAD = """\
 
 
 def text() -> str:
-    """The file's content."""
+    """The content of the TypeScript file."""
     scenes = {name: scene_type(name) for name in views.names()}
     parts = [_HEAD]
     parts += [f"export type {name} = {_union(typing.get_args(alias), own=name)};\n" for name, alias in ALIASES.items()]

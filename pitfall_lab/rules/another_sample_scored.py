@@ -118,7 +118,7 @@ def _is_weighted(story: Story, score: Event) -> bool:
 
 
 def _varies(story: Story, use: Event) -> bool:
-    """Whether the number by which this line multiplies is another one in other rounds."""
+    """Whether the number by which this line multiplies differs from one round to another."""
     steps = story.steps_at[use.span, use.op]
     numbers = {constant(story, None, o.text, step) for step in steps for o in story.events[step].operands if o.label is None}
     return len(numbers) > 1

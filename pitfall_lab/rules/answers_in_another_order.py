@@ -57,7 +57,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _looked_up(story: Story, event: Event, rows: str, index: str) -> Iterator[tuple[str, str]]:
-    """The answers at whose positions a call looks up ``rows``, and the rows: a mask, or where the answers are largest; at most one."""
+    """Yield, at most once, the model's answers by which a call chooses ``rows``, with these rows.
+
+    The index is either a mask computed from the answers (which is yielded itself), or the positions that a sort or ``topk`` of them
+    returned.
+    """
     for _ in range(FEWEST):
         record = story.tensor(index, event.step) or {}
         made = story.event(record.get("born"))

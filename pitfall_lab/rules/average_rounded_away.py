@@ -103,7 +103,10 @@ def _number(text: str | None) -> float | None:
 
 
 def _stays(story: Story, steps: list[Step]) -> tuple[float, float] | None:
-    """An example (the average, and what was to be taken into it) if most numbers that differ from it do not move it; else None."""
+    """One number of the average and the new number that should have moved it, if most of the numbers that should move do not; else None.
+
+    Only the later half of the steps counts, and of the elements those whose new number is far from the average's.
+    """
     tally: list[tuple[bool, float, float]] = []
     for step in steps[len(steps) // 2 :]:
         before, after = Elements(story, step.old, step.began - 1), Elements(story, step.event.results[0], step.event.step)

@@ -87,7 +87,7 @@ def _sums(story: Story, label: str, step: int, count: int) -> Iterator[Event]:
 
 
 def _is_other(story: Story, made: Event, own: set[str]) -> bool:
-    """Whether what is summed is not what the sample's own number consists of: ``x.sum() - x`` is the sum of all others."""
+    """Whether the summed tensor is none that the sample's own number consists of; if it is, ``x.sum() - x`` is the sum of all others."""
     label = str(made.operands[0].label)
     return own.isdisjoint({part.label for part in parts(story, label, made.step)} | {label})
 

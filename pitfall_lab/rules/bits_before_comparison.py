@@ -44,7 +44,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _bits(story: Story, event: Event) -> Bits | None:
-    """The data of a finding if the operands are truth values and other whole numbers, and all uses compare the result; else None."""
+    """The data of a finding if one operand has truth values, the other has other whole numbers, and all uses compare the result.
+
+    Else None.
+    """
     if len(event.operands) != BOTH or not _is_whole(story, event.results[0], event.step):
         return None
     truth = next((o.label for o in event.operands if o.label is not None and _is_truth(story, o.label, event.step)), None)
@@ -80,7 +83,10 @@ def _is_whole(story: Story, label: str, step: int) -> bool:
 
 
 def _is_more(story: Story, label: str, truth: str, step: int) -> bool:
-    """Whether a tensor has whole numbers that are more than truth values; next to bools, any may be."""
+    """Whether a tensor has whole numbers and some of them are neither 0 nor 1.
+
+    If none of its numbers is known, the answer is True next to a tensor ``truth`` of bools, else False.
+    """
     if not _is_whole(story, label, step):
         return False
     known = {value for _, value in Elements(story, label, step).known()}
@@ -150,7 +156,7 @@ def _is_bitwise(node: ast.expr) -> bool:
 
 
 def _end(node: ast.expr, *, first: bool) -> ast.expr:
-    """The first or the last operand of a chain of such operators: what stands next to the comparison."""
+    """The first or the last operand of a chain of bitwise operators (``a & b & c``): the one next to the comparison."""
     while isinstance(node, ast.BinOp) and _is_bitwise(node):
         node = node.left if first else node.right
     return node

@@ -36,7 +36,10 @@ class Leaked:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose loss trains one optimizer's parameters and is left in those of the other, in several rounds."""
+    """One finding for each backward of a loss of one network that leaves gradients in another network, whose update uses them.
+
+    It must have happened in several rounds. The networks are told apart by the optimizers that hold their parameters.
+    """
     if len({frozenset(update.holds) for update in story.trace.optimizer_steps}) < ROUNDS:
         return
     flow, told = Flow(story), set()

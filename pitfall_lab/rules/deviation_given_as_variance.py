@@ -46,10 +46,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Event | None:
-    """The call that shows that the number is a deviation; None if there is none, or one takes its root as one of a variance.
+    """The call that shows that ``label`` is a standard deviation; None if there is none.
 
-    It squared what is computed in the same way, multiplied noise by it, or made an interval around the mean. A root that is given to the
-    loss is left to PL932.
+    Shown by a call that squares the same number (or one that is computed in the same way), multiplies noise by it, or adds it to the mean.
+    None too if a call takes its root, as of a variance; a root that is given to the loss is left to PL932.
     """
     form = exponential(story, label, loss.step)
     _, exponent = power(story, label, loss.step)

@@ -111,8 +111,7 @@ def _fixes(story: Story, found: Idle) -> tuple[Fix, ...]:
         return ()
     new = f"{operand(program, scores)} {sign} {operand(program, node.right)}"
     if any(n is soft for n in ast.walk(node.left)):
-        left = program.segment(node.left).replace(program.segment(scores), new, 1)
-        edits = program.replace((node, left))
+        edits = program.replace((node, program.rewritten(node.left, (scores, new))))
     else:
         edits = merge(program.replace((node, program.segment(node.left))), program.replace((scores, new))) or ()
     return unique(program.text, [Fix(T(en=f"Divide the scores: `{new}`", zh=f"对分数做除法：`{new}`"), edits, meaning="later")])

@@ -73,7 +73,10 @@ def _folds(story: Story) -> dict[str, list[Fold]]:
 
 
 def _pieces(story: Story, label: str | None, step: int) -> frozenset[Piece]:
-    """Which rows a network was given: pieces of an order, slices of a table, a mask, or a loader's rows; empty if that is not known."""
+    """The rows that a network was given, as pieces that can be compared; empty if they are not known.
+
+    A piece is a run of an order or of a table, a mask, or a row that a loader stacked.
+    """
     for _ in range(UPWARD):
         record = story.tensor(label, step) or {}
         made = story.event(record.get("born"))
@@ -96,7 +99,7 @@ def _pieces(story: Story, label: str | None, step: int) -> frozenset[Piece]:
 
 
 def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
-    """The pieces of a vector of positions, or the mask; a mask that was turned round is ``not`` it."""
+    """The pieces that an index stands for: its runs of positions, or the mask that it is; for ``~mask``, ``not`` that mask."""
     record = story.tensor(index, step) or {}
     made = story.event(record.get("born"))
     if record.get("dtype") == "bool":
@@ -110,7 +113,7 @@ def _of_index(story: Story, index: str, step: int) -> frozenset[Piece]:
 
 
 def _mask(story: Story, label: str, step: int) -> Piece:
-    """A mask by what it says: which numbers equal which one, if it is a comparison; ``!=`` is ``not`` that."""
+    """A mask as a piece. One that is a comparison with a number is named by its operands: ``fold == 2``; for ``!=``, ``not`` that."""
     made = story.event((story.tensor(label, step) or {}).get("born"))
     name = made.name.strip("_") if made is not None and label in made.results else ""
     if made is not None and name in ("eq", "ne") and len(made.operands) > 1 and made.operands[1].label is None:
@@ -120,13 +123,13 @@ def _mask(story: Story, label: str, step: int) -> Piece:
 
 
 def _piece(story: Story, label: str, step: int) -> Piece:
-    """A piece of an order: the part of the memory that its positions are in."""
+    """A vector of positions as a piece: the storage of the order, where in it the vector begins, and its length."""
     record = story.tensor(label, step) or {}
     return ("piece", record.get("storage"), int(record.get("offset") or 0), int((record.get("shape") or [0])[0]))
 
 
 def _slice(story: Story, table: str, label: str, step: int) -> Iterator[Piece]:
-    """A run of rows of a table, if the tensor is one."""
+    """Yield, at most once, a run of consecutive rows of a table as a piece: its storage, its first row, and the number of rows."""
     whole, part = story.tensor(table, step) or {}, story.tensor(label, step) or {}
     full, shape, stride = list(whole.get("shape") or ()), list(part.get("shape") or ()), (whole.get("stride") or [0])[:1]
     if whole.get("storage") == part.get("storage") and len(full) == len(shape) and full[1:] == shape[1:] and stride and stride[0]:

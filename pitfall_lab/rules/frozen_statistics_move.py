@@ -102,7 +102,7 @@ def _switches(program: Program) -> list[ast.Call]:
 
 
 def _switches_before(story: Story, found: Moving) -> Iterator[Related]:
-    """Yield as related lines the calls of ``train()`` in functions that were running in these passes."""
+    """Yield, as related lines, the calls of ``train()`` in the functions that were running in the first forward pass of the finding."""
     running = {story.program.function(statement) for statement in call_chain(story, found.passes[0].event)}
     for node in _switches(story.program):
         if story.program.function(node) in running:

@@ -149,7 +149,10 @@ def _caller(story: Story, event: Event, function: Made) -> Span | None:
 
 
 def _of_several(story: Story, function: Made) -> bool:
-    """Whether the calls can be those of several functions: of a hook on tensors, that it was registered on several."""
+    """Whether the function's calls may be calls of several functions that a loop made.
+
+    True unless it is a hook on tensors that was registered on fewer than ``ROUNDS`` of them.
+    """
     program = story.program
     calls = [parent for use in _uses(program, function) if isinstance(parent := program.parents.get(use), ast.Call)]
     hooks = [call for call in calls if called(call) == "register_hook"]

@@ -122,10 +122,10 @@ def _behind(story: Story, label: str, step: int, held: set[str]) -> frozenset[st
 
 
 def _wrong(own: Turn, critics: Turn) -> tuple[Push, Push, Turn, Turn] | None:
-    """The first pair of equal aims and both turns, if the discriminator's loss has all the aims of the generator's; else None.
+    """The data of a finding if the generator's loss pushes the scores of generated examples the same way as the discriminator's loss.
 
-    The pair is (the generator's aim, the discriminator's). The discriminator must have one aim for generated examples and an opposite one
-    for real examples.
+    They are a push of the generator, the equal one of the discriminator, and both turns. None otherwise; also if the discriminator does not
+    push the scores of real examples the opposite way, or if a push of the generator has no equal one.
     """
     generator, critic = set(own.update.holds), set(critics.update.holds)
     judged = [push for push in critics.pushes if push.behind & critic]

@@ -93,7 +93,7 @@ def _is_kept(story: Story, made: Event) -> bool:
 
 
 def _replaces(story: Story, step: int) -> bool:
-    """Whether the write replaces the gradient: a backward that adds to it, or clearing; clipping and scaling do not."""
+    """Whether the write to a ``.grad`` is a backward, or clears it; not if it only clips or scales it."""
     outer = story.outer_call(step)
     return outer is not None and (outer.op in BACKWARDS or outer.name in ("zero_", "_foreach_zero_", "zero_grad"))
 

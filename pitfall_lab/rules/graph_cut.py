@@ -349,7 +349,7 @@ def _with_slope(story: Story, cut: Cut) -> Iterator[Fix]:
 
 
 def _is_share(story: Story, label: str, step: int) -> bool:
-    """Whether the numbers of a tensor are a share of 1: what softmax or sigmoid gave."""
+    """Whether softmax or sigmoid made the numbers of a tensor, so that they are shares between 0 and 1."""
     made = origin(story, label, step)
     return made is not None and made.name in ("softmax", "sigmoid")
 
@@ -465,7 +465,7 @@ def _wrapped(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _outermost(program: Program, node: ast.expr) -> ast.expr:
-    """The longest chain of such calls around ``node``, with the call that makes a tensor of it again."""
+    """The longest chain of calls around ``node`` that take it out of the graph, with the call that makes a tensor of it again."""
     while True:
         parent = program.parents.get(node)
         above = program.parents.get(parent) if parent is not None else None

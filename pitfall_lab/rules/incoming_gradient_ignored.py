@@ -39,7 +39,7 @@ class Ignored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function whose backward computes from other tensors only."""
+    """One finding for each custom Function whose backward computes with other tensors and never with the gradient that it receives."""
     reported, givers = set(), dict[str, list[str]]()
     for label, node in story.nodes.items():
         function = str(node.get("name") or "").removesuffix(SUFFIX)

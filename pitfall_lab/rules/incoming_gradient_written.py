@@ -122,7 +122,11 @@ def _hooked(story: Story) -> set[str]:
 def _shared(
     node: str, record: Record, consumers: Mapping[str, list[tuple[str, Record]]], ran: dict[str, Record]
 ) -> tuple[Record, Record] | None:
-    """The addition whose gradient ``node`` received, and a node that received it too and ran later; None if there are none."""
+    """The node of an addition whose incoming gradient reached ``node`` without a copy, and another node that got the same memory later.
+
+    ``consumers`` are, by node, the nodes whose gradients it received; ``ran`` are the nodes that ran in this backward. None if there is no
+    such addition, or no such other node.
+    """
     step, here, shape = record.get("ran") or 0, node, record.get("gradient_shape")
     for _ in range(LONG):
         users = consumers.get(here, ())

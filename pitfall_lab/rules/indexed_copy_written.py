@@ -67,7 +67,7 @@ def _fixes(lost: LostWrite, made: ast.expr | None) -> tuple[Fix, ...]:
     if lost.name is None and isinstance(statement, ast.Assign) and isinstance(target := statement.targets[0], ast.Subscript):
         inner = next((n for n in ast.walk(target) if isinstance(n, ast.Subscript) and n is not target), None)
         if inner is not None and program.stands_alone(statement) and "part" not in {getattr(n, "id", "") for n in program.nodes}:
-            code = program.segment(statement).replace(program.segment(inner), "part", 1)
+            code = program.rewritten(statement, (inner, "part"))
             back = f"{program.segment(inner)} = part"
             title = T(en=f"Change the copy under a name and put it back: `{back}`", zh=f"给副本一个名字，修改后写回：`{back}`")
             new = f"\n{program.indent(statement)}".join((f"part = {program.segment(inner)}", code, back))

@@ -137,9 +137,9 @@ def _root(story: Story, labels: str) -> str:
 
 
 def _way(story: Story, layer: Event, root: str, rows: int) -> tuple[Event, Event, tuple[tuple[Event, str], ...]] | None:
-    """How the labels of all rows reach the input of a layer: the calls that used them, and that reduced the rows; None if they do not.
+    """How the labels of all rows influence the input of a layer; None if they do not.
 
-    With them, the calls on this way that were given data of all rows.
+    The call that used the labels, the call that reduced all rows, and the calls on the way that were given named data of all rows.
     """
     sources: dict[tuple[int, str], Event] = {}
     entered: tuple[Event, Event] | None = None
@@ -156,10 +156,10 @@ PART, TABLE, SUMMARY, DATA = range(4)
 
 
 def _summarised(story: Story, layer: Event, rows: int) -> Iterator[tuple[Event, str, Event]]:
-    """What the input of a layer depends on by numbers that were computed from all rows: (call, operand with all rows, reducing call).
+    """Yield the tensors with all rows whose summary (a mean, indices of columns) influences the input of a layer.
 
-    A walk from the input to what it was made of. The first tensor with all rows is the table of inputs; what this depends on without
-    having rows itself (means, indices of columns) is not of single rows, and what that was computed from may not be labels.
+    Each as the call that used it, its label, and the call that reduced the rows. From the layer's input the search goes back to the table
+    of inputs, from there to what was computed without rows, and from that to the tensors with rows behind it: these may be labels.
     """
     pending: deque[tuple[str, int, int, Event]] = deque([(str(layer.operands[0].label), layer.step, PART, layer)])
     seen: set[tuple[str, int]] = set()
@@ -248,7 +248,7 @@ def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
 
 
 def _is_taken(parent: ast.AST | None, node: ast.Name) -> bool:
-    """Whether rows are taken out of a name already; an index with ``:`` for the rows takes all."""
+    """Whether the name is indexed by something that selects rows: ``labels[train]``; not by ``:`` for the rows, which takes all."""
     if not isinstance(parent, ast.Subscript) or parent.value is not node:
         return False
     first = parent.slice.elts[0] if isinstance(parent.slice, ast.Tuple) and parent.slice.elts else parent.slice

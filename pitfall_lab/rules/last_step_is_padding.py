@@ -25,9 +25,10 @@ FURTHER = {"index_select", "dropout", "detach", "clone", "contiguous", "layer_no
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """``take`` took the last of ``steps`` time steps, which ``padded`` filled up; of all ``cells`` steps of the batch, ``rows`` are real.
+    """``take`` took the last step of sequences that ``padded`` had filled up to equal length; their steps are along the axis ``time``.
 
-    ``layer`` is the recurrent layer that was given the padded sequences, if they were not packed; ``lookup`` the embedding of their tokens.
+    The batch has ``cells`` steps in all, of which ``rows`` are not padding. ``layer`` is the recurrent layer that was given the padded
+    sequences, if they were not packed; ``lookup`` the embedding of their tokens.
     """
 
     padded: Event

@@ -22,7 +22,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose parameters live for one backward, one after the other, while others are updated."""
+    """One finding for each line that makes new parameters again and again, each used by one backward and held by no optimizer.
+
+    A step of an optimizer must lie between two of these backwards.
+    """
     updates = story.trace.optimizer_steps
     held = {label for made in story.trace.optimizers for label in made.holds} | {label for update in updates for label in update.holds}
     # A parameter that takes the place of one that an optimizer holds is another mistake (PL606).
@@ -121,9 +124,10 @@ def _finding(story: Story, made: list[tuple[str, Event]], update: int) -> Findin
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that move the line before the one that makes the first optimizer, which is given its parameters too.
+    """Fixes that move the line of the layer in front of the line of the first optimizer, and give that optimizer its parameters too.
 
-    Empty unless both are assignments on lines of their own.
+    Empty unless both lines are single assignments, that of the layer assigns what a call returns, and that of the optimizer is a call
+    with the parameters as its first argument.
     """
     program = story.program
     maker = next(iter(call_chain(story, story.line_event(born))), None) if program.tree is not None else None
@@ -134,10 +138,8 @@ def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
     if not given or not program.stands_alone(maker) or not program.stands_alone(optimizer):
         return ()
     name, first = program.segment(maker.targets[0]), given[0]
-    text = program.segment(optimizer)
-    old = program.segment(first)
-    both = f"[*{old}, *{name}.parameters()]"
-    new = program.segment(maker) + "\n" + program.indent(optimizer) + text.replace(old, both, 1)
+    both = f"[*{program.segment(first)}, *{name}.parameters()]"
+    new = program.segment(maker) + "\n" + program.indent(optimizer) + program.rewritten(optimizer, (first, both))
     edits = merge(program.delete(maker), program.replace((optimizer, new)))
     title = T(en=f"Make `{name}` once, and give it to the optimizer", zh=f"只创建一次 `{name}`，并交给优化器")
     return unique(program.text, [Fix(title, edits, meaning="later")]) if edits else ()

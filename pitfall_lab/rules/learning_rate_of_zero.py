@@ -32,7 +32,7 @@ class Still:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer with such steps whose rate is not written as 0 where it is made."""
+    """One finding for each optimizer that made steps with a rate of 0, unless that rate is written where the optimizer is made."""
     for place, optimizer in enumerate(story.trace.optimizers):
         scheduler = next((each for each in story.trace.beside.schedulers if each.optimizer == place), None)
         found = _still(optimizer, scheduler)

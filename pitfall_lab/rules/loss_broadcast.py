@@ -123,7 +123,10 @@ def _positions(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_reduced_by_position(story: Story, event: Event, column: str) -> bool:
-    """Whether ``column`` was taken by a column of positions, and the table that came of it is reduced to one number."""
+    """Whether ``column`` was made by indexing with the column of positions that ``nonzero`` returns, and the broadcast result is reduced.
+
+    Reduced: one of the next calls makes one number of the result of ``event``.
+    """
     if not event.results or _positions(story, column, event.step) is None:
         return False
     table = set(event.results)

@@ -170,12 +170,12 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
     inside = any(n is soft for n in ast.walk(node))
     text = program.segment(shares)
     if inside:
-        edits: tuple[Edit, ...] | None = program.replace((node, text.replace(program.segment(scores), new, 1)))
+        edits: tuple[Edit, ...] | None = program.replace((node, program.rewritten(shares, (scores, new))))
     else:
         statement, first = program.statement(node), program.statement(soft)
         again = statement is not None and _only_masks(program, statement, node, text)
         if again and statement is not None and first is not None and _made_between(program, first, statement, mask):
-            later = program.segment(soft).replace(program.segment(scores), f'{text}.masked_fill({out}, float("-inf"))', 1)
+            later = program.rewritten(soft, (scores, f'{text}.masked_fill({out}, float("-inf"))'))
             edits = merge(program.replace((statement, f"{text} = {later}")), program.replace((soft, program.segment(scores))))
         else:
             edits = merge(program.delete(statement) if again and statement is not None else program.replace((node, text)),

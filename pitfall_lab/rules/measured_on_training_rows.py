@@ -97,7 +97,10 @@ def _part(story: Story, layer: Event) -> Part | None:
 
 
 def _slice(story: Story, layer: Event, label: str, step: int, *, drawn: bool) -> Part | None:
-    """``label`` as a run of rows of another tensor, if it is one; for ``drawn``, of an order of rows; else None."""
+    """The :class:`Part` that ``label`` is, if it is a slice of consecutive rows of another tensor (``x[100:]``); else None.
+
+    With ``drawn``, that other tensor must be the result of ``randperm``, so that the slice is a part of a random order of rows.
+    """
     record = story.tensor(label, step) or {}
     made = story.event(record.get("born"))
     if made is None or made.name != "__getitem__" or len([o for o in made.operands if o.label is not None]) != 1:

@@ -159,9 +159,9 @@ def _index(story: Story, maker: Event, label: str) -> str | None:
 
 
 def _read_again(story: Story, maker: Event | None, step: int) -> bool:
-    """Whether the whole may be read again, by one of its names, below the write, so that the change has to reach it.
+    """Whether the tensor that ``maker`` took apart (``x`` of ``x.split(2)``) is mentioned by name in a line below the write.
 
-    True if the call that took it apart is unknown.
+    Then the write has to reach it. True if ``maker`` is unknown.
     """
     if maker is None or not maker.operands:
         return True

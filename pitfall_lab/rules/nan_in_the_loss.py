@@ -98,7 +98,7 @@ def _made_before(story: Story, backward: Event) -> Made | None:
 def _made(story: Story, start: str | None, backward: Event) -> Made | None:
     """The first call that returned NaN although its operands had none, among those that the loss was computed from, with the reason.
 
-    None if none of them is known to.
+    None if no call is known to have done so.
     """
     pending, seen = deque([start]), {start}
     found: list[Made] = []

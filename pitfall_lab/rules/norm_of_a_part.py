@@ -98,7 +98,10 @@ def _kept(story: Story, event: Event) -> tuple[int, ...] | None:
 
 
 def _is_penalised(story: Story, reduction: Event, *, rooted: bool) -> bool:
-    """Whether a root is taken, if the call took none, then a number is subtracted, and what is left is bent and goes into a backward."""
+    """Whether the reduction becomes a penalty: a root, minus a number, then squared or made positive, and a backward ran through it.
+
+    With ``rooted``, the reduction is the root already.
+    """
     pending = [(reduction.results[0], rooted, False)]
     for _ in range(20):
         if not pending:

@@ -79,7 +79,7 @@ def _labels(story: Story, loss: Event) -> list[float]:
 
 
 def _is_made(story: Story, loss: Event, makers: set[str]) -> bool:
-    """Whether one of these calls made the targets, and as many as the loss has."""
+    """Whether one of the calls ``makers`` made the targets of a loss, and these are all that it made."""
     label = loss.operands[1].label
     made = origin(story, label, loss.step)
     return made is not None and made.name in makers and story.shape(made.results[0], made.step) == story.shape(label, loss.step)

@@ -112,7 +112,10 @@ def _is_positions(story: Story, label: str, step: int) -> bool:
 
 
 def _leaves_nothing(story: Story, masked: Masked, marked: Marked) -> bool:
-    """Whether the mask leaves a row without any position, since the length of the row is that of the whole: a length it is, then."""
+    """Whether the numbers that the mask is compared with are lengths, and one is that of a full row, so that the mask hides all of it.
+
+    All must be known and at least 1, and the largest must reach the last position.
+    """
     known = [value for _, value in Elements(story, marked.tokens, marked.compared.step).known()]
     positions = (story.shape(masked.mask, masked.event.step) or (0,))[-1]
     last = positions if marked.compared.name.strip("_") in STRICT else positions - 1

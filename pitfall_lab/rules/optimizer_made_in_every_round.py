@@ -32,9 +32,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _each_for_one_step(story: Story, rounds: list[OptimizerMade]) -> bool:
-    """Whether at least ``ROUNDS`` steps of such an optimizer were recorded, and at most one before the next is made.
+    """Whether each of the optimizers that a line makes is used for at most one step before the next one is made.
 
-    Where rounds are left out, the optimizer of a recorded step may have been made in a round that was not recorded.
+    At least ``ROUNDS`` of their steps must be recorded. Where rounds are left out, the optimizer of a recorded step may have been made in a
+    round that was not recorded.
     """
     first, held = rounds[0], set(rounds[0].holds)
     steps = [u.step for u in story.trace.optimizer_steps if u.optimizer == first.optimizer and set(u.holds) == held]

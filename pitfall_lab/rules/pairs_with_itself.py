@@ -21,7 +21,7 @@ PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "mm"}
 NEAREST, FARTHEST = ("argmin", "min"), ("argmax", "max")
 SCALED = {"div", "mul", "__truediv__", "__mul__", "__rmul__", "div_", "mul_", "clone", "contiguous", "float", "to", "detach"}
 MASKED = {"masked_fill", "masked_fill_"}
-"""What may leave the diagonal where it is: only the best of the rows themselves show that."""
+"""A call that may exclude the diagonal, or may mask something else: whether it does shows only in which entries are the best."""
 RANKED = ("topk", "argsort", "sort")
 LOOKS = ("__getitem__", "index_select", "take", "gather")
 FEWEST, MOST, PAIR = 4, 20, 2

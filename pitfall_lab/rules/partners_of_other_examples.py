@@ -143,7 +143,7 @@ def _product(story: Story, label: str, step: int) -> tuple[str, int] | None:
 
 
 def _upright(story: Story, label: str, step: int) -> str:
-    """The tensor that a tensor is a transposition of, or has axes of length 1 more than."""
+    """The tensor before a transposition, or before axes of length 1 were inserted; ``label`` itself if neither was done."""
     event = made_by(story, label, step)
     if event is None or event.operands[0].label is None or event.name not in TURNED | {"unsqueeze", "__getitem__"}:
         return label
@@ -189,7 +189,10 @@ def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], bef
 
 
 def _is_one_batch(story: Story, layout: Layout) -> bool:
-    """Whether the joined views come from the same rows, as far as that matters: what ``stack`` or a repetition put together is a pair."""
+    """Whether the views that were joined come from the same rows, so that they are pairs.
+
+    Of ``cat`` it is tested whether both views were computed from one tensor with these rows; ``stack`` and repetitions always join pairs.
+    """
     if layout.event.name != "cat":
         return True
     one, other = (set(_rows_before(story, label, layout.event.step)) for label in layout.views)

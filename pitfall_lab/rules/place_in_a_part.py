@@ -89,7 +89,10 @@ def _taken(story: Story, label: str, step: int, rows: int) -> Event | None:
 
 
 def _is_of_neighbours(story: Story, event: Event) -> bool:
-    """Whether a call combines rows with the rows before them, as differences do: its places are as much those of the first ones."""
+    """Whether a call combines rows with a slice that begins at row 0, as ``x[1:] - x[:-1]`` does.
+
+    Its positions then are also positions of the table.
+    """
     for label in (o.label for o in event.operands[1:] if o.label is not None):
         made = story.event((story.tensor(label) or {}).get("born"))
         if made is not None and made.name == "__getitem__" and label in made.results and _is_beginning(story, made, label):

@@ -49,9 +49,9 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _losses(story: Story) -> dict[object, Event]:
-    """The classification losses with scores of shape (N, C), by the layer that computed the scores: the last one of each layer.
+    """For each layer, the last classification loss of its scores of shape (N, C); keys are those of :func:`_layer`.
 
-    Empty if there is none.
+    Losses of scores that no call with parameters computed are left out; empty if none is left.
     """
     found: dict[object, Event] = {}
     for loss in story.calls("cross_entropy", "nll_loss"):
@@ -63,7 +63,10 @@ def _losses(story: Story) -> dict[object, Event]:
 
 
 def _layer(story: Story, label: str | None, step: int) -> object:
-    """The layer that computed the scores, identified by its parameters; None if no call with parameters did."""
+    """A key for the layer that computed the scores: the name of the call and the labels of its parameters.
+
+    None if no call with parameters computed them. A softmax, sigmoid or exp after the layer is skipped.
+    """
     made = origin(story, label, step)
     while made is not None and made.name in SQUASHING and made.operands:
         made = origin(story, made.operands[0].label, made.step)

@@ -149,7 +149,7 @@ def _sorted(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _begins_it(story: Story, part: str | None, label: str | None) -> bool:
-    """Whether ``part`` is a view that begins where the tensor begins, and is not flat: of each row the first numbers."""
+    """Whether ``part`` is a view of the first numbers of each row of ``label``: the same first element, strides and number of axes."""
     one, other = (story.tensor(each) or {} for each in (part, label))
     same = one.get("storage") == other.get("storage") and one.get("offset") == other.get("offset")
     return same and len(one.get("shape") or ()) == len(other.get("shape") or ()) and one.get("stride") == other.get("stride")

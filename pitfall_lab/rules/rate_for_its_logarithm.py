@@ -17,7 +17,7 @@ from pitfall_lab.rules.signals.value_origins import argument, origin
 from pitfall_lab.trace import Event, T
 
 RATES = {"exp", "softplus", "exp_"}
-"""Calls that are made of a rate: its logarithm, or any number, becomes positive."""
+"""Calls whose result is a positive number, as a rate is; a loss that takes the logarithm of the rate must not be given it."""
 HALF = {("mul", "0.5"), ("div", "2"), ("div", "2.0"), ("__rmul__", "0.5"), ("__mul__", "0.5"), ("truediv", "2")}
 THIRD = 2
 

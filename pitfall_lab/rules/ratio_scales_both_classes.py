@@ -27,7 +27,7 @@ SAME_ROWS = SAME_NUMBERS | {
     "__eq__", "eq", "__ne__", "ne", "__gt__", "gt", "__ge__", "ge", "__lt__", "lt", "__le__", "le", "logical_not", "__invert__", "bool",
     "long", "int", "type", "rsub", "__rsub__", "nonzero", "half", "numpy", "as_tensor", "from_numpy",
 }  # fmt: skip
-"""Calls that leave it visible whose labels were counted."""
+"""Calls whose result still has the rows of the first operand, so that it is known whose labels were counted."""
 FURTHER, NEAR, LEAST, OFTEN = 60, 1e-4, 1.2, 3
 
 

@@ -172,7 +172,7 @@ def _born(story: Story, label: str, step: int) -> int | None:
 
 
 def _whole(story: Story, label: str, step: int, rows: int) -> bool:
-    """Whether a target is a tensor with this number of rows, or a run of its rows."""
+    """Whether a target, or what it is a view or conversion of, has this number of rows."""
     for _ in range(10):
         if (story.shape(label, step) or (0,))[0] == rows:
             return True

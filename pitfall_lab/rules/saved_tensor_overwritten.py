@@ -27,7 +27,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _within(story: Story, event: Event | None, failure: Failure) -> Failure:
-    """The failure, as one of a graph that the program made: a backward with ``create_graph`` makes nodes that no call announces."""
+    """The failure, but not marked ``earlier`` (from before the recording) if a recorded backward made the failing node.
+
+    A backward with ``create_graph`` makes nodes that no call's event has.
+    """
     maker = story.event(_born(story, failure.node))
     made_here = failure.earlier and maker is not None and event is not None and maker.step < event.step and _is_backward(story, maker)
     return replace(failure, earlier=False) if made_here else failure

@@ -19,7 +19,7 @@ SORTS = ("sort", "msort")
 COMPARED = {"sub", "__sub__", "rsub", "__rsub__", "subtract", "eq", "ne", "lt", "gt", "le", "ge", "__eq__", "__lt__", "__gt__", "__le__",
             "__ge__", "mse_loss", "l1_loss", "smooth_l1_loss", "cdist", "dist", "allclose", "isclose", "minimum", "maximum", "min", "max",
             "searchsorted", "isin", "print"}  # fmt: skip
-"""What two sorted columns may do with each other: a comparison of two distributions is one of sorted numbers."""
+"""Calls that may combine two sorted columns: two distributions are compared by their sorted numbers."""
 TOGETHER = {"corrcoef", "cov"}
 TURNED = {"t", "T", "mT", "transpose", "permute", "clone", "contiguous", "to", "float", "double", "detach"}
 LOOKS = {"shape", "size", "dim", "tolist", "numpy", "item", "__getitem__"}

@@ -107,7 +107,10 @@ def _units(story: Story, layer: Event) -> list[float]:
 
 
 def _weights(story: Story, weight: str, layer: Event, filled: Event) -> list[float]:
-    """The numbers of several units for one input, if they moved and all that is known of other inputs is as equal; else none."""
+    """The weights of several units for one input, if for each input they are equal as far as known, and not the first number any more.
+
+    Else an empty list.
+    """
     columns: dict[tuple[int, ...], list[float]] = {}
     for index, value in Elements(story, weight, layer.step).known():
         columns.setdefault(index[1:], []).append(value)

@@ -63,10 +63,13 @@ def _first(cause: StaleRead) -> int | None:
 
 
 def _is_wrong(harm: Harm) -> bool:
-    """Whether both gradients are known and differ by more than rounding; True if one of them is known in part only."""
+    """Whether torch's gradient and the intended one are known and differ by more than rounding.
+
+    Also True if the trace has only some elements of one of them: it has a harm only where the engine saw a difference.
+    """
     if harm.torch is None or harm.meant is None:
         return False
-    # of long gradients the trace shows a few cells, and those that differ may be others: there the engine's word counts
+    # of a long gradient the trace has a few elements only, and others may be those that differ
     abbreviated = isinstance(harm.torch, dict) or isinstance(harm.meant, dict)
     return abbreviated or bool(differ(dict(flat(harm.torch)), dict(flat(harm.meant))))
 

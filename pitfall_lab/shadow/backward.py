@@ -485,7 +485,10 @@ def check_sizes(node: Node, results: Iterable[Any], metas: Iterable[Meta | None]
 
 
 def is_still(gradient: Gradient, seen: Seen | None) -> bool:
-    """Whether an observed gradient is this one: the same tensor, or close values. Then it gets torch's values."""
+    """Whether the gradient that user code returned (``seen``) is ``gradient`` unchanged: the same object, with close values.
+
+    If so, torch's values are copied into ``gradient``.
+    """
     if seen is None or gradient.array is None or seen.array is None or gradient.array.shape != seen.array.shape:
         return False
     if seen.tensor is not gradient.tensor and seen.tensor is not None:
@@ -498,9 +501,9 @@ def is_still(gradient: Gradient, seen: Seen | None) -> bool:
 
 
 def came_out(seen: Seen | None, incoming: Sequence[Gradient | None]) -> Gradient | None:
-    """The Gradient for an observed one: an incoming gradient if it is still the same, else a new one (perhaps a tensor of the program).
+    """The Gradient for one that user code returned (``seen``): the incoming gradient if that is what it returned, else a new one.
 
-    None for none
+    None if it returned None.
     """
     if seen is None:
         return None

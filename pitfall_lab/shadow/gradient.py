@@ -405,7 +405,10 @@ def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
 
 
 def is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
-    """Whether two gradients differ by rounding at most: numbers that hooks have kept were torch's, and the others are the model's."""
+    """Whether two gradients differ by rounding at most.
+
+    They may, although nothing is wrong: gradients that passed through hooks have torch's values, the others the engine's own.
+    """
     if found.shape != meant.shape or found.dtype.kind not in "fc":
         return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))
     size = float(np.abs(meant[np.isfinite(meant)]).max(initial=0.0))

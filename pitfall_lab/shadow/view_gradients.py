@@ -41,7 +41,7 @@ class Refusal:
         self.kind = kind
 
     def __call__(self, _g: object = None, _s: object = None) -> Any:
-        """Raise."""
+        """Raise the error."""
         raise runtime(self.message, self.kind)
 
 

@@ -39,7 +39,7 @@ class Slices:
         return tuple(reversed(steps))
 
     def of_failure(self, failure: Failure) -> tuple[int, ...]:
-        """The steps behind ``failure``: where its tensor was saved and changed and the error was raised, and what led to that tensor."""
+        """The steps that led to ``failure``: those that saved and changed its tensor, raised the error, or led to that tensor."""
         labels = [label for label in (failure.storage, failure.tensor) if label]
         steps = {*self.of(labels, failure.step), *_own(failure)}
         if not labels and failure.step is not None:
@@ -54,7 +54,7 @@ def slice_of(trace: Trace, labels: Iterable[str], until: int | None = None) -> t
 
 
 def behind_failures(trace: Trace) -> set[int]:
-    """The steps behind all failures of a trace, forecasts included."""
+    """The steps that led to the failures of a trace (see :class:`Slices`), those that are only forecast included."""
     slices = Slices(trace)
     return {step for failure in failures(trace) for step in slices.of_failure(failure)}
 

@@ -113,7 +113,10 @@ class BesideCalls:
         self._looks: Counter[tuple[Span | None, str]] = Counter()
 
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
-        """Called when the program is about to call a method of ``owner`` in ``frame``."""
+        """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
+
+        That is a scheduler's step, the loading or saving of a state, or the beginning of a pass over a loader.
+        """
         user = self._sources.user_frame(frame)
         if user is None:
             return

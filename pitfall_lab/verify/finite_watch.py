@@ -97,7 +97,7 @@ class NoWatch:
         """Do nothing."""
 
     def finished(self) -> tuple[Unfinite, ...]:
-        """Return nothing."""
+        """Return an empty tuple: nothing was looked for."""
         return ()
 
 
@@ -249,7 +249,7 @@ class FiniteWatch(NoWatch):
                 yield label, _shown(gradient)
 
     def failed(self, call: Call) -> None:
-        """Called after a call has raised."""
+        """Called after a call has raised: forget what was read for it, and remove the hooks on its nodes."""
         call.memory.pop("finite", None)
         running = call.memory.pop("nodes", None)
         if running is not None:
@@ -268,7 +268,7 @@ class FiniteWatch(NoWatch):
 
 
 def state_of(real: Any) -> int:
-    """The state of a tensor: whether it has a NaN, an infinity, or neither. Tensors that cannot be read count as finite."""
+    """``NAN`` if the tensor has a NaN, else ``INFINITE`` if it has an infinity, else ``FINITE``, also if it cannot be read."""
     try:
         if not (real.is_floating_point() or real.is_complex()) or not real.numel() or real.device.type == "meta":
             return FINITE

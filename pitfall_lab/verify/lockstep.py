@@ -126,7 +126,10 @@ class Lockstep:
         self._engine.suspicious = on_nodes or "register_prehook(" in program or "_raw_saved" in program
 
     def line_done(self, frame: FrameType, span: Span | None, returned: Any) -> None:
-        """Called after a line of the learner's program has run, with what it returned, if it did."""
+        """Called after a line of the learner's program has run: look for what it changed without an observed call of torch.
+
+        ``returned`` is what the line's function returns, if the line ended it.
+        """
         self._beside.line_done(frame, span, len(self._writer.events))
         if self._is_paused:
             return
@@ -394,17 +397,17 @@ class Lockstep:
         self._optimizers.given(optimizer, parameter, len(self._writer.events), span)
 
     def swapping(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called before torch.utils.swap_tensors swaps two tensors."""
+        """Called before ``torch.utils.swap_tensors`` swaps two tensors: make sure that both have a record."""
         self._unseen.swapping(one, other, frame)
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """Called after torch.utils.swap_tensors has swapped two tensors."""
+        """Called after ``torch.utils.swap_tensors`` has swapped two tensors: exchange their shadows and write the event."""
         if self.lane is not None:
             self.lane.close()  # plans assume that a leaf keeps its AccumulateGrad node
         self._unseen.swapped(one, other, frame)
 
     def process_started(self, frame: FrameType) -> None:
-        """Called when the program has started another process."""
+        """Called when the program has started another process: the trace gets a note."""
         self._unseen.process_started(frame)
 
     def label(self, real: Any) -> str | None:

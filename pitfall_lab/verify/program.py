@@ -38,7 +38,10 @@ NO_VALUES = -1
 
 
 def for_drawing() -> Sampling:
-    """Which rounds a recording leaves out that is drawn: none of a short program, and those that repeat of a long one."""
+    """The sampling for a recording that will be drawn: everything is recorded of a short program.
+
+    Of a long one, rounds of a loop that repeat earlier ones are left out once the trace has ``SHOWN`` steps.
+    """
     return Sampling(after=SHOWN)
 
 

@@ -89,7 +89,7 @@ class Writer:
         return len(self.events) - 1
 
     def put(self, event: Event) -> None:
-        """Fill a reserved step."""
+        """Write an event into the place of the trace that was reserved for its step."""
         self.events[event.step] = event
 
     def drop(self, step: int) -> None:

@@ -43,7 +43,7 @@ def _bare(value: Any) -> Any:
 
 
 class SaidStep(TypedDict):
-    """A step in words."""
+    """A step of a trace: its number, its line and code in the program, and a sentence that says what it did."""
 
     step: int
     line: int | None

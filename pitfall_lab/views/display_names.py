@@ -78,7 +78,7 @@ def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names for the running statistics of a normalisation layer: ``bn1.running_mean``."""
+    """Names, by label, for the running statistics of batch norms: ``bn1.running_mean`` if ``known`` has ``bn1.weight`` for the weight."""
     out: dict[str, str] = {}
     for event in facts.trace.events:
         weight = next((known.get(o.label or "", "") for o in event.operands if o.name == "weight"), "")

@@ -60,7 +60,7 @@ WINDOW = "<style>body{margin:0;background:#fff}@media(prefers-color-scheme:dark)
 
 
 def render(trace: Trace, findings: list[Any], language: Language = "en", key: str = "", facts: Facts | None = None) -> str:
-    """The complete document."""
+    """The page as a complete HTML document."""
     title = clean(trace.sources[0].name if trace.sources else "program")
     lang = "zh-CN" if language == "zh" else "en"
     return (

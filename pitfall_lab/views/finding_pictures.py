@@ -95,7 +95,7 @@ Keeper = TypedDict(
 
 
 class TimePicture(TypedDict):
-    """Moments after one another."""
+    """The picture of a finding as moments in time, one after another, and what kept a storage between two of them."""
 
     kind: Literal["time"]
     moments: list[Moment]
@@ -662,9 +662,10 @@ class _Board:
         return {"name": name, "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
-        """The number that the line computes, and the intended one where it can be computed from the differences.
+        """The single number that the call's line computes, and the one that was intended; None for an unknown number.
 
-        None for an unknown number.
+        The number is the mean or the sum of the squares or absolute values of all ``differences`` (rows × columns); the intended one is the
+        same of those on the diagonal.
         """
         came = None
         for later in self.trace.events[event.step :]:
@@ -723,7 +724,10 @@ def _few(beats: list[Beat]) -> list[Beat]:
 
 
 def _is_within(pair: list[Moment], *, freed: bool) -> bool:
-    """Whether the first of two moments is on the same line as the second, which shows all of its storages; what was freed is seen apart."""
+    """Whether the first of two moments can be left out: both are on one line, and the second shows all of its storages.
+
+    Not if the finding is about what was ``freed``, and not if the first moment has a role of its own.
+    """
     first, second = (pair[0], pair[-1])
     same = (
         len(pair) > 1 and first["role"] == "other" and not freed and (first["source"], first["line"]) == (second["source"], second["line"])

@@ -13,7 +13,7 @@ NODES = 14
 
 
 class Slice(TypedDict):
-    """Labels and steps."""
+    """The part of a trace that is shown for a finding: the labels of its storages, tensors, counters and nodes, and its steps."""
 
     storages: list[str]
     tensors: list[str]

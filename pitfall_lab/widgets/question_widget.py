@@ -186,7 +186,7 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
 
 
 def _short(text: str) -> str:
-    """Return a text that fits a cell of a table."""
+    """Return the text cut to ``WIDTH`` characters (with “…” at its end), so that it fits a cell of a table."""
     return text if len(text) <= WIDTH else text[: WIDTH - 2] + " …"
 
 

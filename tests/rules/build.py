@@ -1,9 +1,13 @@
-"""Traces made by hand, so that rules are tested on exactly the facts a test names."""
+"""Traces made by hand, so that rules are tested on exactly the facts a test names; asserts what is found in programs."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.check.trials import tried
+from pitfall_lab.rules import find
+from pitfall_lab.rules.kit.expected_marks import met, plain
 from pitfall_lab.trace import Effect, Event, Failure, Forecast, Harm, Operand, Outcome, Source, Span, StaleRead, Trace
 
 
@@ -206,3 +210,26 @@ def compared(left: list[int], right: list[int], op: str = "torch.nn.functional.m
         ),
     )
     return Trace((Source("program.py", text),), events)
+
+
+def assert_found(shop: Workshop, program: str, *, only: tuple[str, ...] = (), repaired: bool = False) -> None:
+    """Assert that ``program`` ends without an error and that its marks (``# PL101 changed``) say exactly what is found in it.
+
+    Notes count only if the program names their rule. ``only``: the rules whose findings are compared; all if empty. ``repaired``: each
+    finding must also have a fix that, tried out, makes it disappear.
+    """
+    subject = Subject(plain(program), "program.py")
+    trace = shop.trace(subject)
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    findings = [f for f in find(trace) if (f.rule in only if only else f.severity != "info" or f.rule in program)]
+    assert met(findings, program) == ""
+    if repaired:
+        results = (tried(shop, subject, trace, [each])[0] for each in findings)
+        assert [f.span.line for f in results if f.span and not any(fix.verified for fix in f.fixes)] == []
+
+
+def assert_quiet(shop: Workshop, program: str) -> None:
+    """Assert that ``program`` ends without an error and that nothing but notes is found in it."""
+    trace = shop.trace(Subject(program, "program.py"))
+    assert trace.outcome.kind == "finished", trace.outcome.failure
+    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []

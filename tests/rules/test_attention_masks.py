@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.check.trials import tried
-from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 ROWS = """
@@ -179,17 +177,8 @@ F.scaled_dot_product_attention(x, memory, memory, attn_mask=used[:, None]).sum()
 
 
 def test_a_mask_that_means_the_opposite_is_found_and_turned_around(shop: Workshop) -> None:
-    program = together(WRONG)
-    subject = Subject(plain(program), "program.py")
-    trace = shop.trace(subject)
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    findings = [f for f in find(trace) if f.rule in ("PL420", "PL424")]
-    assert met(findings, program) == ""
-    repaired = (tried(shop, subject, trace, [each])[0] for each in findings)
-    assert [f.span.line for f in repaired if f.span and not any(fix.verified for fix in f.fixes)] == []
+    assert_found(shop, together(WRONG), only=("PL420", "PL424"), repaired=True)
 
 
 def test_a_mask_that_means_what_the_attention_takes_it_for_is_right(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together(RIGHT), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together(RIGHT))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 DATA = "import copy\nx, y, labels = torch.randn(32, 6), torch.randn(32, 1), torch.randint(0, 3, (32,))\n"
@@ -877,14 +876,8 @@ for _ in range(3):
 
 
 def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
-    program = together({title: DATA + text.lstrip("\n") for title, text in WRONG.items()})
-    trace = shop.trace(Subject(plain(program), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert met([f for f in find(trace) if f.severity != "info" or f.rule in program], program) == ""
+    assert_found(shop, together({title: DATA + text.lstrip("\n") for title, text in WRONG.items()}))
 
 
 def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
-    program = together({title: DATA + text.lstrip("\n") for title, text in RIGHT.items()})
-    trace = shop.trace(Subject(program, "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together({title: DATA + text.lstrip("\n") for title, text in RIGHT.items()}))

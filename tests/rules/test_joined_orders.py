@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.rules.kit.expected_marks import plain
 from pitfall_lab.rules.kit.source import apply
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 LISTS = """
@@ -199,16 +200,11 @@ for _ in range(2):
 
 
 def test_labels_that_stay_while_a_list_is_sorted_are_found(shop: Workshop) -> None:
-    program = together({name: LISTS + text for name, text in WRONG.items()})
-    trace = shop.trace(Subject(plain(program), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert met([f for f in find(trace) if f.severity != "info"], program) == ""
+    assert_found(shop, together({name: LISTS + text for name, text in WRONG.items()}))
 
 
 def test_labels_that_come_along_and_results_that_are_put_back_draw_nothing(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together({name: LISTS + text for name, text in RIGHT.items()}), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together({name: LISTS + text for name, text in RIGHT.items()}))
 
 
 def test_the_sort_is_left_to_the_packing(shop: Workshop) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.check.trials import tried
-from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 LONG = """
@@ -173,17 +171,8 @@ for table in (emb, other):
 
 
 def test_a_row_for_padding_that_was_overwritten_is_found_and_set_to_0_again(shop: Workshop) -> None:
-    program = together(WRONG)
-    subject = Subject(plain(program), "program.py")
-    trace = shop.trace(subject)
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    findings = [f for f in find(trace) if f.rule == "PL907"]
-    assert met(findings, program) == ""
-    repaired = (tried(shop, subject, trace, [each])[0] for each in findings)
-    assert [f.span.line for f in repaired if f.span and not any(fix.verified for fix in f.fixes)] == []
+    assert_found(shop, together(WRONG), only=("PL907",), repaired=True)
 
 
 def test_a_row_for_padding_without_effect_or_set_on_purpose_is_right(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together(RIGHT), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together(RIGHT))

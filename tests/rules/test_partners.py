@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.check.trials import tried
-from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 PAIRS = """
@@ -145,17 +143,8 @@ F.cross_entropy((z @ z.T).masked_fill(torch.eye(12).bool(), -1e9), torch.arange(
 
 
 def test_views_that_are_paired_in_another_order_are_found_and_joined_anew(shop: Workshop) -> None:
-    program = together(WRONG)
-    subject = Subject(plain(program), "program.py")
-    trace = shop.trace(subject)
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    findings = [f for f in find(trace) if f.severity != "info"]
-    assert met(findings, program) == ""
-    repaired = (tried(shop, subject, trace, [each])[0] for each in findings)
-    assert [f.span.line for f in repaired if f.span and not any(fix.verified for fix in f.fixes)] == []
+    assert_found(shop, together(WRONG), repaired=True)
 
 
 def test_views_in_the_order_of_their_pairs_are_right(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together(RIGHT), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together(RIGHT))

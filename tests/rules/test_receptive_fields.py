@@ -5,7 +5,8 @@ from __future__ import annotations
 from pitfall_lab.check import Subject, Workshop
 from pitfall_lab.check.trials import tried
 from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.rules.kit.expected_marks import plain
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 SERIES = """
@@ -142,12 +143,7 @@ F.mse_loss(conv(y)[:, :, 2:], x).backward()
 
 
 def test_a_convolution_that_reads_its_target_is_found(shop: Workshop) -> None:
-    program = together(WRONG)
-    subject = Subject(plain(program), "program.py")
-    trace = shop.trace(subject)
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    findings = [f for f in find(trace) if f.severity != "info"]
-    assert met(findings, program) == ""
+    assert_found(shop, together(WRONG))
 
 
 def test_it_is_repaired_where_it_cuts_or_pads(shop: Workshop) -> None:
@@ -159,6 +155,4 @@ def test_it_is_repaired_where_it_cuts_or_pads(shop: Workshop) -> None:
 
 
 def test_convolutions_of_the_past_are_right(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together(RIGHT), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together(RIGHT))

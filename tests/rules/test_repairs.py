@@ -6,6 +6,9 @@ import ast
 
 import pytest
 
+from pitfall_lab.check import Subject, Workshop
+from pitfall_lab.check.trials import tried
+from pitfall_lab.rules import find
 from pitfall_lab.rules.kit.reordering import moves, second_forwards
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program, apply, merge, split_lines
@@ -231,3 +234,55 @@ def test_of_a_chain_of_writes_the_whole_becomes_a_new_value() -> None:
     fix = new_value(program, statement.value.func.value, statement)
     assert fix is not None
     assert apply(program.text, fix.edits) == "import torch\nh = h.mul(2).add(x)\n"
+
+
+# A name that is also part of another word of the line: only the expression itself may be replaced.
+SHORT_NAMES = {
+    "PL922": (
+        """import torch
+s = torch.tensor([[2.0, 1.0, 0.0]] * 4)
+p = torch.softmax(s, dim=-1) / 0.1
+print(torch.multinomial(p, 6, replacement=True))
+""",
+        "p = torch.softmax(s / 0.1, dim=-1)\n",
+    ),
+    "PL426": (
+        """import torch
+import torch.nn.functional as F
+h = torch.randn(3, 2, requires_grad=True)
+padding = torch.tensor([False, False, True])
+s = h @ h.T
+out = F.softmax(s, dim=-1).masked_fill(padding, 0.0) @ h
+out.sum().backward()
+print(out, h.grad)
+""",
+        'out = F.softmax(s.masked_fill(padding, float("-inf")), dim=-1) @ h\n',
+    ),
+    "PL615": (
+        """import torch
+from torch import nn
+body = nn.Linear(2, 3)
+x, y = torch.randn(4, 2), torch.randn(4, 1)
+p = list(body.parameters())
+opt = torch.optim.SGD(p, lr=0.1)
+for _ in range(3):
+    head = nn.Linear(3, 1)
+    loss = nn.functional.mse_loss(head(torch.relu(body(x))), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+        "head = nn.Linear(3, 1)\nopt = torch.optim.SGD([*p, *head.parameters()], lr=0.1)\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", SHORT_NAMES)
+def test_a_name_that_is_part_of_another_word_is_replaced_where_it_is_meant(code: str, shop: Workshop) -> None:
+    source, repaired = SHORT_NAMES[code]
+    subject = Subject(source, "program.py")
+    trace = shop.trace(subject)
+    (finding,) = tried(shop, subject, trace, [each for each in find(trace) if each.rule == code])
+    assert repaired in apply(source, finding.fixes[0].edits)
+    assert finding.fixes[0].verified

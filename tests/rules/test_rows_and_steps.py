@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 TEXT = """
@@ -111,13 +110,8 @@ for _ in range(2):
 
 
 def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
-    program = together(WRONG)
-    trace = shop.trace(Subject(plain(program), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert met([f for f in find(trace) if f.severity != "info"], program) == ""
+    assert_found(shop, together(WRONG))
 
 
 def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together(RIGHT), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together(RIGHT))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pitfall_lab.check import Subject, Workshop
-from pitfall_lab.check.trials import tried
-from pitfall_lab.rules import find
-from pitfall_lab.rules.kit.expected_marks import met, plain
+from pitfall_lab.check import Workshop
+from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
 LINES = """
@@ -155,17 +153,8 @@ print(nn.Linear(2, 3)(places).sum())
 
 
 def test_rows_before_columns_are_found_and_exchanged(shop: Workshop) -> None:
-    program = together(WRONG)
-    subject = Subject(plain(program), "program.py")
-    trace = shop.trace(subject)
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    findings = [f for f in find(trace) if f.severity != "info"]
-    assert met(findings, program) == ""
-    repaired = (tried(shop, subject, trace, [each])[0] for each in findings)
-    assert [f.span.line for f in repaired if f.span and not any(fix.verified for fix in f.fixes)] == []
+    assert_found(shop, together(WRONG), repaired=True)
 
 
 def test_columns_before_rows_and_grids_for_other_purposes_are_right(shop: Workshop) -> None:
-    trace = shop.trace(Subject(together(RIGHT), "program.py"))
-    assert trace.outcome.kind == "finished", trace.outcome.failure
-    assert [(f.rule, f.span and f.span.line, f.message.en) for f in find(trace) if f.severity != "info"] == []
+    assert_quiet(shop, together(RIGHT))

@@ -91,7 +91,11 @@ def _leaves(found: Found) -> Iterable[tuple[Thing, bool]]:
 
 
 def _equal(thing: Thing, *, columns: bool, rounds: bool) -> Equal | None:
-    """``rounds``: it was written several times, so that it is judged without its gradient where that was cleared."""
+    """The report on a weight whose units are equal to each other (or all zero) and have equal gradients (or zeros); else None.
+
+    ``columns``: the units are its columns, not its rows. ``rounds``: several steps have written the weight, so that it counts also if
+    its gradient was cleared, and so cannot be compared.
+    """
     tensor = thing.value
     where = _bytes(tensor) if tensor.dim() > 1 and tensor.numel() >= FEWEST else None
     if where is None or not _may_be_equal(*where, columns=columns):
@@ -121,7 +125,10 @@ def _bytes(tensor: Any) -> tuple[int, int, int, int] | None:
 
 
 def _may_be_equal(address: int, rows: int, row: int, item: int, *, columns: bool) -> bool:
-    """Whether the first units are as good as equal; ``columns``: the units are columns, or there is only one."""
+    """Whether the first numbers of the first two units differ by rounding at most: a quick test before all numbers are read.
+
+    The tensor has ``rows`` rows of ``row`` bytes, elements of ``item`` bytes. ``columns``: the units are its columns.
+    """
     columns = columns and row > item
     if not columns and rows == 1:
         return False

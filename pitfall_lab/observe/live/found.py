@@ -76,7 +76,7 @@ def is_shown(name: str) -> bool:
 
 
 class _Search:
-    """A search in progress."""
+    """One search of a namespace: what it has found so far (``found``), and which objects it has met."""
 
     def __init__(self, budget: Budget) -> None:
         self.found = Found()

@@ -21,7 +21,10 @@ class LeafLoss(NamedTuple):
 
 
 def leaf_losses(found: Found, budget: Budget) -> list[LeafLoss]:
-    """One entry for each such tensor that has a name; empty if there is no optimizer, since then no gradient is needed."""
+    """The tensors with one element that require gradients, are leaves and no parameters, each with its name.
+
+    Empty if there is no optimizer, since then no gradient is needed.
+    """
     if not found.optimizers:
         return []
     known = {id(each) for optimizer in found.optimizers for each in held_by(optimizer.value)}

@@ -32,7 +32,7 @@ _Shape = tuple[int, ...]
 
 
 class Misread(NamedTuple):
-    """What a loss does with numbers that it was not made for. ``why`` is ``every-pair``, or one of those in the table above.
+    """A loss computed from numbers of another kind or shape than it is meant for. ``why`` is ``every-pair``, or a word in the table above.
 
     For ``every-pair``, ``given`` and ``made`` are the shapes of the operand with a graph and of the result.
     """
@@ -46,7 +46,7 @@ class Misread(NamedTuple):
 
 
 def misread(roots: Sequence[Root], budget: Budget) -> list[Misread]:
-    """The findings for the losses in the namespace, at most one for each loss."""
+    """The losses in the namespace that were computed from numbers of another kind or shape than they are meant for: one entry for each."""
     found = []
     for root in roots:
         if root.thing.value.numel() != 1:

@@ -23,7 +23,10 @@ class OneMemory(NamedTuple):
 
 
 def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
-    """The lists in which each element, or the same part of each element, has the memory of all others."""
+    """The lists (at least ``LEAST`` elements) whose elements are all one block of memory; at most one list for each name.
+
+    A list of tuples or dicts counts if the tensors at one place in all of them are one block of memory.
+    """
     lists: dict[tuple[str, Path], list[Thing]] = {}
     for thing in (*found.tensors, *found.arrays):
         place = next((at for at in range(1, len(thing.path)) if thing.path[at].isdecimal()), 0)
@@ -39,6 +42,10 @@ def one_memory(found: Found, budget: Budget) -> list[OneMemory]:
 
 
 def _is_one(things: Sequence[Thing]) -> bool:
+    """Whether all have one address and shape.
+
+    A tensor object that is among them several times counts only if it was written in place.
+    """
     first = things[0]
     where = address(first)
     if not where or any(address(each) != where or each.value.shape != first.value.shape for each in things[1:]):

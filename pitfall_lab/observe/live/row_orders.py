@@ -68,7 +68,10 @@ class Orders:
         self._cell = 0
 
     def compare(self, found: Found, now: int, budget: Budget) -> list[Reordered]:
-        """The pairs of tables that are in two orders now; of tables that are read later, later."""
+        """The tables and columns whose rows are in two different orders now.
+
+        Tables that do not fit into the limit of bytes and rows of one cell are compared after a later cell.
+        """
         left, rest, tables, new = READ, ROWS, dict[str, _Table](), set[str]()
         for thing in (*found.tensors, *found.arrays):
             if len(thing.path) != 1:
@@ -130,7 +133,12 @@ def _table(whole: int, memory: tuple[int, int, int, int, np.dtype]) -> _Table:
 
 
 def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Table], now: int) -> Iterator[tuple[Reordered, int, int]]:
-    """Pairs of a table and a column, both new, with the rows of an earlier table and of an earlier column in two orders."""
+    """Yield each new table and new column that no longer belong together: both have reordered rows, each in an order of its own.
+
+    ``tables`` are all tables now and ``before`` those before the last cell, by name; ``new`` are the names of those that the cell has
+    made or changed. Reordered: the rows are those of an earlier table or column in another order. Each item is the finding, and the
+    checksums of the table and of the column, by which :func:`_holds` sees later whether they are unchanged.
+    """
     kin: dict[int, list[tuple[str, _Table]]] = {}
     for known in (before, tables):
         for name, each in known.items():
@@ -153,7 +161,7 @@ def _reordered(tables: dict[str, _Table], new: set[str], before: dict[str, _Tabl
 
 
 def _pairs(name: str, column: str, moved: dict[str, list[tuple[str, _Table]]], tables: dict[str, _Table]) -> Iterator[tuple[str, str, int]]:
-    """The earlier table and column for each way in which the two may belong together, and the number of rows that do not fit then."""
+    """Yield, for each earlier table and earlier column that may belong together, their names and how many rows have a wrong label now."""
     here, there = tables[name].rows, tables[column].rows
     for source, was in moved[name] if len(here) == len(there) else ():
         place = {each: at for at, each in enumerate(was.rows)}

@@ -120,7 +120,10 @@ class Cells:
         self.now = 0
 
     def ran(self, cell: int, first: int, end: int, statements: Iterable[tuple[int, int]] = ()) -> None:
-        """Store that a cell made the nodes from ``first`` up to ``end``. ``statements``: (first node, line) of each statement."""
+        """Store that a cell made the nodes from ``first`` up to ``end`` (sequence numbers).
+
+        ``statements``: (first node, line) of each statement.
+        """
         self.now = cell
         if end > first:
             self._began.append((first, end, cell))

@@ -108,7 +108,7 @@ class Live:
         self._statements.clear()
 
     def statement(self, line: int) -> None:
-        """The cell's statement at this place is about to run."""
+        """Called before each statement of the cell: remember its line, and the number that its first node will get."""
         self._statements.append((_next_node(), line))
 
     def ended(
@@ -167,7 +167,7 @@ class Live:
             return look
 
     def _begins(self, root: Root, budget: Budget) -> bool:
-        """Whether the last cell read this name and bound it anew, and its earlier value had no graph."""
+        """Whether the last cell read this name and bound it anew, and its graph does not lead into the graph of an earlier cell."""
         return root.thing.path[0] in self._carried and not self._carriers.of(root.node, self._cells.now, budget)
 
     def second_time(self, namespace: Mapping[str, Any], made: Iterable[str], read: Iterable[str], seconds: float) -> Used | None:

@@ -25,7 +25,11 @@ class Stacked(NamedTuple):
 
 
 class _Was(NamedTuple):
-    """The state of a leaf after a cell: its version, the id and version of its gradient, and its own version before that was written."""
+    """What is remembered of a leaf from one cell to the next: its ``version``, and the id and version (``written``) of its gradient.
+
+    ``before`` is the version that the leaf had when something was last added to the gradient: if its version is higher, a step came after
+    that.
+    """
 
     version: int
     gradient: int

@@ -82,7 +82,7 @@ class Printed:
 
     @property
     def said(self) -> T:
-        """Both in a sentence, and a second one where the new number looks worse."""
+        """A sentence with the value before and the value after the fix, and a second one where the new value looks worse."""
         en = f"With the same random numbers it prints “{self.after}” where it printed “{self.before}”."
         zh = f"用同样的随机数运行，它打印“{self.after}”，原来打印“{self.before}”。"
         if self.name:

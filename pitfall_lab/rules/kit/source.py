@@ -163,6 +163,18 @@ class Program:
         """Return the edits that replace each node by a text; the nodes must not overlap."""
         return self.splice(*((self.place(node), text) for node, text in changes))
 
+    def rewritten(self, node: ast.AST, *changes: tuple[ast.AST, str]) -> str:
+        """Return the source of ``node`` with each of these nodes inside it replaced by a text; the nodes must not overlap.
+
+        >>> program = Program("y = softmax(s, 1)")
+        >>> [call] = program.calls["softmax"]
+        >>> program.rewritten(call, (call.args[0], "s / 2"))
+        'softmax(s / 2, 1)'
+        """
+        whole = self.place(node)
+        text = self._spliced(whole.line, whole.end_line, [(self.place(part), new) for part, new in changes])
+        return text[whole.column : len(text) - len(self._line(whole.end_line)[whole.end_column :])]
+
     def splice(self, *changes: tuple[Span, str]) -> tuple[Edit, ...]:
         """Edits that put each text in place of its span; changes that touch the same lines become one edit."""
         groups: list[list[tuple[Span, str]]] = []
@@ -175,14 +187,18 @@ class Program:
 
     def _splice_group(self, group: list[tuple[Span, str]]) -> Edit:
         first, last = group[0][0].line, max(span.end_line for span, _ in group)
+        return Edit(first, last, self._spliced(first, last, group))
+
+    def _spliced(self, first: int, last: int, changes: list[tuple[Span, str]]) -> str:
+        """The lines from ``first`` to ``last`` as one text, with each span of ``changes`` replaced by its text."""
         starts, total = {}, 0
         for number in range(first, last + 1):
             starts[number] = total
             total += len(self._line(number))
         text = "".join(self._line(number) for number in range(first, last + 1))
-        for span, new in reversed(group):
+        for span, new in sorted(changes, key=lambda item: (item[0].line, item[0].column), reverse=True):
             text = text[: starts[span.line] + span.column] + new + text[starts[span.end_line] + span.end_column :]
-        return Edit(first, last, text)
+        return text
 
     def _line(self, number: int) -> str:
         line = self.lines[number - 1]

@@ -37,7 +37,7 @@ FAMILIES: tuple[Family, ...] = tuple(
     )
 )
 SILENT = ("SystemExit", "KeyboardInterrupt", "SyntaxError", "IndentationError", "ModuleNotFoundError", "ImportError", "GeneratorExit")
-"""Endings that are about no tensor: the report has a sentence of its own for them."""
+"""Types of exceptions that are about no tensor and get no finding: the report has a sentence of its own for them."""
 
 
 def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ SCALARS = {
 }  # fmt: skip
 """Torch's names for number types in its messages."""
 POSITIONS = ("index", "indices", "mask", "condition", "offsets")
-"""Arguments whose type is their own."""
+"""Arguments with a dtype of their own, which need not be that of the other tensors."""
 SHAPE = re.compile(r"\[([\d, ]*)\]")
 NUMBER = re.compile(r"-?(?:inf|nan|\d+(?:\.\d+)?(?:e-?\d+)?)\b")
 

@@ -47,7 +47,7 @@ def same_numbers(story: Story, label: str, step: int) -> str:
 
 
 def key(story: Story, label: str, step: int) -> Hashable:
-    """What two names of the same elements have in common: the place of the elements in their memory."""
+    """A key that is equal for all names of the same elements: their storage, offset, shape and strides."""
     record = story.tensor(label, step) or {}
     if record.get("storage") is None:
         return label
@@ -55,7 +55,7 @@ def key(story: Story, label: str, step: int) -> Hashable:
 
 
 def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor that a tensor is a constant multiple of, apart from added constants, and the multiple."""
+    """The tensor of which ``label`` is a multiple, apart from added constants, and the factor; ``label`` and 1 if there is none."""
     by = 1.0
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
@@ -84,7 +84,7 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def unshifted(story: Story, label: str, step: int) -> str:
-    """The tensor that a tensor is, apart from a small constant that was added."""
+    """The tensor to which at most small constants were added to give ``label``; ``label`` itself if there is none."""
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
         event = made_by(story, label, step)

@@ -56,9 +56,9 @@ def taken_apart(story: Story, event: Event) -> bool:
 
 
 def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
-    """Whether the order is used otherwise than to go through it, between the sort and ``until``: to put the results back, for instance.
+    """Whether, up to step ``until``, the order of a sort is used for something else than to take the rows that ``join`` joins.
 
-    What was sorted may be taken by it, too.
+    For instance to put the results back. Taking what was sorted by it does not count.
     """
     by, pending, seen = sort.operands[0].label, [sort.results[-1]], {sort.results[-1]}
     while pending:

@@ -16,7 +16,7 @@ ROUNDS = 2
 class NeverStepped:
     """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients in several iterations.
 
-    ``instead`` is the step of another optimizer that followed the last of these ``backward``s of its line.
+    ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step of another optimizer after it.
     """
 
     made: OptimizerMade

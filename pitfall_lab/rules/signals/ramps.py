@@ -21,7 +21,10 @@ Axes = frozenset[int]
 
 
 def ramp(story: Story, label: str | None, step: int, depth: int = 0) -> Axes | None:
-    """The axes, counted from the end, along which regular numbers run; none for other data, None if it is not known."""
+    """The axes, counted from the end, along which the numbers of a tensor are regular (``arange``, ``linspace``); empty if along none.
+
+    None if that is not known.
+    """
     event = made_by(story, label, step)
     if event is None or label is None:
         return frozenset()

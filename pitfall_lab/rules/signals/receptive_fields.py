@@ -27,7 +27,7 @@ STOPPING = {
     "layer_norm",
     "rms_norm",
 }
-"""Calls of :data:`KEEPING` by which positions meet if they are along the last axis."""
+"""Calls of :data:`KEEPING` that combine all numbers along the last axis: positions along that axis are no longer separate."""
 WRITTEN = {"mul_", "__imul__", "__setitem__", "zero_", "masked_fill_", "fill_"}
 MOST = 300
 WIDEST = 5_000

@@ -131,7 +131,11 @@ def raise_as_torch(error: ShadowError) -> NoReturn:
 
 
 def unwrap(value: Any) -> Any:
-    """Return ``value`` with facade tensors replaced by their shadow tensors, also inside tuples and lists."""
+    """Return ``value`` with facade tensors replaced by their shadow tensors, also inside tuples, lists and slices.
+
+    A function (a hook) is wrapped: the engine may call it with a shadow tensor, the program's function gets a facade tensor, and what
+    that returns is unwrapped.
+    """
     if isinstance(value, Tensor):
         return value.shadow
     if type(value) in (tuple, list):
@@ -144,7 +148,10 @@ def unwrap(value: Any) -> Any:
 
 
 def wrap(value: Any) -> Any:
-    """Return ``value`` with shadow tensors replaced by facade tensors; one shadow tensor always gives the same facade object."""
+    """Return ``value`` with shadow tensors replaced by facade tensors, also inside tuples and lists.
+
+    One shadow tensor always gives the same facade object, as long as the program holds it.
+    """
     if isinstance(value, ShadowTensor):
         facade = value.facade() if value.facade is not None else None
         if facade is None:
@@ -467,7 +474,10 @@ def id_of_memory(value: Any) -> int:
 
 
 def takes_zero_grad(p: Tensor) -> bool:
-    """Whether ``zero_grad()`` has something to clear in a parameter (one belief: only what a step has used)."""
+    """Whether ``zero_grad()`` clears this parameter's gradient: whenever it has one.
+
+    Under the belief ``zero_grad_spares_unused``, only if a step has used the gradient.
+    """
     return p.shadow.gradient is not None and (p.stepped or not _engine.policy.zero_grad_spares_unused)
 
 

@@ -184,7 +184,7 @@ def preserved(tensor: ShadowTensor | Lying) -> Shape:
 
 
 class Lying(NamedTuple):
-    """The shape and strides (in elements) of an array that need not exist."""
+    """A shape and strides (in elements) without an array: what is needed of an operand to find the strides of a result."""
 
     shape: Shape
     stride: Shape
@@ -631,7 +631,11 @@ def may_overlap(shape: Shape, stride: Shape) -> bool:
 
 
 def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> bool:
-    """Whether operands overlap the target undetected by torch: elements that share an address (unfold), partly shared memory."""
+    """Whether an element that the write reads may already have been overwritten by it, in a way that torch does not refuse.
+
+    True if several elements of the target share an address, or if another operand shares some elements with the target and is not
+    the same view of them. False for a target of more than ``OVERLAP_LIMIT`` elements, which is not examined.
+    """
     if target.numel > OVERLAP_LIMIT:
         return False
     if overlaps_itself(target):

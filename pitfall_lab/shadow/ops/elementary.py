@@ -336,7 +336,7 @@ binary("atan2", Rule("Atan2Backward0", np.arctan2, BOTH, _atan2_vjp),
 also("torch.atan2", "torch.arctan2", "torch.Tensor.arctan2")
 also("torch.Tensor.atan2_", "torch.Tensor.arctan2_")
 OWN = (Keep("other", 1, 1), Keep("self", 0, 0))
-"""Each only for its own gradient."""
+"""Each operand is saved only if its own gradient is needed."""
 
 
 def _hypot_vjp(g: Any, s: Any) -> tuple[Any, Any]:
@@ -444,7 +444,7 @@ def _with_number(
 
     def kind(pair: tuple[Any, Any], *, may_refuse: bool = False) -> DType:
         found = as_float(promoted(*pair)) if floats else promoted(*pair)
-        if found.is_complex or (found.category < 2 and not (may_refuse or records_zero(pair))):
+        if found.is_complex or (found.category < 2 and not (may_refuse or no_divisor_is_zero(pair))):
             raise Unmodelled(f"{name} with operands of these dtypes")
         return found
 
@@ -464,8 +464,8 @@ def _with_number(
     add(f".{name}_", run_in_place, "inplace", saves, (f"h.{name}_(b)", f"h.{name}_(2)"), traits=traits)
 
 
-def records_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether all integer divisors are known not to be zero.
+def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
+    """Whether all integer divisors are known not to be zero, so that the division cannot raise.
 
     For a zero divisor torch raises in the middle of an in-place write, after some elements have been written.
     """

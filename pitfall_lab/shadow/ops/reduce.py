@@ -480,7 +480,10 @@ def _in_half(x: np.ndarray) -> np.ndarray:
 
 
 def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
-    """exp(x) / sum, computed without overflow; float16 (``half``) is rounded once more on the way where rows do not lie side by side."""
+    """exp(x) / sum along dimension ``at``, computed without overflow.
+
+    ``half``: for float16, torch's kernel for dimensions other than the last rounds exp(x) to float16 before it divides; so does this.
+    """
     shifted = np.exp(x - (np.max(x, axis=at, keepdims=True) if x.ndim else x))
     if not x.ndim:
         return shifted
@@ -489,7 +492,10 @@ def softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
 
 
 def log_softmax_values(x: np.ndarray, at: int, *, half: bool) -> np.ndarray:
-    """X - log(sum(exp(x))), computed without overflow; of float16 (``half``) the kernel for the last dimension keeps sums and logarithms."""
+    """``x - log(sum(exp(x)))`` along dimension ``at``, computed without overflow.
+
+    ``half``: for float16, torch's kernel for the last dimension rounds the sum and its logarithm to float16; so does this.
+    """
     if not x.ndim:
         return x - x  # 0, or NaN
     shifted = x - np.max(x, axis=at, keepdims=True)

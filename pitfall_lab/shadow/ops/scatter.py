@@ -52,7 +52,7 @@ def _index_of(index: Any) -> None:
 
 
 def _seen_through(picked: np.ndarray) -> Written:
-    """Elements picked out of a gradient, as the gradient that is passed on: torch passes on a view of it (``expand_as``)."""
+    """Elements taken from a gradient, marked as one that torch passes on as a view (``expand_as``) and so never adds to in place."""
     return Written(picked, 0, seen_through=True)
 
 

@@ -146,7 +146,7 @@ class Planning:
             self.plans[key] = Plan.observing(saying).among(self._writer.rows)
 
     def _olds(self) -> dict[str, tuple[int, str]]:
-        """For each label of an operand, the index of the operand and the letter of what the label is for."""
+        """For each label of an operand (of the tensor, its storage, its counter): the operand's index, and a letter for which it is."""
         olds: dict[str, tuple[int, str]] = {}
         for place, record in enumerate(self._operands):
             for letter, label in self._labels_of(record):

@@ -447,7 +447,10 @@ def _born(facts: Facts, target: str) -> int:
 
 
 def _flow_shape(facts: Facts, source: str) -> str:
-    """Return the shape of the gradient that reaches ``source``: the recorded one, else the shape of the node's output."""
+    """Return, as text, the shape of the gradient that flows along an edge from ``source``, the label of a node or tensor; "" if unknown.
+
+    It is the shape of the gradient that the node received, as recorded, else that of the tensor that the node made.
+    """
     record = (facts.nodes[source][-1][1] or {}) if source in facts.nodes else {}
     shape = record.get("gradient_shape")
     if shape is None:

@@ -11,7 +11,11 @@ ROW = 46.0
 
 
 def rows(facts: Facts) -> list[dict[str, Any]]:
-    """One row per counter, and one per storage for what no counter counts (NumPy arrays, inference tensors)."""
+    """The rows of the picture of versions: one for each version counter, and one for each storage that no counter counts.
+
+    Such storages are those of NumPy arrays and inference tensors. A row has the names of its tensors, and ``beside`` the names of tensors
+    that use its storage and another counter.
+    """
     out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     for label in facts.tensors:
         record = facts.tensor(label)

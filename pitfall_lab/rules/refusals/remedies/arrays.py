@@ -17,7 +17,10 @@ DEEPEST = 3
 
 
 def turned_round(error: Error) -> Remedy | None:
-    """The expression that turned the array round, copied there; None if the text does not show exactly one on the way to the call."""
+    """The fix for an array with negative strides: copy it in the expression that turned it round.
+
+    None if the text does not show exactly one such expression on the way to the call.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     if refused.call is None:
         return None

@@ -46,7 +46,10 @@ def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
 
 
 def converted(error: Error) -> Remedy | None:
-    """A tensor of another number type than the call needs: converted where it is made. None if that is this line, or not known."""
+    """The fix for a tensor of another number type than the call needs: convert it where it is made.
+
+    None if it is made on this line, or if its place is not known.
+    """
     refused, wrong = error.refused, error.wrong
     meant = SCALARS.get(error.match[1]) if error.match.re.groups else error.other.dtype if error.other is not None else None
     cast, found = CASTS.get(meant or ""), birth(refused, wrong)
@@ -67,7 +70,10 @@ def converted(error: Error) -> Remedy | None:
 
 
 def counted_from_one(error: Error) -> Remedy | None:
-    """Class numbers from 1: counted from 0 where they are made. None if they do not begin with 1, or are made on this line."""
+    """The fix for class numbers that begin with 1: subtract 1 where they are made.
+
+    None if they begin with another number, or are made on this line.
+    """
     refused, wrong, other = error.refused, error.wrong, error.other
     sizes = other.shape if other is not None else None
     if wrong is None or sizes is None or len(sizes) < 2 or wrong.low != 1 or wrong.high != sizes[1]:

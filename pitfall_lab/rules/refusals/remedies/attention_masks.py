@@ -13,7 +13,7 @@ from pitfall_lab.trace import T
 
 
 def for_each_head(error: Error) -> Remedy | None:
-    """A mask for each example, repeated for the heads of the layer; None if the mask differs in another way."""
+    """The fix for a mask with one entry per example: repeat it for the heads of the layer; None if the mask differs in another way."""
     refused, wrong = error.refused, error.wrong
     got, wanted = ([int(n) for n in re.findall(r"\d+", error.match[k])] for k in (2, 3))
     heads = next((int(g.value) for g in refused.given if g.name == "num_heads" and g.value.isdigit()), 0)
@@ -39,7 +39,10 @@ def for_each_head(error: Error) -> Remedy | None:
 
 
 def heads_that_divide(error: Error) -> Remedy | None:
-    """The number of heads nearest to the given one that divides the features; None where the program does not write it as a number."""
+    """The fix for a number of heads that does not divide the features: the nearest number that does.
+
+    None if the program does not write the number of heads as a literal.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     width = next((int(g.value) for g in refused.given if g.name == "embed_dim" and g.value.isdigit()), 0)

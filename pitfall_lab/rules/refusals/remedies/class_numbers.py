@@ -15,7 +15,10 @@ from pitfall_lab.trace import T
 
 
 def outside(error: Error) -> Remedy | None:
-    """Numbers counted from one, made from zero; or one negative number for what is left out, given as ``ignore_index``."""
+    """The fix for class numbers out of range: subtract 1 where they are counted from 1, or leave out a negative one by ``ignore_index``.
+
+    None if neither fits.
+    """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     found = counted_from_one(error)
     sizes = error.other.shape if error.other is not None else None
@@ -46,7 +49,10 @@ def outside(error: Error) -> Remedy | None:
 
 
 def one_dimension(error: Error) -> Remedy | None:
-    """A column of class numbers without its second dimension; rows of ones and zeros as the numbers of the ones."""
+    """The fix for a target with one dimension too many: ``squeeze(-1)`` for a column, ``argmax(-1)`` for rows of zeros and ones.
+
+    None for other targets.
+    """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
     if wrong is None or not wrong.shape or call is None:
@@ -66,7 +72,10 @@ def one_dimension(error: Error) -> Remedy | None:
 
 
 def one_hot(error: Error) -> Remedy | None:
-    """Numbers counted from one, made from zero; else as many classes as there are numbers."""
+    """The fix for numbers that ``one_hot`` refuses: subtract 1 if they are counted from 1, else raise ``num_classes``.
+
+    None if one of them is negative or not known; without a fix if ``num_classes`` is no literal.
+    """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
     if wrong is None or call is None or not isinstance(wrong.high, int) or not isinstance(wrong.low, int) or wrong.low < 0 or not call.args:

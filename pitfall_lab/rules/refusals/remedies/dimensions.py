@@ -16,7 +16,10 @@ from pitfall_lab.trace import T
 
 
 def joined_along(error: Error) -> Remedy | None:
-    """The only dimension in which the tensors differ, to join them along; else a map brought to the size of the other."""
+    """The fix for tensors that cannot be joined along this dimension: join them along the only one in which they differ.
+
+    If there is no such dimension, that of :func:`resized`.
+    """
     refused, program = error.refused, error.refused.story.program
     shapes = [g.shape for g in refused.tensors if g.part_of and g.shape is not None]
     call = refused.call
@@ -35,7 +38,10 @@ def joined_along(error: Error) -> Remedy | None:
 
 
 def batch_size_of(error: Error) -> Remedy | None:
-    """A new shape with a batch size written down: the tensor's own. None if no size of the shape is the batch."""
+    """The fix for ``view`` or ``reshape`` with a batch size written as a number: take it from the tensor, ``x.size(0)``.
+
+    None for other calls, or if the numbers do not fit.
+    """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
     if (
@@ -69,7 +75,7 @@ def batch_size_of(error: Error) -> Remedy | None:
 
 
 def order_with_batch(error: Error) -> Remedy | None:
-    """An order of dimensions for one example, used for a batch, or the other way round."""
+    """The fix for a ``permute`` whose order has one dimension too few or too many: add the batch dimension, or remove it."""
     refused, program, wrong = error.refused, error.refused.story.program, error.other
     call = refused.call
     if call is None or wrong is None or wrong.shape is None or called(call) != "permute":
@@ -93,7 +99,10 @@ def order_with_batch(error: Error) -> Remedy | None:
 
 
 def mask_of_another_dimension(error: Error) -> Remedy | None:
-    """A mask in the dimension that has its length: ``x[:, mask]`` for ``x[mask]``; None if no dimension, or several, have it."""
+    """The fix for a mask of another length than the first dimension: ``x[:, mask]`` for ``x[mask]``.
+
+    None if no dimension has the mask's length, or several do.
+    """
     refused, program = error.refused, error.refused.story.program
     node = program.at(refused.span)
     node = node.targets[0] if isinstance(node, ast.Assign) else node.value if isinstance(node, ast.Expr) else node
@@ -108,7 +117,7 @@ def mask_of_another_dimension(error: Error) -> Remedy | None:
 
 
 def index_with_a_column(error: Error) -> Remedy | None:
-    """One position for each row: ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``."""
+    """The fix for an index with one position for each row: ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``."""
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     tensors = [g for g in refused.tensors if g.shape is not None]
@@ -133,7 +142,10 @@ def index_with_a_column(error: Error) -> Remedy | None:
 
 
 def with_a_batch(error: Error) -> Remedy | None:
-    """One example given to a model that takes a batch: ``image.unsqueeze(0)`` in the program's own call. None if no model was called."""
+    """The fix for a single example that a model is given in place of a batch: ``image.unsqueeze(0)`` in the program's call of the model.
+
+    None if no model was called.
+    """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.inside(wrong) if wrong is not None and wrong.label is not None else None
     if call is None or not call.args or isinstance(call.args[0], ast.Starred):

@@ -25,7 +25,7 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 
 
 def saved_numbers(error: Error) -> Remedy | None:
-    """A number given to ``save_for_backward``: kept on ``ctx`` instead, and read from there in ``backward``."""
+    """The fix for a number that is given to ``save_for_backward``: keep it as an attribute of ``ctx``, and read that in ``backward``."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     calls = [n.func for n in ast.walk(refused.call) if isinstance(n, ast.Call) and called(n) == "apply"] if refused.call is not None else []
     applied = calls[0] if len(calls) == 1 else None
@@ -78,7 +78,10 @@ def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, a
 
 
 def gradient_of_another_shape(error: Error) -> Remedy | None:
-    """A gradient that ``backward`` returns in the wrong shape: where it is computed, and the product or sum of the right one."""
+    """The remedy for a gradient that ``backward`` returns in the wrong shape: it names the line that computes the gradient.
+
+    Its fixes exchange the factors of a product, transpose, or sum there.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])
     backward, forward = method(owner, "backward"), method(owner, "forward")

@@ -14,7 +14,7 @@ from pitfall_lab.trace import T
 
 
 def hooked_output(error: Error) -> Remedy | None:
-    """A layer that writes its input in place, where a full backward hook is on the layer before: the layer without ``inplace=True``."""
+    """The fix for a layer that writes its input in place, although a full backward hook is on the layer before: no ``inplace=True``."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node, statement = program.at(refused.span), program.statement_at(refused.span)
     if node is None or statement is None:

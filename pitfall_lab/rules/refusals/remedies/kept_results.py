@@ -26,7 +26,10 @@ Keeper = tuple[ast.stmt, ast.expr, ast.expr]
 
 
 def detached(error: Error) -> Remedy | None:
-    """The result kept without history, or let go before the copy where its history is needed until then; None if it is not known where."""
+    """The fix for an object that keeps a result with its graph and is copied by ``deepcopy``: keep ``result.detach()``.
+
+    Or, if a loss needs the graph, remove the result from the object before the copy. None if the text does not show where it is kept.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     keepers = list(dict.fromkeys(_keepers(error)))
     if not keepers:
@@ -152,7 +155,10 @@ def _path(program: Program, name: str, wanted: str, depth: int = 0) -> str | Non
 
 
 def _normed(error: Error) -> Remedy | None:
-    """Layers of `torch.nn.utils.weight_norm`: those of `torch.nn.utils.parametrizations` instead. None if the program has none."""
+    """The fix for ``torch.nn.utils.weight_norm``, whose weight is a result: the function of ``torch.nn.utils.parametrizations`` instead.
+
+    None if the program does not call it.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and "parametriz" not in program.segment(n.func)]
     imports = [n for n in program.nodes if isinstance(n, ast.ImportFrom) and n.module == "torch.nn.utils"]

@@ -28,7 +28,7 @@ FURTHEST = 20
 
 
 def of_the_input(error: Error) -> Remedy | None:
-    """The layer built for what it is given.
+    """The fix for a layer that was built for another size of input: build it for the size that it is given.
 
     None if another shape of the input fits, if the layer has worked with another input before, or if the program does not make the layer.
     """

@@ -15,7 +15,7 @@ FACTORIES = {"tensor", "as_tensor", "FloatTensor", "Tensor"}
 
 
 def stacked(error: Error) -> Remedy | None:
-    """``torch.stack(list)`` for ``torch.tensor(list)`` of a list of tensors; None for other calls."""
+    """The fix for ``torch.tensor(list)`` of a list of tensors: ``torch.stack(list)``; None for other calls."""
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     call = refused.call
     if call is None or torch is None or called(call) not in FACTORIES or not call.args or not any(g.part_of for g in refused.tensors):
@@ -35,7 +35,10 @@ def stacked(error: Error) -> Remedy | None:
 
 
 def collected_with_history(error: Error) -> Remedy | None:
-    """A list of losses with their history that becomes an array: numbers appended instead. None if no list of the line is appended to."""
+    """The fix for a list of losses with their graphs that is converted to an array: append ``loss.item()``.
+
+    None if the program appends to no list of this line.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     statement = program.statement_at(refused.span)
     names = (

@@ -28,7 +28,10 @@ COLLATING = re.compile(r"default_collate|stack expects each tensor|each element 
 
 
 def collated(error: Error) -> Remedy | None:
-    """Samples that a loader cannot stack: a ``collate_fn`` that pads them. None if no loader was stacking."""
+    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads them.
+
+    None if no loader was stacking.
+    """
     refused, story = error.refused, error.refused.story
     node = story.program.at(refused.span)
     running = tuple(call_chain(story, story.event(refused.step)))
@@ -121,7 +124,10 @@ def _returned(story: Story) -> ast.expr | None:
 
 
 def single_row(error: Error) -> Remedy | None:
-    """A batch norm that was given one row: the last batch of a loader, or one example measured in training mode."""
+    """The fix for a batch norm that is given one row: ``drop_last=True`` for a loader's last batch, else ``eval()`` for one example.
+
+    None if the input does not have one row, or if its call is not known.
+    """
     refused, story = error.refused, error.refused.story
     wrong = error.wrong
     if wrong is None or wrong.shape is None or wrong.shape[:1] != (1,) or story.program.tree is None:
@@ -204,7 +210,10 @@ def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = 
 
 
 def nothing_in_samples(error: Error) -> Remedy | None:
-    """The part of a sample that is None where ``__getitem__`` returns it; None if the text does not show it."""
+    """The remedy for samples with None in them: it names the line of ``__getitem__`` that returns the None.
+
+    If the text does not show it, that of :func:`collated_elsewhere`, whose fixes it has in any case.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     returned = _returned(story)
     parts = returned.elts if isinstance(returned, ast.Tuple) else returned.values if isinstance(returned, ast.Dict) else [returned]
@@ -224,7 +233,10 @@ def nothing_in_samples(error: Error) -> Remedy | None:
 
 
 def collated_elsewhere(error: Error) -> Remedy | None:
-    """Samples that torch cannot make a batch of: the program's own function for it. None if it has none, or the loader is not known."""
+    """The fix for samples that torch cannot join to a batch: give the loader a ``collate_fn`` that the program has for other loaders.
+
+    None if the program has none, or if the loader is not known.
+    """
     refused, story = error.refused, error.refused.story
     if not COLLATING.search(refused.message):
         return None
@@ -247,7 +259,7 @@ def _is_nothing(node: ast.expr) -> bool:
 
 
 def rest_of_the_split(error: Error) -> Remedy | None:
-    """Lengths of ``random_split`` that do not add up: the last one as what is left of the dataset."""
+    """The fix for lengths of ``random_split`` that do not add up to the dataset's: the last one as what is left of it."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     lengths = call.args[1] if call is not None and len(call.args) > 1 else None

@@ -17,7 +17,7 @@ LAYER, LAYER_WITH_LOGITS = "BCELoss", "BCEWithLogitsLoss"
 
 
 def of_scores(error: Error) -> Remedy | None:
-    """A loss of probabilities that was given scores: the one that takes scores. None if the call is none of these losses."""
+    """The fix for a loss of probabilities that is given scores: the loss that takes scores. None if the call is none of these losses."""
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program
     node = program.at(refused.span)

@@ -81,7 +81,7 @@ def _fix(edits: tuple[Edit, ...], shown: str) -> Fix:
 
 
 def random_numbers(error: Error) -> Remedy | None:
-    """Random numbers under ``vmap``: what it is to do with them, said where the function is mapped. None if the text has no such place."""
+    """The fix for random numbers under ``vmap``: ``randomness=`` where the function is mapped. None if the text shows no such place."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     mapping = [(node, changes) for node in program.nodes if (changes := _decided(program, node))]
     if not mapping:
@@ -147,7 +147,7 @@ def _partial(program: Program) -> tuple[str, list[Change]]:
 
 
 def statistics_of_a_batch(error: Error) -> Remedy | None:
-    """Batch norms under ``vmap``: a norm of each example for itself (``GroupNorm``)."""
+    """The fix for batch norms under ``vmap``: ``GroupNorm``, which normalises each example by itself."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     norms = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and n.args]
     if not norms:

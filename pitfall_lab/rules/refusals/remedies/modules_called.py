@@ -59,7 +59,7 @@ def given_nothing(refused: Refused) -> Given | None:
 
 
 def without_return(error: Error) -> Remedy | None:
-    """The missing ``return`` of a ``forward``: of the name that its last statement assigns, or of its last expression."""
+    """The fix for a ``forward`` without ``return``: return the name that its last statement assigns, or its last expression."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     found = nothing_from(refused)
     if found is None:
@@ -89,7 +89,7 @@ def _returned(program: Program, function: Function) -> Iterator[Fix | None]:
 
 
 def pair(error: Error) -> Remedy | None:
-    """Both results of a recurrent layer given where one tensor is meant: the first one unpacked where they are assigned."""
+    """The fix for a recurrent layer's pair of results that is given where one tensor is meant: unpack it, ``out, _ = rnn(x)``."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     for argument in call.args if call is not None else ():
@@ -125,7 +125,10 @@ def pair(error: Error) -> Remedy | None:
 
 
 def first_line(error: Error) -> Remedy | None:
-    """The missing ``super().__init__()`` of a module; None if the refused line is in no ``__init__``."""
+    """The fix for a module whose ``__init__`` does not call ``super().__init__()`` first.
+
+    None if the refused line is in no ``__init__``.
+    """
     program = error.refused.story.program
     node = program.at(error.refused.span)
     function = program.function(node) if node is not None else None
@@ -149,7 +152,7 @@ def loss_class(refused: Refused) -> Given | None:
 
 
 def loss_object(error: Error) -> Remedy | None:
-    """A loss class that was given the tensors: an object of it is made first. None for other calls."""
+    """The fix for a loss class that is called with tensors: make an object of it, and call that. None for other calls."""
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     if call is None or loss_class(refused) is None:
@@ -170,7 +173,10 @@ def loss_object(error: Error) -> Remedy | None:
 
 
 def spread(error: Error) -> Remedy | None:
-    """Arguments of ``forward`` given as one tuple: given one by one. None if the call has more than one argument."""
+    """The fix for arguments that are given to ``forward`` as one tuple: give them one by one.
+
+    None if the call has more than one argument.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     if call is None or len(call.args) != 1 or call.keywords:
@@ -187,7 +193,10 @@ def spread(error: Error) -> Remedy | None:
 
 
 def as_parameter(error: Error) -> Remedy | None:
-    """A tensor assigned to a parameter: ``nn.Parameter(…)``. None if it was computed from parameters, whose gradient that would cut."""
+    """The fix for a tensor that is assigned to a parameter: ``nn.Parameter(…)`` around it.
+
+    None if it was computed from parameters: they would get no gradient then.
+    """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     statement = program.statement_at(refused.span)
     if not isinstance(statement, ast.Assign) or (error.wrong is not None and error.wrong.requires_grad):

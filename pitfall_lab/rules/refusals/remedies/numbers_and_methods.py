@@ -35,7 +35,10 @@ def _misused(refused: Refused) -> ast.Subscript | ast.Call | None:
 
 
 def exchanged(error: Error) -> Remedy | None:
-    """``x.size(0)`` for ``x.size[0]``, ``x.shape[0]`` for ``x.shape(0)``."""
+    """The fix for a method that is indexed, or an attribute that is called.
+
+    ``x.size(0)`` for ``x.size[0]``, ``x.shape[0]`` for ``x.shape(0)``.
+    """
     program, node = error.refused.story.program, _misused(error.refused)
     if isinstance(node, ast.Subscript):
         text = f"{program.segment(node.value)}({program.segment(node.slice)})"
@@ -48,7 +51,10 @@ def exchanged(error: Error) -> Remedy | None:
 
 
 def kept_as_tensor(error: Error) -> Remedy | None:
-    """The tensor kept where ``item()`` or ``float()`` took out the number that backward starts from; None if the text has neither."""
+    """The fix for a backward that starts from a number: keep the tensor from which ``item()`` or ``float()`` took it.
+
+    None if the text has neither.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node = program.at(refused.span)
     node = node.func if isinstance(node, ast.Call) else node
@@ -88,7 +94,7 @@ def _taken_out(program: Program, value: ast.expr) -> Iterator[tuple[ast.AST, str
 
 
 def guarded(error: Error) -> Remedy | None:
-    """``w.grad.zero_()`` before the first backward: only where there is a gradient. None for other uses of the gradient."""
+    """The fix for ``w.grad.zero_()`` before the first backward: only if there is a gradient. None for other uses of the gradient."""
     refused, program = error.refused, error.refused.story.program
     statement = program.statement_at(refused.span)
     if error.wrong is None or error.match[1] not in ("zero_", "data", "detach_") or not isinstance(statement, ast.Expr):

@@ -29,7 +29,10 @@ def made(refused: Refused) -> OptimizerMade | None:
 
 
 def of_dense_gradients(error: Error) -> Remedy | None:
-    """An optimizer that takes no sparse gradients: ``SparseAdam`` for it, or embeddings without ``sparse=True``."""
+    """The fixes for an optimizer that refuses sparse gradients: ``SparseAdam`` for Adam and AdamW; embeddings without ``sparse=True``.
+
+    None if the program has no ``sparse=True``, or if it is not known where the optimizer is made.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizer = made(refused)
     tables = [n for n in program.nodes if isinstance(n, ast.Call) and any(k.arg == "sparse" and is_true(k.value) for k in n.keywords)]
@@ -57,7 +60,7 @@ def of_dense_gradients(error: Error) -> Remedy | None:
 
 
 def of_sparse_gradients(error: Error) -> Remedy | None:
-    """``SparseAdam`` for parameters whose gradients are not sparse: ``Adam``."""
+    """The fix for ``SparseAdam`` with parameters whose gradients are not sparse: ``Adam``."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizer = made(refused)
     call = call_of(story, optimizer.span) if optimizer is not None else None
@@ -77,7 +80,7 @@ def of_sparse_gradients(error: Error) -> Remedy | None:
 
 
 def past_the_end(error: Error) -> Remedy | None:
-    """A schedule for a number of steps that was stepped once more: the number that the loops make."""
+    """The fixes for a schedule that is stepped more often than it was made for: plan as many steps as the loops take."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     kind = next((g.kind for g in refused.failure.given if g.name == "self"), "")
     schedule = next((each for each in reversed(story.trace.beside.schedulers) if each.scheduler == kind and each.span), None)
@@ -152,7 +155,10 @@ def watched_number(error: Error) -> Remedy | None:
 
 
 def of_other_parameters(error: Error) -> Remedy | None:
-    """An optimizer's state that was saved for other parameters: how many it had, and how many the new optimizer has."""
+    """The remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
+
+    Its fix leaves out the loading, so that the optimizer begins with a new state.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizers = story.trace.optimizers
     optimizer = made(refused)
@@ -183,7 +189,7 @@ def of_other_parameters(error: Error) -> Remedy | None:
 
 
 def parameters_called(error: Error) -> Remedy | None:
-    """``model.parameters`` without its call; None for other arguments."""
+    """The fix for an optimizer that is given ``model.parameters`` without its call; None for other arguments."""
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     first = (
@@ -206,7 +212,10 @@ def parameters_called(error: Error) -> Remedy | None:
 
 
 def in_one_group(error: Error) -> Remedy | None:
-    """Parameters in two groups of an optimizer: left out of the group that has more of them. None if the groups are not written out."""
+    """The fix for parameters in two groups of an optimizer: leave them out of the larger group.
+
+    None if the text does not list the groups.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     groups = call.args[0] if call is not None and call.args else None
@@ -253,7 +262,7 @@ def _groups(groups: ast.List) -> list[ast.expr]:
 
 
 def first_rate(error: Error) -> Remedy | None:
-    """A schedule that goes on from an epoch, for a new optimizer: the rate that it began with, given in the optimizer's group."""
+    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: ``initial_lr``, the first rate, in its group."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     optimizer = call.args[0] if call is not None and call.args else None
@@ -279,7 +288,10 @@ def first_rate(error: Error) -> Remedy | None:
 
 
 def with_closure(error: Error) -> Remedy | None:
-    """A step that computes the loss several times: what the loop does before it becomes its closure. None if that is not in one block."""
+    """The fix for an optimizer whose step computes the loss several times: make what the loop does before the step its closure.
+
+    None if these statements are not in one block.
+    """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
     if not isinstance(statement, ast.Expr) or call is None:

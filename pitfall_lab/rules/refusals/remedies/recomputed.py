@@ -27,7 +27,10 @@ DRAWS: dict[str, Callable[[str, list[str]], str | None]] = {
 
 
 def random_block(error: Error) -> Remedy | None:
-    """A block that draws from Python's or NumPy's random numbers: the same drawn by torch. None if its functions do not draw so."""
+    """The fix for a checkpointed block that draws from Python's or NumPy's random numbers: draw them by torch.
+
+    If it does not, that of :func:`_stateful`.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     functions = list(_run_again(story, refused.step))
     draws = [call for function in functions for call in _drawn(program, function)]
@@ -101,7 +104,10 @@ def _by_torch(program: Program, draws: list[ast.Call]) -> Fix | None:
 
 
 def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
-    """A block that counts its own runs; None if it does not."""
+    """The remedy for a checkpointed block that changes an attribute by ``+=`` and the like: it names that line, and has no fix.
+
+    None if the block has no such line.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     for function in functions:
         for node in ast.walk(function):
@@ -121,7 +127,7 @@ def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
 
 
 def not_reentrant(error: Error) -> Remedy | None:
-    """Checkpoints that allow ``torch.autograd.grad``: ``use_reentrant=False``."""
+    """The fix for checkpoints that ``torch.autograd.grad`` cannot go through: ``use_reentrant=False``."""
     program = error.refused.story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("checkpoint", "checkpoint_sequential")]
     changes = [change for call in calls if (change := keyword_set(program, call, "use_reentrant=False")) is not None]

@@ -28,7 +28,7 @@ FURTHEST = 400
 
 
 def state(error: Error) -> Remedy | None:
-    """A hidden state whose sizes are in another order, or that was made for another batch."""
+    """The fixes for a hidden state of another shape than the layer needs: its sizes in the right order, or the batch size of the input."""
     refused, wrong, story = error.refused, error.wrong, error.refused.story
     wanted = tuple(int(n) for n in re.findall(r"\d+", error.match[1]))
     got = wrong.shape if wrong is not None else None
@@ -119,7 +119,10 @@ def _complete_batches(story: Story, step: int) -> Fix | None:
 
 
 def padded_again(error: Error) -> Remedy | None:
-    """Sizes that differ because ``pad_packed_sequence`` pads only to the longest sequence of the batch; None if it made neither tensor."""
+    """The fix for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest sequence: ``total_length=``.
+
+    None if neither tensor was made by it.
+    """
     refused, story = error.refused, error.refused.story
     for given in refused.tensors:
         other = next((g for g in refused.tensors if g is not given), None)

@@ -115,7 +115,10 @@ def _of_some(longer: list[str], shorter: list[str]) -> str:
 
 
 def _marks(longer: list[str], shorter: list[str]) -> list[str]:
-    """The part, such as ``_orig_mod.``, without which the ``longer`` names are the ``shorter`` ones, if it is inside of some; else none."""
+    """A part of the ``longer`` names, such as ``_orig_mod.``, whose removal gives all of the ``shorter`` ones, as a list of one.
+
+    Empty if there is none, or if all ``longer`` names begin with it.
+    """
     parts = dict.fromkeys(f"{part}." for name in longer for part in name.split(".")[:-1])
     inside = [mark for mark in parts if not all(name.startswith(mark) for name in longer)]
     return [mark for mark in inside if set(shorter) <= {name.replace(mark, "") for name in longer}][:1]
@@ -139,7 +142,10 @@ def _without(
 
 
 def on_meta(error: Error) -> Remedy | None:
-    """A model that stayed on ``meta``: its state was copied into tensors without memory, or it was moved to a device as it was."""
+    """The fix for a model on the device ``meta`` whose state was copied into tensors without memory: ``assign=True``.
+
+    If no state was loaded into it, that of :func:`_moved`.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     for loading in reversed(story.trace.beside.loadings):
         devices = {str((story.tensor(label, refused.step) or {}).get("device")) for label in loading.holds}
@@ -180,7 +186,7 @@ def _built(story: Story, parameters: tuple[str, ...]) -> Span | None:
 
 
 def _moved(error: Error) -> Remedy | None:
-    """``model.to(device)`` of a model on ``meta`` whose state is loaded later: ``to_empty``. None for other calls."""
+    """The fix for ``model.to(device)`` of a model on ``meta`` whose state is loaded later: ``to_empty``. None for other calls."""
     program, call = error.refused.story.program, error.refused.call
     later = [
         n
@@ -195,7 +201,7 @@ def _moved(error: Error) -> Remedy | None:
 
 
 def not_a_state(error: Error) -> Remedy | None:
-    """A path, or a whole module, given for a state: ``torch.load(path)``, ``module.state_dict()``."""
+    """The fix for a path or a module that is given as a state: ``torch.load(path)``, ``module.state_dict()``."""
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     call = refused.call
     state = call.args[0] if call is not None and call.args else None
@@ -217,7 +223,7 @@ def not_a_state(error: Error) -> Remedy | None:
 
 
 def whole_objects(error: Error) -> Remedy | None:
-    """A file with a whole module that this program has written itself: ``weights_only=False``. None for files from elsewhere."""
+    """The fix for loading a whole module that this program has saved itself: ``weights_only=False``. None for files from elsewhere."""
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     saves = [n for n in program.nodes if isinstance(n, ast.Call) and program.segment(n.func).endswith("torch.save")]

@@ -35,7 +35,10 @@ def out_of_order(error: Error) -> Remedy | None:
 
 
 def kept_in_float32(error: Error) -> Remedy | None:
-    """The model left in float32, where ``half()`` converted it; None if the text shows no such call."""
+    """The fix for a model that ``half()`` converted although it is trained with a scaler: leave it in float32.
+
+    None if the text shows no such call.
+    """
     program = error.refused.story.program
     halved = [
         n for n in program.nodes if isinstance(n, ast.Call) and called(n) == "half" and not n.args and isinstance(n.func, ast.Attribute)

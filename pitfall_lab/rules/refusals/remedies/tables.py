@@ -18,7 +18,11 @@ GROWING = {"append", "add", "update", "setdefault", "extend", "insert"}
 
 
 def rows(error: Error) -> Remedy | None:
-    """A table with too few rows: where they were counted before all entries were there, else one row more. None if it is not known."""
+    """The fix for an embedding table with too few rows for the numbers that it looks up.
+
+    If the rows were counted before all entries were added, count them afterwards; else make as many rows as needed, or one more. None if it
+    is not known how the table was made, or if a number is negative.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong, table = error.wrong, error.other
     record = story.tensor(table.label, refused.step) if table is not None and table.label is not None else None

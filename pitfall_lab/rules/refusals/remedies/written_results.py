@@ -15,7 +15,7 @@ FACTORIES = {"empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like", 
 
 
 def as_new_tensor(error: Error) -> Remedy | None:
-    """The out-of-place form of the refused line: ``x = x / 2`` for ``x /= 2``; None if it has none."""
+    """The fix that writes the refused line without changing a tensor in place: ``x = x / 2`` for ``x /= 2``; None if it has none."""
     program = error.refused.story.program
     node, statement = program.at(error.refused.span), program.statement_at(error.refused.span)
     fix = new_value(program, node, statement) if node is not None and statement is not None else None
@@ -23,7 +23,7 @@ def as_new_tensor(error: Error) -> Remedy | None:
 
 
 def without_out(error: Error) -> Remedy | None:
-    """The call without ``out=``, its result assigned to the name instead, and without the memory that only it used."""
+    """The fix for a call with ``out=``: assign its result to the name instead, and remove the line that only made memory for it."""
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
     room = next((k.value for k in call.keywords if k.arg == "out"), None) if call is not None else None

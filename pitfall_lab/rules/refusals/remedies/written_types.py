@@ -25,7 +25,10 @@ MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_li
 
 
 def converted(error: Error) -> Remedy | None:
-    """The written value in the type of the memory; memory of the value's type if the conversion would lose fractions. None if unknown."""
+    """The fix for a written value of another type: convert it to the type of the memory.
+
+    If that would lose fractions, make the memory in the value's type instead. None if the line does not show both.
+    """
     refused, program = error.refused, error.refused.story.program
     if error.wrong is None or error.other is None:
         return None
