@@ -15,7 +15,13 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that it shares memory."""
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return
-    for kept in Aliases(story, "detach", "data").kept():
+    aliases = Aliases(story, "detach", "data")
+    found = list(aliases.kept())
+    places = {kept.made.span for kept in found}
+    for kept in (*found, *(each for each in aliases.best() if each.made.span not in places)):
+        if kept.how == "best" and kept.made.span in places:
+            continue
+        places.add(kept.made.span)
         source = story.tensor(kept.made.operands[0].label, kept.made.step) or {}
         by_reference = kept.how == "mixed" and story.said(kept.made.step) == "state_dict"  # another rule
         if not by_reference and (kept.how != "altered" or source.get("grad_fn")):
@@ -42,6 +48,10 @@ def _finding(story: Story, kept: Kept) -> Finding:
         "altered": T(
             en=f"{used.en} continues with changed numbers in {source.en}",
             zh=f"{used.zh}用的是 {source.zh} 中已被改变的数",
+        ),
+        "best": T(
+            en=f"{used.en} reads the newest numbers where those of the best round are meant",
+            zh=f"{used.zh}读到的是最新的数，而这里要的是最好那一轮的数",
         ),
         "activated": T(
             en=f"{used.en} reads what a layer that works in place has made of it",

@@ -49,12 +49,26 @@ def find(story: Story) -> Iterator[Finding]:
             continue
         labels = _orders(story, pair[1], loss.step, plain=True)
         examples = _orders(story, pair[0], loss.step, plain=False) if labels is not None and len(labels) < 2 else None
+        if labels and examples is not None:
+            labels, examples = _within_batch(story, labels[0], examples)
         if labels is None or examples is None or len(examples) != 1:
             continue
         place = story.span((labels or examples)[0].event.step)
         if place not in reported and (_apart(story, examples[0], labels[0]) if labels else _left(story, examples[0], pair, loss)):
             reported.add(place)
             yield _finding(story, examples[0], labels[0], loss) if labels else _left_behind(story, examples[0], pair[1], loss)
+
+
+def _within_batch(story: Story, chosen: Order, examples: list[Order]) -> tuple[list[Order], list[Order]]:
+    """The orders of the labels and of the examples, without those by which a batch was chosen, if a batch's rows are sorted after that.
+
+    ``chosen`` are the rows of all labels that are in the batch. The examples may have been chosen by the same indices, or one by one.
+    """
+    rest = [order for order in examples if order.index != chosen.index]
+    rows = story.shape(chosen.index, chosen.event.step) or (0,)
+    is_batch = rows[0] < (story.shape(chosen.source, chosen.event.step) or (0,))[0]
+    sorts = [order for order in rest if order.made.name in SORTED and (story.shape(order.index, order.event.step) or ())[:1] == rows]
+    return ([], sorts) if is_batch and sorts == rest else ([chosen], examples)
 
 
 def _sides(story: Story, loss: Event) -> tuple[str, str] | None:

@@ -8,8 +8,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.call_stack import call_chain
+from pitfall_lab.rules.kit.finding import Edit, Fact, Finding, Fix, Rule, Trap
 from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called as call_name
 from pitfall_lab.rules.kit.syntax import torch_name
@@ -111,7 +113,7 @@ def _cause(story: Story, samples: Samples) -> Cause | None:
     behind = [_behind(story, label, samples.event.step) for label in samples.each]
     if all(any(_draws_all(story, event) for event in events) for events in behind):
         return _permutations(story, samples)
-    return _dropout_off(story, behind) or _same_seed(story, behind)
+    return _dropout_off(story, behind) or _same_seed(story, behind) or _given_back(story, behind)
 
 
 def _behind(story: Story, label: str, step: int) -> list[Event]:
@@ -258,6 +260,60 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
         unique(program.text, [Fix(title, program.delete(statement), meaning="later")])
         if isinstance(statement, ast.Expr) else made_once(story, seed),
     )  # fmt: skip
+
+
+def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
+    """The cause if each sample has draws or dropped numbers of its own, and after each the generator gets back its state from before."""
+    shared = set.intersection(*({event.step for event in events} for events in behind))
+    own = [[event for event in events if event.step not in shared and _draws(event)] for events in behind]
+    if not all(own) or len({tuple(event.name for event in events) for events in own}) > 1:
+        return None
+    program, first = story.program, own[0][0]
+    for statement in call_chain(story, first):
+        for around in program.ancestors(statement):
+            if not isinstance(around, ast.With):
+                continue
+            fork = next((i.context_expr for i in around.items if isinstance(i.context_expr, ast.Call) and _is_fork(i.context_expr)), None)
+            if fork is not None:
+                title = T(en="Draw without `fork_rng`, which gives the state back", zh="不用会恢复状态的 `fork_rng` 来抽取")
+                fixes = [Fix(title, _without_block(program, around), meaning="later")] if len(around.items) == 1 else []
+                return Cause(program.place(fork), first.step, _STATE, _STATE_WHY, unique(program.text, fixes))
+        function, calls = program.function(statement), [node for node in program.nodes if isinstance(node, ast.Call)]
+        back = next((call for call in calls if call_name(call) == "set_rng_state" and program.function(call) is function), None)
+        line = program.statement(back)
+        if back is not None and isinstance(line, ast.Expr):
+            title = T(en=f"Leave `{program.segment(back)}` out here", zh=f"在这里去掉 `{program.segment(back)}`")
+            fixes = [Fix(title, program.delete(line), meaning="later")]
+            return Cause(program.place(back), first.step, _STATE, _STATE_WHY, unique(program.text, fixes))
+    return None
+
+
+_STATE = T(en="gives the generator the same state for each of them", zh="让随机数发生器在每一个之前都处于同样的状态")
+_STATE_WHY = T(
+    en="A generator that gets back the state it had before draws the same numbers again, and dropout drops the same units: every sample "
+    "is a copy of the first. Keep the state once, around all of them, if what comes later must not change.",
+    zh="随机数发生器回到之前的状态后，会再次抽到同样的数，dropout 也丢弃同样的单元：每个样本都是第一个的复制品。如果之后的程序不应受影响，"
+    "请只在全部样本外面保存一次状态。",
+)
+
+
+def _draws(event: Event) -> bool:
+    """Whether a call drew numbers, or dropped some: a dropout that is switched off returns its input."""
+    dropped = event.name in DROPOUTS and bool(event.operands) and event.operands[0].label not in event.results
+    return event.name in DRAWN or dropped
+
+
+def _is_fork(call: ast.Call) -> bool:
+    return call_name(call) == "fork_rng"
+
+
+def _without_block(program: Program, block: ast.With) -> tuple[Edit, ...]:
+    """The edits that leave out the head of a ``with`` statement and move its body to where the head began."""
+    body = program.lines[block.body[0].lineno - 1 : block.body[-1].end_lineno]
+    inner, outer = program.indent(block.body[0]), program.indent(block)
+    lines = [line.rstrip("\r\n") for line in body]
+    text = "\n".join(outer + line.removeprefix(inner) for line in lines)
+    return program.replace((block, text.removeprefix(outer)))
 
 
 def _finding(story: Story, spread: Event, samples: Samples, cause: Cause) -> Finding:

@@ -103,6 +103,28 @@ print((F.normalize(x, dim=1) @ F.normalize(x, dim=1).T).argmax(1))
 h = F.normalize(x, dim=1)
 print(torch.matmul(h, h.T).max(1).indices)  # PL954
 """,
+    "means and products of groups, and the largest of negative numbers, with the zeros they start from": DATA
+    + """
+groups = torch.tensor([0, 1, 1, 0, 2, 2, 2, 0])
+index = groups[:, None].expand(-1, 3)
+print(x.new_zeros(3, 3).scatter_reduce(0, index, x, "mean"))  # PL776
+print(torch.zeros_like(x)[:3].clone().index_reduce_(0, groups, x, reduce="mean"))  # PL776
+print(torch.scatter_reduce(torch.zeros(3, 3), 0, index, -x.abs() - 1, "amax"))  # PL776
+""",
+    "the best so far, without a copy": DATA
+    + """
+w = torch.randn(3, requires_grad=True)
+opt, best = SGD([w], lr=0.9), 1e9
+for _ in range(8):
+    loss = (w * w).sum() + w.abs().sum()
+    if loss.item() < best:
+        best = loss.item()
+        chosen = w.detach()  # PL702
+    update(opt, loss)
+    with torch.no_grad():
+        w.add_(torch.randn(3))
+print(chosen.norm())
+""",
     "noise between 0 and 1 in a mix and for a policy": DATA
     + """
 kept = torch.tensor([0.9, 0.5, 0.2, 0.05])
@@ -144,6 +166,33 @@ for i in range(4):
 }
 
 RIGHT = {
+    "groups without their start, a sum, a start that is meant, extremes that zeros do not touch": DATA
+    + """
+groups = torch.tensor([0, 1, 1, 0, 2, 2, 2, 0])
+index = groups[:, None].expand(-1, 3)
+print(torch.zeros(3, 3).scatter_reduce(0, index, x, "mean", include_self=False))
+print(torch.zeros(3, 3).scatter_reduce(0, index, x, "sum"), torch.ones(3, 3).scatter_reduce(0, index, x, "prod"))
+print(torch.zeros(3, 3).scatter_reduce(0, index, x.abs(), "amax"))
+total = torch.zeros(3, 3)
+total += 5
+print(total.scatter_reduce_(0, index, x, "mean"))
+""",
+    "a monitor on the same memory, a cache made once, the best copied": DATA
+    + """
+w = torch.randn(3, requires_grad=True)
+opt, cache, best, kept = SGD([w], lr=0.1), None, 1e9, None
+for _ in range(8):
+    if cache is None:
+        cache = w.detach()
+    loss = (w * w).sum()
+    if loss.item() < best:
+        best, kept = loss.item(), w.detach().clone()
+    update(opt, loss)
+    if loss.item() < 0.5:
+        shown = w.detach()
+        print(shown.norm())
+print(cache.norm(), kept)
+""",
     "uniform numbers that are meant: between two ends, centred, points that are turned, an interpolation, noise for whole numbers": DATA
     + """
 low, wide = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.ones(3))

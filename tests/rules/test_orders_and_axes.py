@@ -200,6 +200,24 @@ with torch.no_grad():
     answers = torch.stack([net(x) for _ in range(10)])  # PL850
 print(answers.var(dim=0))
 """,
+    "dropout in a forked generator, and in one whose state is set back": """
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+x = torch.randn(6, 4)
+with torch.no_grad():
+    kept = []
+    for _ in range(10):
+        with torch.random.fork_rng():  # PL850
+            answer = net(x)
+            kept.append(answer)
+    print(torch.stack(kept).std(dim=0))
+def sampled(state):
+    found = []
+    for _ in range(6):
+        torch.set_rng_state(state)  # PL850
+        found.append(torch.randn(5))
+    return torch.stack(found)
+print(sampled(torch.get_rng_state()).var(0))
+""",
     "an ensemble of equal members": """
 def member(seed):
     torch.manual_seed(3)  # PL850
@@ -278,6 +296,12 @@ print((x[at] - wanted[kept]).abs().sum())  # PL401
 }
 
 RIGHT = {
+    "samples in one forked generator": """
+net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+x = torch.randn(6, 4)
+with torch.random.fork_rng(), torch.no_grad():
+    print(torch.stack([net(x) for _ in range(10)]).std(dim=0))
+""",
     "orders that are brought back": """
 x, lengths = torch.randn(6, 4), torch.tensor([3, 9, 2, 7, 5, 1])
 order = lengths.argsort(descending=True)

@@ -12,7 +12,7 @@ from pitfall_lab.rules.kit.finding import Fix
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.saving_repairs import appended
 from pitfall_lab.rules.kit.source import Program
-from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.story import Record, Story
 from pitfall_lab.rules.kit.syntax import called, is_name, written_root
 from pitfall_lab.trace import Event, T
 
@@ -36,10 +36,11 @@ class Kept:
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
     - ``collected``: several times by one line, always from the same memory, so that all entries are equal;
     - ``altered``: the alias was written, and both it and the tensor it was made from are read later;
-    - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first read.
+    - ``activated``: a layer that works in place, called inside a module, wrote the tensor before the alias was first read;
+    - ``best``: assigned in a loop where a comparison held, as the best one so far, and read after a later round had written it.
     """
 
-    how: Literal["compared", "mixed", "collected", "altered", "activated"]
+    how: Literal["compared", "mixed", "collected", "altered", "activated", "best"]
     made: Event
     label: str
     storage: str
@@ -177,6 +178,37 @@ class Aliases:
             uses = [use.step for use in story.uses(label) if use.step > made.step]
             if uses and uses[0] > step and [o.label for o in event.operands[:1]] == [source]:
                 yield Kept("activated", made, label, storage, step, uses[0])
+
+    def best(self) -> Iterator[Kept]:
+        """Aliases assigned under an ``if`` with a comparison, in a loop, that were read after a later write by another line.
+
+        What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
+        """
+        story, program = self.story, self.story.program
+        for made, label, storage in self.made:
+            node = program.at(story.span(made.step))
+            statement = program.statement(node)
+            if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is not node:
+                continue
+            around = list(program.ancestors(statement))
+            test = next((each.test for each in around if isinstance(each, ast.If)), None)
+            is_in_loop = any(isinstance(each, ast.For | ast.While) for each in around)
+            tests = [n for n in ast.walk(test) if isinstance(n, ast.Compare)] if test is not None and is_in_loop else []
+            if not any(isinstance(op, ast.Lt | ast.Gt | ast.LtE | ast.GtE) for each in tests for op in each.ops):
+                continue
+            changed = self._written(storage, made.step, len(story.events))
+            # The alias of a round that was not recorded is first seen where it is read.
+            known = {label, *(other for other, record in story.tensors_on(storage) if self._is_first_seen(other, record, changed))}
+            uses = sorted(use.step for each in known for use in story.uses(each) if changed is not None and use.step > changed)
+            if changed is not None and uses and program.statement_at(story.span(changed)) is not statement:
+                yield Kept("best", made, label, storage, changed, uses[0])
+
+    def _is_first_seen(self, label: str, record: Record, changed: int | None) -> bool:
+        """Whether a tensor without gradients was made by no recorded call, and was first seen after step ``changed``."""
+        born = record.get("born")
+        event = self.story.event(born)
+        is_made = event is not None and label in event.results
+        return changed is not None and born is not None and born > changed and not is_made and not record.get("requires_grad")
 
     def _read(self, label: str, name: str, step: int) -> bool:
         """Whether the tensor ``label`` is read after ``step``, by a call or, in later lines, by its name."""
