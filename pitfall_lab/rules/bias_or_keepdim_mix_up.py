@@ -225,7 +225,7 @@ def _fixes(story: Story, found: MixUp, shape: Shape) -> tuple[Fix, ...]:
         table = program.at(story.span(found.made.step))
         if isinstance(table, ast.Subscript):
             ones = ", 1" * (len(shape) - 1)
-            new = f"{program.segment(table)}.{'unsqueeze(1)' if len(shape) == 2 else f'view(-1{ones})'}"
+            new = f"{program.segment(table)}.{'unsqueeze(-1)' if len(shape) == 2 else f'view(-1{ones})'}"
             title = T(en=f"Make a column of it: `{new}`", zh=f"把它变成一列：`{new}`")
             candidates.append(Fix(title, program.replace((table, new)), meaning=meaning))
     node = program.at(story.span(found.event.step)) if program.tree else None

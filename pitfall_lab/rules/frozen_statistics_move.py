@@ -118,8 +118,10 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
     if program.tree is None:
         return ()
     frozen = [name for name in (_frozen(story, found.weight),) if name]
-    fixes = []
+    fixes: list[Fix] = []
     for name in frozen:
+        if name.startswith("self."):
+            fixes += _of_its_owner(story, found, name)
         title = T(en=f"Put the frozen part in evaluation mode: `{name}.eval()`", zh=f"把冻结的部分设为评估模式：`{name}.eval()`")
         statements = [s for n in _switches(program) if isinstance(s := program.parents.get(n), ast.Expr)]
         own = [n for n in _switches(program) if isinstance(n.func, ast.Attribute) and program.segment(n.func.value) == name]
@@ -139,6 +141,39 @@ def _fixes(story: Story, found: Moving) -> tuple[Fix, ...]:
         if place is not None and not statements:
             fixes.append(Fix(title, program.insert_after(place, f"{name}.eval()"), meaning="later"))
     return unique(program.text, fixes)
+
+
+def _of_its_owner(story: Story, found: Moving, name: str) -> Iterator[Fix]:
+    """Fixes for a frozen part that a module has as ``self.teacher``.
+
+    One puts the part into evaluation mode after each ``train()`` of its owner, by the name that the owner has there; one lets the owner do
+    so itself, with a method ``train`` of its own.
+    """
+    program, rest = story.program, name.removeprefix("self.")
+    running = {program.function(statement) for statement in call_chain(story, found.passes[0].event)}
+    switches = [n for n in _switches(program) if program.function(n) in running and isinstance(n.func, ast.Attribute)]
+    statements = [
+        (s, n.func.value) for n in switches if isinstance(s := program.parents.get(n), ast.Expr) and isinstance(n.func, ast.Attribute)
+    ]
+    edits = [
+        edit for s, owner in sorted(statements, key=lambda each: -each[0].lineno)
+        for edit in program.insert_after(s, f"{program.segment(owner)}.{rest}.eval()")
+    ]  # fmt: skip
+    if edits:
+        said = f"{program.segment(statements[0][1])}.{rest}.eval()"
+        title = T(en=f"Put the frozen part in evaluation mode: `{said}`", zh=f"把冻结的部分设为评估模式：`{said}`")
+        yield Fix(title, tuple(edits), meaning="later")
+    node = program.at(
+        story.span(next((e.step for e in story.calls("requires_grad_") if found.weight in e.results), found.passes[0].event.step))
+    )
+    owner = next((each for each in program.ancestors(node) if isinstance(each, ast.ClassDef)), None) if node is not None else None
+    methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else {"train"}
+    if owner is not None and "train" not in methods:
+        lines = ("", "def train(self, mode=True):", "    super().train(mode)", f"    {name}.eval()", "    return self")
+        title = T(
+            en=f"Keep `{name}` in evaluation mode whatever mode its owner has", zh=f"无论所属模块处于什么模式，都让 `{name}` 处于评估模式"
+        )
+        yield Fix(title, program.insert_after(owner.body[-1], *lines), meaning="later")
 
 
 def _frozen(story: Story, weight: str) -> str | None:
