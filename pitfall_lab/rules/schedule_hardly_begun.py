@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.schedules import call_of, scheduled
+from pitfall_lab.rules.signals.schedules import call_of, rate_facts, scheduled
 from pitfall_lab.trace import OptimizerMade, OptimizerStep, Scheduler, T
 
 LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max", "LinearLR": "total_iters", "PolynomialLR": "total_iters"}
@@ -53,7 +53,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, betwe
             *(Related("step", each.span, each.step, T(en="an update here", zh="这里更新一次")) for each in updates),
         ],
         fixes=_fixes(story, scheduler, call),
-        facts=[Fact("steps", scheduler.steps), Fact("planned", optimizer.steps), Fact("rates", rates[:12])],
+        facts=[Fact("steps", scheduler.steps), Fact("planned", optimizer.steps), Fact("rates", rates[:12]), *rate_facts(optimizer)],
     )  # fmt: skip
 
 

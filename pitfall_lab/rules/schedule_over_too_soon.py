@@ -10,7 +10,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.schedules import call_of, loops_around, scheduled
+from pitfall_lab.rules.signals.schedules import call_of, loops_around, rate_facts, scheduled
 from pitfall_lab.trace import OptimizerMade, Scheduler, T
 
 FEWEST = 6
@@ -92,7 +92,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, call:
         ),
         related=[Related("made", scheduler.span, None, T(en="the schedule is made here", zh="调度在这里创建"))],
         fixes=_fixes(story, call),
-        facts=[Fact("steps", scheduler.steps), Fact("rates", rates[:12])],
+        facts=[Fact("steps", scheduler.steps), Fact("rates", rates[:12]), *rate_facts(optimizer)],
     )  # fmt: skip
 
 

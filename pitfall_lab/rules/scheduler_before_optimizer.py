@@ -10,8 +10,8 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.schedules import scheduled
-from pitfall_lab.trace import OptimizerStep, Scheduler, T
+from pitfall_lab.rules.signals.schedules import rate_facts, scheduled
+from pitfall_lab.trace import OptimizerMade, OptimizerStep, Scheduler, T
 
 ROUNDS = 2
 
@@ -24,10 +24,11 @@ def find(story: Story) -> Iterator[Finding]:
             continue  # a gradient scaler may skip the first step of the optimizer
         update = next((each for each in story.trace.optimizer_steps if each.made == scheduler.optimizer), None)
         if update is not None:
-            yield _finding(story, scheduler, update, optimizer.rates[0][1] if optimizer.rates else None)
+            yield _finding(story, scheduler, update, optimizer)
 
 
-def _finding(story: Story, scheduler: Scheduler, update: OptimizerStep, rate: float | None) -> Finding:
+def _finding(story: Story, scheduler: Scheduler, update: OptimizerStep, optimizer: OptimizerMade) -> Finding:
+    rate = optimizer.rates[0][1] if optimizer.rates else None
     span = scheduler.first[0].span
     here, there = at_line(story, span), at_line(story, update.span)
     used = T(
@@ -49,7 +50,7 @@ def _finding(story: Story, scheduler: Scheduler, update: OptimizerStep, rate: fl
         ),
         related=[Related("step", update.span, None, T(en="the optimizer steps here, afterwards", zh="优化器在这之后才更新"))],
         fixes=_fixes(story, scheduler, update),
-        facts=[Fact("rate", rate)],
+        facts=[Fact("rate", rate), *rate_facts(optimizer)],
     )  # fmt: skip
 
 

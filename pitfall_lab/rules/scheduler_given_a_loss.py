@@ -8,8 +8,8 @@ from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Related, Rule, Tra
 from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.schedules import call_of, scheduled
-from pitfall_lab.trace import Scheduler, T
+from pitfall_lab.rules.signals.schedules import call_of, rate_facts, scheduled
+from pitfall_lab.trace import OptimizerMade, Scheduler, T
 
 BY_METRIC = {"ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "CyclicLR", "SWALR"}
 """These take a metric, or a fraction of an epoch."""
@@ -19,10 +19,11 @@ def find(story: Story) -> Iterator[Finding]:
     """One finding for each scheduler that counts its steps with something else than a whole number."""
     for scheduler, optimizer in scheduled(story):
         if scheduler.count in ("float", "Tensor") and scheduler.scheduler not in BY_METRIC and scheduler.first:
-            yield _finding(story, scheduler, [rate for _, rate in optimizer.rates])
+            yield _finding(story, scheduler, optimizer)
 
 
-def _finding(story: Story, scheduler: Scheduler, rates: list[float]) -> Finding:
+def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade) -> Finding:
+    rates = [rate for _, rate in optimizer.rates]
     first, call = scheduler.first[0], call_of(story, scheduler.first[0].span)
     span = story.program.place(call) if call is not None else first.span
     here, shown = at_line(story, span), ", ".join(number(rate) for rate in rates[:4])
@@ -44,7 +45,7 @@ def _finding(story: Story, scheduler: Scheduler, rates: list[float]) -> Finding:
         ),
         related=[Related("made", scheduler.span, None, T(en="the scheduler is made here", zh="调度器在这里创建"))],
         fixes=_fixes(story, scheduler),
-        facts=[Fact("rates", rates[:12])],
+        facts=[Fact("rates", rates[:12]), *rate_facts(optimizer)],
     )  # fmt: skip
 
 

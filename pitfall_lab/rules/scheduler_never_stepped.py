@@ -11,7 +11,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.rules.kit.wording import at_line, capital, number
-from pitfall_lab.rules.signals.schedules import call_of, made_as, scheduled
+from pitfall_lab.rules.signals.schedules import call_of, made_as, rate_facts, scheduled
 from pitfall_lab.trace import OptimizerMade, OptimizerStep, Scheduler, T
 
 ROUNDS = 3
@@ -54,7 +54,7 @@ def _finding(story: Story, scheduler: Scheduler, optimizer: OptimizerMade, updat
         ),
         related=[Related("step", update.span, None, T(en="every step here uses one rate", zh="这里的每次更新都用同一个学习率"))],
         fixes=_fixes(story, scheduler, update),
-        facts=[Fact("rate", optimizer.rates[0][1]), Fact("steps", optimizer.steps)],
+        facts=[Fact("rate", optimizer.rates[0][1]), Fact("steps", optimizer.steps), *rate_facts(optimizer)],
     )  # fmt: skip
 
 

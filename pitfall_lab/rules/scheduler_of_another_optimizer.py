@@ -9,7 +9,7 @@ from pitfall_lab.rules.kit.repairs import unique
 from pitfall_lab.rules.kit.source import merge
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.wording import at_line, number
-from pitfall_lab.rules.signals.schedules import call_of, made_as, scheduled
+from pitfall_lab.rules.signals.schedules import call_of, made_as, rate_facts, scheduled
 from pitfall_lab.trace import OptimizerMade, Scheduler, T
 
 ROUNDS = 2
@@ -53,7 +53,7 @@ def _finding(story: Story, scheduler: Scheduler, idle: OptimizerMade, other: Opt
             Related("used", scheduler.first[0].span, None, T(en="the scheduler steps here", zh="调度器在这里步进")),
         ],
         fixes=_fixes(story, scheduler, other),
-        facts=[Fact("rate", other.rates[0][1]), Fact("steps", other.steps)],
+        facts=[Fact("rate", other.rates[0][1]), Fact("steps", other.steps), *rate_facts(other)],
     )  # fmt: skip
 
 

@@ -43,7 +43,6 @@ class Harm:
     causes: tuple[tuple[Node, Saved], ...]
 
 
-type_of_harmed = 0
 Harmed = WeakKeyDictionary[ShadowTensor, tuple[np.ndarray | None, np.ndarray | None]]
 """For each leaf whose gradient was silently wrong: the gradient that torch accumulated up to then, and the one that was meant."""
 

@@ -6,6 +6,7 @@
 - ``"sum"``: the same, where the memory is a ``.grad`` that grows;
 - ``"table"``: two shapes, the table that they broadcast to, and the resulting number beside the intended one;
 - ``"path"``: the path from the loss to the place where the graph ends, and the operations that it does not reach;
+- ``"curve"``: the learning rate at each update, and the lines that the schedule is about;
 - ``"axes"``: one tensor as a table, with the axis along which its elements add up to 1 and the axis along which they are used.
 
 It contains only data of the trace. A finding for which no other kind can be made gets ``"time"``.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from math import prod
+from math import isfinite, prod
 from typing import Any, Literal, TypedDict
 
 from pitfall_lab.trace import Event, Trace
@@ -217,17 +218,42 @@ class AxesPicture(TypedDict):
     about: list[str]
 
 
-FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture
+class CurvePlace(TypedDict):
+    """A line that a curve is about, with its part in the story; ``step`` is None if no call was seen there."""
+
+    role: BeatRole
+    title: Text
+    step: int | None
+    line: int | None
+    place: Text
+    code: str
+
+
+class CurvePicture(TypedDict):
+    """The learning rate of an optimizer's updates: each of the ``points`` is an update (from 0) and the rate from it on.
+
+    ``updates``: how many there were. Of many points some are left out.
+    """
+
+    kind: Literal["curve"]
+    points: list[list[float]]
+    updates: int
+    places: list[CurvePlace]
+    moments: list[Moment]
+    about: list[str]
+
+
+FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture
 
 
 def picture(facts: Facts, names: dict[str, str], finding: Data, beats: list[Beat]) -> FindingPicture:
-    """The picture that fits a finding: a table, a path, a sum or axes if one can be made, else moments in time.
+    """The picture that fits a finding: a table, a path, a sum, axes or a curve if one can be made, else moments in time.
 
     The finding is given as plain data (:func:`pitfall_lab.views.in_two_languages`), with its beats.
     """
     known = {fact["name"]: fact["value"] for fact in finding.get("facts", ())}
     board = _Board(facts, names)
-    for draw in (board.table, board.path, board.sum, board.axes):
+    for draw in (board.table, board.path, board.sum, board.axes, board.curve):
         drawn = draw(finding, known, beats)
         if drawn is not None:
             return drawn
@@ -640,6 +666,20 @@ class _Board:
             "moments": [],
             "about": [tensor["storage"]] if tensor.get("storage") else [],
         }
+
+    def curve(self, finding: Data, known: Data, beats: list[Beat]) -> CurvePicture | None:
+        """The picture of the learning rates of all updates; None if the finding has no known rates."""
+        points, updates = known.get("curve"), known.get("updates")
+        if not isinstance(points, list | tuple) or not isinstance(updates, int) or updates < 1:
+            return None
+        pairs = [[float(x) for x in each] for each in points if isinstance(each, list | tuple) and len(each) == 2]
+        if not pairs or len(pairs) != len(points) or not all(isfinite(x) for each in pairs for x in each):
+            return None
+        places: list[CurvePlace] = [
+            {"role": b["role"], "title": b["title"], "step": b["step"], "line": b["line"], "place": b["place"], "code": b["code"]}
+            for b in _few(beats)
+        ]  # fmt: skip
+        return {"kind": "curve", "points": pairs, "updates": updates, "places": places, "moments": [], "about": []}
 
     def _place(self, step: int) -> CutPlace:
         return {"step": step, "line": self.facts.line(step), "code": self.facts.code(step)}

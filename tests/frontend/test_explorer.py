@@ -156,6 +156,40 @@ def test_the_finding_tells_its_story_why_and_what_helps(stage: Stage):
     assert "not tried" in first.inner_text()
 
 
+SCHEDULED = """import torch
+net = torch.nn.Linear(2, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.4)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=4)
+x, y = torch.randn(20, 2), torch.randn(20, 1)
+for epoch in range(4):
+    for i in range(0, 20, 4):
+        loss = (net(x[i:i + 4]) - y[i:i + 4]).square().mean()
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        sched.step()
+"""
+
+
+def test_a_schedule_is_drawn_as_the_curve_of_its_rates(stage: Stage):
+    trace = trace_program(SCHEDULED)
+    [finding] = [found for found in rules.find(trace) if found.rule == "PL621"]
+    root = stage.show(state_of(trace, [finding]))
+    curve = root.locator(".pl-curve polyline")
+    corners = [tuple(map(float, each.split(","))) for each in curve.get_attribute("points").split()]
+    assert len(corners) == 2 * 20
+    assert corners[0][1] == 0, "the first rate is the highest"
+    assert max(y for _, y in corners[:12]) == 120, "after four updates the rate is 0"
+    assert min(y for _, y in corners[12:]) < 5, "and then it rises again"
+    label = root.locator(".pl-curve figure > svg").get_attribute("aria-label")
+    assert label.startswith("learning rate of 20 updates: first 0.4, lowest 0 from update 5 on, highest 0.4")
+    assert root.locator(".pl-curve .pl-goto").count() == 2
+    sent = state_of(trace, [finding])
+    assert '"points": [[' in sent["_scene"]
+    broken = stage.show({**sent, "_scene": sent["_scene"].replace('"points": [[', '"points": [null, [')})
+    assert broken.locator(".pl-picture .pl-story li").count() == 2, "of a damaged curve its lines are left"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "shown", "says"),
     [

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from pitfall_lab.rules.kit.finding import Fact
 from pitfall_lab.rules.kit.source import Program
 from pitfall_lab.rules.kit.story import Story
 from pitfall_lab.rules.kit.syntax import called
 from pitfall_lab.trace import OptimizerMade, Scheduler, Span
 
 DEEPEST = 4
+POINTS = 400
 
 
 def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
@@ -52,3 +54,16 @@ def made_as(story: Story, span: Span | None) -> tuple[ast.Assign, str] | None:
     if not isinstance(statement, ast.Assign) or statement.value is not call or len(statement.targets) != 1:
         return None
     return statement, story.program.segment(statement.targets[0])
+
+
+def rate_facts(optimizer: OptimizerMade) -> tuple[Fact, Fact]:
+    """The facts from which a curve of the learning rate is drawn: from which update on which rate was used, and the number of updates.
+
+    Of more than ``POINTS`` rates some are left out, never the first, the last, the highest or the lowest.
+    """
+    rates = list(optimizer.rates)
+    if len(rates) > POINTS:
+        values = [rate for _, rate in rates]
+        kept = {0, len(rates) - 1, values.index(max(values)), values.index(min(values)), *range(0, len(rates), len(rates) // POINTS + 1)}
+        rates = [rates[at] for at in sorted(kept)]
+    return Fact("curve", [list(each) for each in rates]), Fact("updates", optimizer.steps)

@@ -1,6 +1,6 @@
 /** The one picture of a finding, drawn from what Python cut out of the trace; without a finding, what is worth a look. */
 
-import { type Child, h } from "./dom";
+import { type Child, h, s } from "./dom";
 import { mark } from "./marks";
 import type { ExplorerModel } from "./model";
 import { brief, cellRow, known, shape, telling, value } from "./numbers";
@@ -8,6 +8,7 @@ import { labels, prose } from "./prose";
 import type {
   AxesPicture,
   Beat,
+  CurvePicture,
   Keeper,
   Memory,
   Moment,
@@ -42,6 +43,7 @@ function draw(picture: Picture | null, beats: Beat[], model: ExplorerModel, go: 
     if (picture?.kind === "table") return table(picture, model, go);
     if (picture?.kind === "path") return path(picture, model, go);
     if (picture?.kind === "axes") return axes(picture, model, go);
+    if (picture?.kind === "curve") return curve(picture, model, go);
     return time(picture?.kind === "time" && picture.moments.length ? picture : plain, model, go);
   } catch {
     return time(plain, model, go);
@@ -422,6 +424,62 @@ function axes({ name, shape: size, along, used, made, then, cells }: AxesPicture
       { class: "pl-came" },
       h("p", {}, h("code", {}, name), h("code", {}, shape(size))),
       h("p", { class: "pl-pairs-text" }, model.t(`meant: ${way(used)} adds up to 1`, `本应：${way(used)}加起来为 1`)),
+    ),
+  );
+}
+
+/** So many rates are drawn as steps; the corners of more would run together. */
+const STEPS = 20;
+const [WIDE, HIGH] = [420, 120];
+
+/** The learning rate of each update. */
+function curve({ points, updates, places }: CurvePicture, model: ExplorerModel, go: Go): HTMLElement {
+  const rates = points.map(([, rate]) => rate ?? 0);
+  const most = Math.max(...rates, 0);
+  const at = (update: number, rate: number): string =>
+    `${((update / updates) * WIDE).toFixed(1)},${(HIGH - (most ? Math.max(0, rate / most) : 0) * HIGH).toFixed(1)}`;
+  const corners = points.flatMap(([update = 0, rate = 0], i) => {
+    const until = points[i + 1]?.[0] ?? updates;
+    return points.length <= STEPS || i === points.length - 1 ? [at(update, rate), at(until, rate)] : [at(update, rate)];
+  });
+  const low = Math.min(...rates);
+  const lowest = points.find(([, rate]) => rate === low)?.[0] ?? 0;
+  const label = model.t(
+    `learning rate of ${updates} updates: first ${value(rates[0] ?? 0)}, lowest ${value(low)} from update ${lowest + 1} on, highest ${value(most)}, last ${value(rates.at(-1) ?? 0)}`,
+    `${updates} 次更新的学习率：起初 ${value(rates[0] ?? 0)}，最低 ${value(low)}（从第 ${lowest + 1} 次更新起），最高 ${value(most)}，最后 ${value(rates.at(-1) ?? 0)}`,
+  );
+  const line = s("polyline", { points: corners.join(" "), class: "pl-rate" });
+  const chart = s("svg", { viewBox: `-4 -6 ${WIDE + 8} ${HIGH + 12}`, role: "img", label, preserveAspectRatio: "none" }, line);
+  const lines = places.map((one) =>
+    h(
+      "button",
+      {
+        class: "pl-goto",
+        "data-step": one.step ?? "",
+        "data-role": one.role,
+        ...(one.step === null && { disabled: true }),
+        click: () => go(one.step),
+      },
+      h(
+        "span",
+        { class: "pl-role" },
+        mark(one.role),
+        h("b", {}, say(one.title, model.language)),
+        h("span", { class: "pl-place" }, say(one.place, model.language)),
+      ),
+      h("code", {}, ...wrapped(one.code)),
+    ),
+  );
+  return h(
+    "div",
+    { class: "pl-board pl-curve-board" },
+    h("div", {}, ...lines),
+    h(
+      "figure",
+      {},
+      h("figcaption", {}, model.t("learning rate", "学习率"), " ", h("b", {}, value(most))),
+      chart,
+      h("p", {}, h("span", {}, model.t("update 1", "第 1 次更新")), h("span", {}, model.t(`update ${updates}`, `第 ${updates} 次更新`))),
     ),
   );
 }

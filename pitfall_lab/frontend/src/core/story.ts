@@ -7,6 +7,7 @@ export type {
   Beat,
   BeatRole as Role,
   Chip,
+  CurvePicture,
   Edit,
   FindingPicture as Picture,
   Fix,

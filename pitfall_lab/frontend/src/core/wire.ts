@@ -22,7 +22,7 @@ export type BeatRole = "saved" | "changed" | "raised" | "wrong" | "other";
 
 export type MarkKind = "saved" | "written" | "raised" | "silent" | "wrong";
 
-export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture;
+export type FindingPicture = TimePicture | SumPicture | TablePicture | PathPicture | AxesPicture | CurvePicture;
 
 export type Effect = [path: string, value: unknown, by: "o" | "m" | "a"];
 
@@ -312,7 +312,7 @@ export interface Beat {
   was: string;
 }
 
-/** Moments after one another. */
+/** The picture of a finding as moments in time, one after another, and what kept a storage between two of them. */
 export interface TimePicture {
   kind: "time";
   moments: Moment[];
@@ -383,7 +383,17 @@ export interface AxesPicture {
   about: string[];
 }
 
-/** Labels and steps. */
+/** The learning rate of an optimizer's updates: each of the `points` is an update (from 0) and the rate from it on. */
+export interface CurvePicture {
+  kind: "curve";
+  points: number[][];
+  updates: number;
+  places: CurvePlace[];
+  moments: Moment[];
+  about: string[];
+}
+
+/** The part of a trace that is shown for a finding: the labels of its storages, tensors, counters and nodes, and its steps. */
 export interface Slice {
   storages: string[];
   tensors: string[];
@@ -868,6 +878,16 @@ export interface CutPlace {
   code: string;
 }
 
+/** A line that a curve is about, with its part in the story; `step` is None if no call was seen there. */
+export interface CurvePlace {
+  role: BeatRole;
+  title: Text;
+  step: number | null;
+  line: number | null;
+  place: Text;
+  code: string;
+}
+
 /** What a fix changes: a line that the program prints, or the number that the variable `name` has at the end. */
 export interface Printed {
   name: string;
@@ -886,7 +906,7 @@ export interface Edit {
   own?: number;
 }
 
-/** A step in words. */
+/** A step of a trace: its number, its line and code in the program, and a sentence that says what it did. */
 export interface SaidStep {
   step: number;
   line: number | null;
