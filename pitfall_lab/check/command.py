@@ -242,7 +242,7 @@ def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> N
 
 
 def _diff(checked: Checked) -> str:
-    """The changes of ``--fix`` as a unified diff, empty if there are none; for a notebook, a diff of its code cells, one after the other."""
+    """The changes of ``--fix`` as a unified diff, empty if there are none; for a notebook, a diff of its code cells one after the other."""
     if not checked.fixed or checked.before is None or checked.script is None:
         return ""
     before, after = (script.shown.splitlines(keepends=True) for script in (checked.before, checked.script))

@@ -478,7 +478,7 @@ def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _same_where_finite(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
-    """Whether each backward of ``before`` has the same roots, gradients and results in ``after``, except where they were NaN or infinite."""
+    """Whether each backward of ``before`` has the same roots, gradients and results in ``after``, except where they were not finite."""
     if len(after) < len(before):
         return False
     for was, now in zip(before, after, strict=False):

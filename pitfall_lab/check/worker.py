@@ -213,7 +213,7 @@ class Allowance:
 
 
 class Prints:
-    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output fills neither memory nor disk."""
+    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output fills no memory and no disk."""
 
     LIMIT = 1 << 20
 

@@ -75,7 +75,7 @@ class Pass:
     """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
-        """Count, for every reachable node, the edges that lead to it."""
+        """Count, for every reachable node, the edges that lead to it. Raises Unmodelled if one has a derivative that is not modelled."""
         stack = [node for (node, _), _ in self.roots if node is not None]
         for node in stack:
             self.waiting[id(node)] = self.waiting.get(id(node), 0) + 1
@@ -179,14 +179,20 @@ class Pass:
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether user hooks may see and replace the gradients that the node receives."""
+        """Whether user hooks may see and replace the gradients that the node receives; True at every node of a suspicious engine.
+
+        Post-accumulate-grad hooks count too, except those of a leaf that is a root.
+        """
         hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
         if node.leaf is not None and any(root is node for (root, _), _ in self.roots):
             hooks = tuple(hook for hook in hooks if hook[0] != AFTER)  # for a leaf that is a root, only tensor hooks run first
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
-        """Whether the node's outgoing gradients are computed by user code, or, for a leaf, whether it has post-accumulate-grad hooks."""
+        """Whether user code computes the node's outgoing gradients, or they have no model (in an engine with values).
+
+        For a leaf: whether it has post-accumulate-grad hooks.
+        """
         if node.leaf is not None:
             return any(index == AFTER for index, _ in node.leaf.hooks or ())
         if self.engine.graph.has_packed and any(saved.packed for saved in node.saved):
@@ -269,7 +275,11 @@ class Pass:
             node.release()
 
     def must_run(self, node: Node) -> bool:
-        """Whether the node runs. With ``autograd.grad``, one whose incoming gradient is only returned does not, and is not freed."""
+        """Whether the node runs: it must be among the targets.
+
+        With ``autograd.grad``, also one of its children must be: a node whose incoming gradient is only returned does not run, and is not
+        freed.
+        """
         if self.targets is None or id(node) not in self.targets:
             return False
         if not self.captures:
@@ -338,7 +348,9 @@ class Pass:
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
 
-        None for an input without a gradient.
+        None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where an input has more
+        elements than the engine's limit, and where the formula declines. Raises Unmodelled where the shape of a saved tensor, or of one in
+        a graph with unknown values, was changed since.
         """
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -423,7 +435,11 @@ class Pass:
     # -- leaves
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """The first gradient becomes ``.grad``; later ones are added to it in place."""
+        """The first gradient becomes ``.grad``; later ones are added to it in place.
+
+        A leaf that no longer requires a gradient gets none. In a trial run (``as_meant``) the gradient is only noted in ``filled``. Raises
+        where torch does: for a tensor that is no leaf any more, an expanded ``.grad``, or one of inference mode.
+        """
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
         if not leaf.requires_grad:  # detach_() made it a leaf since; its retain_grad hook remains
@@ -563,7 +579,10 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[Harm]:
-    """A Harm for each filled tensor whose gradient differs from that of ``rehearsal``; both include the gradient from ``before``."""
+    """A Harm for each filled tensor whose gradient differs by more than rounding from that of ``rehearsal``.
+
+    Both include the gradient from ``before``, by the tensor's id: what ``.grad`` was before this backward. ``harmed`` is updated.
+    """
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None

@@ -221,7 +221,7 @@ class Engine:
         return now
 
     def applied(self, result: Any = None) -> Applied:
-        """The record of everything since :meth:`begin`."""
+        """The record of everything since :meth:`begin`. In lockstep, writes to storages that the call itself made are left out."""
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
         if writes and self.pauses_for_user_code:  # in lockstep every older storage has a mark: one without was made by this call
@@ -275,7 +275,7 @@ class Engine:
     def write_at(self, tensor: ShadowTensor, places: Any, values: Any) -> None:
         """Write ``values`` to the elements at ``places`` (a NumPy index) only, for tensors in which several elements share an address.
 
-        Does not increase the version.
+        Does not increase the version. Unknown values stay unknown.
         """
         tensor.storage.about_to_change()
         target = tensor.window()
@@ -322,7 +322,11 @@ class Engine:
         creation: str = "default",
         kind: str = "tensor",
     ) -> ShadowTensor:
-        """A shadow tensor for one that the engine did not see being made."""
+        """A shadow tensor for one that the engine did not see being made. ``stride`` and ``offset`` are in elements.
+
+        It counts with ``counter``, else with that of ``base``, else with a new one at ``version``. ``requires_grad`` matters only for a
+        leaf that is no view; ``creation`` says how a view of ``base`` was made (:class:`ViewOf`).
+        """
         if counter is None:
             counter = base.counter if base is not None else Counter(version)
         tensor = ShadowTensor(self.graph, storage, tuple(shape), tuple(stride), offset, DType(dtype), counter)

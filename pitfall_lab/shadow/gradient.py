@@ -69,7 +69,7 @@ class Gradient:
         self.held.holders += by
 
     def plus(self, other: Gradient) -> Gradient:
-        """The sum, in place where torch adds in place."""
+        """The sum, in place where torch adds in place: if this gradient has no other holder and is neither a view nor has gaps."""
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it never is the only holder.
         owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))
         in_place = self.held.holders <= 1 and owned
@@ -150,7 +150,10 @@ def plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 
 
 def sum_to(g: Any, shape: Shape) -> Any:
-    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``)."""
+    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``).
+
+    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has the shape is returned itself.
+    """
     if g.shape == shape:
         return g
     extra = g.ndim - len(shape)
@@ -173,7 +176,8 @@ def sum_to(g: Any, shape: Shape) -> Any:
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
     """The new ``.grad`` of a leaf: the gradient's own memory when nothing else holds it and its strides fit, else a copy.
 
-    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since.
+    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since. Raises Unmodelled if the shapes differ,
+    unless the gradient is one element that nothing else holds.
     """
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
@@ -277,7 +281,7 @@ def dense_array(array: np.ndarray) -> bool:
 
 
 def laid_like(made: Any, like: Any) -> Any:
-    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is not dense."""
+    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is not dense or has another shape."""
     if not isinstance(like, np.ndarray) or made.shape != like.shape or not like.size or not dense_array(like):
         return made
     strides = element_strides(like)
@@ -289,7 +293,7 @@ def laid_like(made: Any, like: Any) -> Any:
 
 
 def converted(array: Any, dtype: Any) -> Any:
-    """Return the array converted to another dtype."""
+    """Return the array converted to another dtype, with its strides if it is dense; of complex numbers, the real parts for a real dtype."""
     return laid_like(without_imaginary(array, dtype).astype(dtype, copy=False), array)
 
 
@@ -360,7 +364,11 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
 
 
 def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
-    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results. Arrays passed through stay unchanged."""
+    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results. Arrays passed through stay unchanged.
+
+    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must have overflowed or
+    underflowed.
+    """
 
     def wide(x: Any) -> Any:
         if isinstance(x, list):
@@ -399,7 +407,7 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
-    """Whether it makes little difference if a formula rounds after every step or only once, at its end."""
+    """Whether it makes less than a tenth of the values if a formula rounds after every step or only once; True if the shapes differ."""
     size = np.abs(once[np.isfinite(once)]).max(initial=0)
     return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))
 

@@ -185,7 +185,10 @@ class Saved:
 
     @property
     def differs(self) -> bool:
-        """Whether backward will read other values than were saved."""
+        """Whether backward will read other values than were saved; True if either is unknown.
+
+        False for an own copy, and once it is freed.
+        """
         if self.own or self.freed or (self.original is None and (self.tensor is None or self.tensor.storage is self.storage)):
             return False
         then, now = self.meant(), self.read()
@@ -376,7 +379,8 @@ class Graph:
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
         """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed.
 
-        In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
+        Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with grad mode off, in
+        inference mode, and for inference tensors. In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
@@ -394,7 +398,10 @@ class Graph:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
 
     def bump(self, counter: Counter | None, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Increase the version; returns the saved tensors that this made invalid, ordered by the creation of their nodes."""
+        """Increase the version; returns the saved tensors that this made invalid, ordered by the creation of their nodes.
+
+        Nothing happens without a counter. A negative ``by`` sets the version back, which can make saved tensors valid again.
+        """
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
         counter.version += by
@@ -421,8 +428,8 @@ class Graph:
     def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
         """Make the node of an in-place operation the grad_fn of ``tensor``; returns the node that holds the saved tensors.
 
-        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an
-        AsStridedBackward0 on top of that.
+        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an AsStridedBackward0 on top
+        of that. Raises Unmodelled for a view that no longer has the storage or dtype of its base.
 
         In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
         """

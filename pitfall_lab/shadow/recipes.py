@@ -48,7 +48,10 @@ class Forms:
         return len(self._known)
 
     def of(self, x: ShadowTensor) -> Form | None:
-        """The form of ``x``; None where an operation may depend on more than that."""
+        """The form of ``x``; None where an operation may depend on more than that.
+
+        These are inference tensors, memory that NumPy shares, and views whose grad_fn must be regenerated.
+        """
         storage, view = x.storage, x.view
         if x.inference or x.counter is None or storage.shared:
             return None
@@ -383,7 +386,7 @@ def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[
 
 
 def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
-    """Whether a call did nothing but write its first operand, which is not a view."""
+    """Whether a call did nothing but write and return its first operand, which is no view and shares its storage with no other operand."""
     target = operands[0] if operands else None
     return (
         target is not None
@@ -396,7 +399,7 @@ def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
 
 
 def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> tuple[int, ...]:
-    """The operands whose memory a call wrote without a change of version, in an engine without values."""
+    """The operands whose memory a call wrote without a change of version, in an engine without values; else raises Underivable."""
     moved = any(x.version != before for x, before in zip(operands, versions, strict=True))
     if moved or any(x.graph.follows_values for x in operands):
         raise Underivable

@@ -217,7 +217,7 @@ class ShadowTensor:
 
     @property
     def is_expanded(self) -> bool:
-        """Whether a dimension has stride 0, so that several elements share one address."""
+        """Whether a dimension of more than one element has stride 0, so that several elements share one address."""
         return any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True))
 
     @property
@@ -232,7 +232,7 @@ class ShadowTensor:
 
     @property
     def is_leaf(self) -> bool:
-        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too)."""
+        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too); a stale one is not regenerated here."""
         return self.node is None
 
     @property

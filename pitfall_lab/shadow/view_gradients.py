@@ -76,7 +76,8 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
     """The vjp of CopySlices: the written part of the gradient goes through the operation's own vjp; the rest passes unchanged.
 
-    In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
+    A :class:`Refusal` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
+    ``torch/csrc/autograd/functions/tensor.cpp``.
     """
     stretched = 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True))
     if stretched and base.requires_grad:

@@ -47,7 +47,7 @@ class Meeting:
         return self.catch_up(real, announce=True)
 
     def catch_up(self, real: Any, *, announce: bool = False, regenerates: bool = False) -> list[Effect]:
-        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects.
+        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects, none for an unknown tensor.
 
         ``announce``: writes found here get an event of their own. ``regenerates``: torch has read the tensor's grad_fn, or may have, so a
         stale grad_fn is regenerated in the shadow too.

@@ -155,7 +155,7 @@ class Comparison:
         return record.label, effects
 
     def _compare_plain(self, step: int, mine: Any, theirs: Any) -> None:
-        """Compare results that are plain Python values."""
+        """Compare results that are plain Python values, floats up to the rounding of float32; other types are not compared."""
         kinds = (bool, int, float, str)
         if type(mine) in kinds and type(theirs) in kinds and mine != theirs:
             if isinstance(mine, float) and equal(np.array([theirs]), np.array([mine]), "float32"):
@@ -187,7 +187,10 @@ class Comparison:
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
     def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
-        """The tensor may have another storage now (``p.data = …``). Return whether the shadow's storage is the same one."""
+        """Whether the shadow has the storage that torch's tensor has now, which may be another one than the record's (``p.data = …``).
+
+        If so, the record gets it, too.
+        """
         storage = self._records.storage_of(seen)
         shadow = record.shadow
         if storage is record.storage or shadow is None:
@@ -218,7 +221,10 @@ class Comparison:
         return wrong
 
     def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
-        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``."""
+        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``.
+
+        True without a look if the shadow's grad_fn is stale: reading torch's would regenerate it.
+        """
         if record.shadow is not None and record.shadow.has_stale_grad_fn:
             return True
         node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a grad_fn

@@ -258,7 +258,8 @@ class FiniteWatch(NoWatch):
     def finished(self) -> tuple[Unfinite, ...]:
         """Return the operations whose NaN or infinity reached a backward or many later results, and where those numbers came from.
 
-        They are followed by the nodes that turned finite gradients into NaN or infinity.
+        A NaN that reached no backward needs ``SPREAD`` later results. At most ``MOST`` are returned, in the order of the steps, followed by
+        the nodes that turned finite gradients into NaN or infinity.
         """
         chosen = [birth for birth in self._births.values() if birth.backward is not None or (birth.kind == NAN and birth.spread >= SPREAD)]
         sources = [birth.source for birth in chosen if birth.source is not None]

@@ -210,10 +210,11 @@ def trace_program(
 ) -> Trace:
     """Run ``source`` on torch and the shadow, and return the trace.
 
-    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its
-    name. Its exceptions are not raised here but become the trace's outcome; only KeyboardInterrupt is raised. ``values=False`` records
-    without values; for ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of
-    ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
+    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its name.
+    Its exceptions are not raised here but become the trace's outcome (also a syntax error, with which nothing runs); only KeyboardInterrupt
+    is raised. ``values=False`` records without values; for ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a
+    syntax tree to run in place of ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just
+    before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -241,7 +242,8 @@ def trace_program(
 def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling: Sampling | None = None) -> Trace:
     """Call ``function`` while recording and return the trace; the source is the function's file.
 
-    ``values=False`` records no values; for ``sampling`` see :class:`Session`.
+    Its exceptions become the trace's outcome, except KeyboardInterrupt. ``values=False`` records no values; for ``sampling`` see
+    :class:`Session`. Raises TypeError for a callable that is not written in Python.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:

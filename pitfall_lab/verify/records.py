@@ -57,7 +57,7 @@ class StorageRecord:
 
     @property
     def alive(self) -> bool:
-        """Whether any StorageImpl of this memory still exists."""
+        """Whether any StorageImpl of this memory still exists; True while none is known."""
         impls = self.impls
         return not is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(is_gone, impls))
 

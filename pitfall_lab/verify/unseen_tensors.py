@@ -49,7 +49,7 @@ COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": priva
 
 
 def _variable(frame: FrameType, name: str) -> Any:
-    """The value of ``w`` or ``self.w``, if reading it runs no code."""
+    """The value of ``w`` or ``self.w``, if reading it runs no code; else None."""
     first, *attributes = name.split(".")
     value = variables(frame).get(first, frame.f_globals.get(first))
     for each in attributes:

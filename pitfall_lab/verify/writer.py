@@ -98,7 +98,10 @@ class Writer:
             self.events.pop()
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the changed fields."""
+        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the changed fields.
+
+        No effects if nothing changed.
+        """
         known = self.last(path)
         if isinstance(value, dict) and isinstance(known, dict):
             found = [Effect(f"{path}.{key}", item, by) for key, item in value.items() if key not in known or known[key] != item]
@@ -239,7 +242,7 @@ class Writer:
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
-        """Replace fields of an event that was already written (for instance a forecast that came true)."""
+        """Replace fields of an event that was already written (for instance a forecast that came true); a row stays as it is."""
         event = self.events[step]
         if isinstance(event, Event):
             self.events[step] = replace(event, **fields)

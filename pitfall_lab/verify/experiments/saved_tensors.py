@@ -278,7 +278,10 @@ def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozens
 
 
 def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
-    """Run the expression, overwrite ``target``, run backward; return the first sentence of the error, or None."""
+    """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first sentence of the error, or None.
+
+    Raises :class:`Failed` if the shadow has no model for the backward.
+    """
     run = Run(module, code, plain)
     flowing = list(run.flowing().values())
     with warnings.catch_warnings():
@@ -326,7 +329,7 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _whose(slot: str, saved: Any, run: Run) -> str:
-    """Return whose memory a saved tensor is: an operand's, a result's, a leaf's inside the expression, or its own."""
+    """Return whose memory a saved tensor is, in the words of :class:`Node`: an operand's, a result's, an inner leaf's, or its own."""
     if saved is None:
         return "lost"
     results_first = slot.startswith("result") or slot in {"values", "indices"}

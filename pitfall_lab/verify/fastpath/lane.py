@@ -89,7 +89,7 @@ class FastLane:
         self.functions = set()
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
-        """Run the call in the shadow by its plan; return None if it has none."""
+        """Run the call in the shadow by its plan; return None, with nothing changed, if it has none or must take the full path."""
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
             return None
@@ -194,7 +194,7 @@ class FastLane:
         return is_counted and x.storage is on.storage and (opens or x.offset == on.offset + window.offset)  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
-        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it."""
+        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it; else None."""
         known = self._shared.plans.get(key)
         if known is not None:
             mine = self._plans[key] = known.among(self._writer.rows)
@@ -420,7 +420,10 @@ class FastLane:
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
-        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for the others."""
+        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for a tensor without a gradient.
+
+        None if there is a gradient that the trace does not show.
+        """
         gradient = record.shadow.gradient  # type: ignore[union-attr]
         knows = gradient is not None
         if gradient is not None and not (gradient.mark and self._writer.remembers(f"tensors.{record.label}")):

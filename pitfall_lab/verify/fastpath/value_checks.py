@@ -29,7 +29,10 @@ class Numbers:
         self._records, self._memory = records, memory
 
     def _are_same(self, memory: Any, storage: Storage, operands: list[TensorRecord], op: str) -> bool:
-        """Whether torch's and the shadow's contents are equal up to rounding; if so, the shadow gets torch's."""
+        """Whether torch's and the shadow's contents are equal up to rounding; if so, the shadow gets torch's.
+
+        True if the shadow has none.
+        """
         data = storage.data
         if data is None:
             return True
