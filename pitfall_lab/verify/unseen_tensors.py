@@ -94,7 +94,10 @@ class Unseen:
                 self._made(frame, "", returned, answer, op)
 
     def before(self, call: Call) -> None:
-        """Called before a call: look for what happened earlier on its line."""
+        """Called before a call: look for what happened earlier on its line; before a backward, read again tensors that may have changed.
+
+        Raises :class:`Enough` for a program that makes torch regenerate views by functions.
+        """
         if self._replays:
             raise Enough(ANEW)
         self._memory.look_for_writes(None)

@@ -44,7 +44,10 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters with options of their own."""
+        """Add a group of parameters with options of their own; options that it does not give are the optimizer's defaults.
+
+        Raises ValueError for a parameter that is no leaf and does not retain its gradient, or that is in a group already.
+        """
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:
@@ -55,7 +58,7 @@ class Optimizer:
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients to None, or to zeros in place with ``set_to_none=False``."""
+        """Set all gradients that exist to None, or to zeros in place with ``set_to_none=False``."""
         for p in (p for group in self.param_groups for p in group["params"]):
             if not takes_zero_grad(p):
                 continue
@@ -68,7 +71,10 @@ class Optimizer:
                 gradient.zero_()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient, in place; ``closure`` computes the loss anew first."""
+        """Update every parameter that has a gradient, in place.
+
+        ``closure``, if given, is called first to compute the loss anew; its result is returned, else None.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
@@ -93,10 +99,13 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if these parameters cannot be updated; called before anything is changed."""
+        """Raise an error if these parameters cannot be updated; called before anything is changed. Here nothing is checked."""
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the keys of each state before it."""
+        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the keys of each state before it.
+
+        Here there is no such state.
+        """
 
     def _advance(self, p: Tensor, group: Group) -> None:
         state = self.state.get(p)
@@ -123,7 +132,7 @@ class Optimizer:
         return bool(group.get("decoupled_weight_decay"))
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Create the state of a parameter that is updated for the first time."""
+        """Fill the empty ``state`` of a parameter that is updated for the first time. Here it stays empty."""
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
         """Update one parameter in place from its gradient; each subclass defines it."""
@@ -143,7 +152,10 @@ class Optimizer:
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by saved ones, with the very tensors that are saved where their dtype fits the parameter's."""
+        """Replace the state and the groups by saved ones, with the very tensors that are saved where their dtype fits the parameter's.
+
+        Raises ValueError if the groups do not have the same numbers of parameters.
+        """
         order = [p for group in self.param_groups for p in group["params"]]
         if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")

@@ -34,7 +34,10 @@ def sigmoid(x: Any) -> Any:
 
 
 def activate(e: Engine, rule: Rule, input: Any, in_place_rule: Rule | None = None, *, inplace: bool = False) -> ShadowTensor:
-    """Run ``rule`` element by element; ``in_place_rule`` is the rule of the in-place variant where it differs."""
+    """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or by ``rule`` if there is none.
+
+    Declines a tensor that is not floating point.
+    """
     tensor_only(input)
     if not input.dtype.is_floating_point:
         raise Unmodelled("an activation of a tensor that is not floating point")

@@ -75,7 +75,11 @@ def _as_numbers(e: Engine, mask: ShadowTensor, like: ShadowTensor) -> ShadowTens
 
 
 def _fits_the_kernel(query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None) -> bool:
-    """Whether torch uses the fused kernel of the CPU."""
+    """Whether torch uses the fused kernel of the CPU.
+
+    All operands have four dimensions, a last stride of 1 and equal batches, heads and last sizes; a mask has two or four dimensions and
+    broadcasts to the scores.
+    """
     if any(x.ndim != 4 or x.stride[-1] != 1 for x in (query, key, value)):
         return False
     if not query.shape[:2] == key.shape[:2] == value.shape[:2] or not query.shape[-1] == key.shape[-1] == value.shape[-1]:

@@ -29,12 +29,15 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def as_list(x: Any) -> list[Any]:
-    """A sequence as a list; a single object as a list of one."""
+    """A sequence as a list; a single object as a list of one, None as an empty one."""
     return [] if x is None else list(x) if isinstance(x, tuple | list) else [x]
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no gradient."""
+    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no gradient.
+
+    Raises torch's error where none is given for a root of several or of non-real elements, and for a given one of another shape.
+    """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
         if g is None:
@@ -74,7 +77,10 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 
 
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
-    """Check the roots and make the pass. ``retain_graph`` defaults to ``create_graph``."""
+    """Check the roots and make the pass. ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
+
+    Raises torch's error for a root without a graph, and what :func:`first_gradients` raises.
+    """
     if e.inference:
         raise Unmodelled("a backward inside inference_mode")
     roots = []

@@ -24,7 +24,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
-    """An option as one integer per dimension: ``3`` becomes ``(3, 3)``."""
+    """An option as ``count`` integers, one per dimension: ``3`` becomes ``(3, 3)``. Declines others, naming the option as ``name``."""
     given = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(n, int | np.integer) for n in given) or len(given) not in (1, count):
         raise Unmodelled(f"{name} {value!r}")

@@ -69,7 +69,7 @@ def hurwitz(s: float, x: Any) -> Any:
 
 
 def digamma(x: Any) -> Any:
-    """The derivative of ``lgamma``, for x > 0."""
+    """The derivative of ``lgamma``, for x > 0; NaN for other x."""
     y = np.asarray(x, np.float64)
     total = np.zeros_like(y)
     for _ in range(12):
@@ -81,7 +81,7 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma_values(n: int, x: Any) -> Any:
-    """The n-th derivative of ``digamma``, for x > 0."""
+    """The n-th derivative of ``digamma``, for x > 0; NaN for other x."""
     if n == 0:
         return digamma(x)
     values = (-1) ** (n + 1) * math.factorial(n) * hurwitz(n + 1.0, x)
@@ -101,7 +101,7 @@ def _erfinv(y: float) -> float:
 
 
 def bessel_i(order: int, x: Any) -> Any:
-    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision."""
+    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision. NaN at infinity."""
     angle = (np.arange(64) + 0.5) * math.pi / 64
     wide = np.asarray(x, np.float64)
     wide = np.where(np.isinf(wide), np.nan, wide)  # torch divides infinity by infinity
@@ -465,9 +465,10 @@ def _with_number(
 
 
 def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether all integer divisors are known not to be zero, so that the division cannot raise.
+    """Whether the divisor, ``pair[1]`` (integers), is known not to be zero in any element, so that the division cannot raise.
 
-    For a zero divisor torch raises in the middle of an in-place write, after some elements have been written.
+    False for a tensor with unknown values. For a zero divisor torch raises in the middle of an in-place write, after some elements have
+    been written.
     """
     other = pair[1]
     if isinstance(other, NUMBERS):

@@ -41,7 +41,10 @@ def _check_indices(index: Any, weight: Any) -> None:
 def look_up(
     e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> ShadowTensor:
-    """The rows of (rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient."""
+    """The rows of (rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient (negative: all do).
+
+    With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up.
+    """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
         raise ShadowError("IndexError", "Dimension specified as 0 but tensor has no dimensions", "shape")
@@ -211,7 +214,10 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
     traits=("deterministic",),
 )
 def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
-    """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes)."""
+    """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes).
+
+    ``num_classes`` -1: one more than the largest index. Raises for negative indices and too few classes; declines unknown values.
+    """
     tensor_only(tensor)
     if tensor.dtype != INT64:
         raise runtime("one_hot is only applicable to index tensor of type LongTensor.", "dtype")

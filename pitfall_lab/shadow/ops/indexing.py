@@ -315,7 +315,7 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
-    """``self[index tensors]``: a copy, with IndexBackward0."""
+    """``self[index tensors]``: a copy, with IndexBackward0. Raises torch's error for an index out of range, as far as values are known."""
     if records(e, self) and any(t is not None and t.inference for t in rest):
         raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
     _check_masks(self, rest)
@@ -544,7 +544,10 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
 
 
 def _write_up_to(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], values: np.ndarray | None, count: int) -> None:
-    """Write the rows before an index out of range: torch raises while writing, without increasing the version."""
+    """Write the rows before an index out of range: torch raises while writing, without increasing the version.
+
+    Declines all but one 1-D index into the first dimension of a contiguous tensor of at most ``OVERLAP_LIMIT`` elements.
+    """
     if not count:
         return
     index = rest[0]
@@ -567,7 +570,7 @@ def _long_index(index: Any) -> None:
 
 
 def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
-    """Raise the kernel's error for an index out of range (``index_select_out_cpu_``)."""
+    """Raise the kernel's error for an index out of range (``index_select_out_cpu_``); not if the values are unknown."""
     seen = index.window()
     if seen is None:
         return

@@ -168,7 +168,10 @@ IMPRECISE = {"float32": 1e5, "float64": 1e7}
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decline singular matrices, for which torch raises, and nearly singular ones, whose inverse is mostly rounding error."""
+    """The function, declining singular matrices, for which torch raises, and nearly singular ones, whose inverse is mostly rounding error.
+
+    It also declines inf and NaN.
+    """
 
     def run(*arrays: Any) -> Any:
         given = [x for one in arrays for x in (vars(one).values() if isinstance(one, SimpleNamespace) else (one,))]

@@ -128,7 +128,10 @@ _random_fill("cauchy_", "CauchyBackward0", None, lambda r, shape, median=0.0, si
 
 
 def _init(name: str, value: Any = None) -> None:
-    """Register ``nn.init.<name>``: an in-place fill under no_grad. The values of a random fill are unknown."""
+    """Register ``nn.init.<name>``: an in-place fill under no_grad.
+
+    In lockstep the values of a random fill are unknown; stand-alone they are small normal numbers, whatever the distribution.
+    """
 
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
         tensor_only(tensor)
@@ -266,7 +269,10 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
 
 @op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"), traits=("deterministic",))
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
-    """Another shape on the same memory; the same size changes nothing and is not counted."""
+    """Another shape on the same memory; the same size changes nothing and is not counted.
+
+    Where the memory is too small, it grows, and the values become unknown. Raises for a tensor that requires grad.
+    """
     tensor_only(self)
     if e.inference:
         raise Unmodelled("resize_ inside inference_mode")

@@ -109,7 +109,10 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
 def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
-    """``F.batch_norm`` of (N, C, ...). In training the running statistics are written *without* increasing their version."""
+    """``F.batch_norm`` of (N, C, ...). In training the running statistics are written *without* increasing their version.
+
+    The batch's own statistics are used in ``training``, else the running ones.
+    """
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *running, *given)
@@ -286,7 +289,10 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     ),
 )
 def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
-    """``input / sqrt(average(input ** 2) + eps)``, composed of other operations."""
+    """``input / sqrt(average(input ** 2) + eps)``, times ``weight`` if there is one, composed of other operations.
+
+    The average is over the last dimensions, those of ``normalized_shape``.
+    """
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)
     if (

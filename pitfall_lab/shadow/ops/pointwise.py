@@ -227,7 +227,7 @@ def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None 
 
 
 def _division(rounding_mode: str | None) -> Rule:
-    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given.
+    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given. Rounding itself is declined.
 
     Torch records ``DivBackward2`` if the argument is given, even as None.
     """

@@ -31,7 +31,10 @@ Spans = tuple[tuple[tuple[int, int, int], ...], ...]
 
 
 def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """How many windows fit; ``aten/src/ATen/native/Pool.h``, ``pooling_output_shape``."""
+    """How many windows fit; ``aten/src/ATen/native/Pool.h``, ``pooling_output_shape``.
+
+    With ``ceil_mode`` a last window that reaches beyond the padded input counts, if it begins inside the input or its left border.
+    """
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     number = -(-room // stride) + 1 if ceil_mode else room // stride + 1
     # the last window must begin inside the input or its left border
@@ -156,7 +159,7 @@ def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exc
 
 
 def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowTensor], Any], function: str) -> Any:
-    """Run a one-dimensional pooling as a two-dimensional one: ``squeeze(run(unsqueeze(input)))``."""
+    """Run a one-dimensional pooling (``rank`` 1) as a two-dimensional one: ``squeeze(run(unsqueeze(input)))``; any other as it is."""
     if rank != 1:
         return run(input)
     if input.ndim not in (2, 3):
@@ -301,7 +304,7 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
 
 
 def _areas(size: Shape, kernel: Shape, stride: Shape, padding: Shape, spans: Spans, include_pad: bool, override: int | None) -> np.ndarray:
-    """The divisor of each window: the number of its elements, with or without those of the padding, or ``override``."""
+    """The divisor of each window: the number of its elements, with those of the padding if ``include_pad``; ``override`` replaces it."""
     total = np.ones(tuple(len(row) for row in spans))
     if override is not None:
         return total * override

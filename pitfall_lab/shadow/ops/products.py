@@ -172,7 +172,11 @@ def inner(e: Engine, input: Any, other: Any) -> ShadowTensor:
 
 
 def _labels(equation: str, count: int) -> tuple[list[str], str]:
-    """The subscripts of each operand and of the result of an ``einsum`` equation."""
+    """The subscripts of each operand and of the result of an ``einsum`` equation.
+
+    Without an arrow, the result has the letters that occur once, sorted. Declines an ellipsis, a letter repeated in one operand, and
+    another number of operands than ``count``.
+    """
     text = equation.replace(" ", "")
     if "." in text:
         raise Unmodelled("einsum with an ellipsis")
@@ -317,7 +321,10 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     samples=("torch.cdist(a, b)", "torch.cdist(a, p, p=1.0)", "torch.cdist(a, a)", "torch.cdist(seq, seq * 2)"),
 )
 def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary") -> ShadowTensor:
-    """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R)."""
+    """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R).
+
+    Declines a ``p`` other than 1 and 2, and more than 25 rows, from which on torch may compute them otherwise.
+    """
     tensor_only(x1, x2)
     if (
         p not in (1, 2)
@@ -362,7 +369,10 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
     ),
 )
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
-    """The norm over all dimensions but one, which are kept with size 1."""
+    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1`` over all, without dimensions.
+
+    Declines a ``dim`` that is neither the first nor the last one.
+    """
     tensor_only(v)
     if dim == -1:
         return matmul.norm_of(e, v, pow, None)

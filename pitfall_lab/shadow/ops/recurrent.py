@@ -130,7 +130,7 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
 def _steps(
     e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False
 ) -> tuple[ShadowTensor, State]:
-    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state."""
+    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state; ``backwards``: from the last step to the first."""
     gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
     for step in reversed(gates) if backwards else gates:

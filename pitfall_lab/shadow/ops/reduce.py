@@ -41,7 +41,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all of them for None and for ()."""
+    """The dimensions to reduce, counted from the front; all of them for None and for (). None of a tensor without dimensions."""
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
     dims = tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim))

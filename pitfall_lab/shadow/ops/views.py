@@ -413,7 +413,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
 
 
 def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides of ``self`` expanded to ``wanted``; torch's errors when it does not fit."""
+    """Shape and strides (in elements) of ``self`` expanded to ``wanted``, where -1 keeps a size; torch's errors when it does not fit."""
     if not self.ndim and -1 in wanted:
         raise runtime("numel: integer multiplication overflow", "shape")
     if len(wanted) < self.ndim:
@@ -831,7 +831,10 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 
 
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
-    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it."""
+    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; it counts writes with ``counter``.
+
+    An alias of an inference tensor is one too, and has no counter in inference mode, else a new one.
+    """
     result = ShadowTensor(e.graph, tensor.storage, tensor.shape, tensor.stride, tensor.offset, tensor.dtype, counter)
     if tensor.inference:
         # Outside inference_mode the alias may be written (it has a version counter, which is not readable), views of it may not.
