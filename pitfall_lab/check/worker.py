@@ -199,7 +199,7 @@ class Allowance:
         self._begun, self._seconds, self._waits = time.monotonic(), seconds, Path(f"/proc/{process}/schedstat")
 
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time is up; never before ``seconds`` have passed, and always after ``PATIENCE`` times as many."""
         passed = time.monotonic() - self._begun
         if passed < self._seconds or passed >= PATIENCE * self._seconds:
             return passed >= self._seconds

@@ -383,7 +383,11 @@ class Pass:
 
     @staticmethod
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
-        """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object."""
+        """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object.
+
+        Any other is summed to the shape and cast to the dtype of ``meta``; where it is a view of an incoming gradient, both share their
+        holders. ``loose``: its strides are not modelled, unless the formula wrote it itself.
+        """
         if meta is None or array is None:
             return None
         shape, dtype = meta

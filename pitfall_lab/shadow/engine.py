@@ -190,7 +190,10 @@ class Engine:
             raise Unmodelled("which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor") from None
 
     def _refuse_uncounted(self, entry: Op, args: Sequence[Any], result: Any) -> None:
-        """Decline a result whose version depends on which in-place operations torch calls internally."""
+        """Decline a result whose version depends on which in-place operations torch calls internally.
+
+        It can only for a new tensor made from inference tensors only, outside of inference mode, by an operation that is not ``fresh``.
+        """
         is_pow = "torch.pow" in entry.names
         filled = is_pow and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]

@@ -195,7 +195,10 @@ class Saved:
         return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
 
     def check(self, owner: Node, graph: Graph, *, dry_run: bool = False) -> None:
-        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only check, without changing any state."""
+        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only check, without changing any state.
+
+        A copy that only the node has, and one that hooks keep, is checked for being freed only.
+        """
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:

@@ -161,7 +161,10 @@ class Window:
         return x
 
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
-        """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant."""
+        """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant.
+
+        New constants are added to ``constants``; a storage or counter that is not in ``known`` is made first, and added there.
+        """
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
         if self.on is not None:

@@ -320,7 +320,10 @@ class ViewOf:
 
 
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
-    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown."""
+    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown.
+
+    None also where it reaches beyond the data; without elements, a new empty array.
+    """
     data = storage.data
     numpy_dtype = None if data is None else dtype.numpy
     if numpy_dtype is None:

@@ -41,7 +41,7 @@ class Refusal:
         self.kind = kind
 
     def __call__(self, _g: object = None, _s: object = None) -> Any:
-        """Raise the error."""
+        """Raise the error (a RuntimeError with its message and kind)."""
         raise runtime(self.message, self.kind)
 
 

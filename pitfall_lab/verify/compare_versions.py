@@ -60,7 +60,7 @@ class Versions:
 
 
 def _is_equal(record: TensorRecord, real: Any) -> bool:
-    """Whether a tensor has the version that the shadow predicts."""
+    """Whether a tensor has the version that the shadow predicts; True if the shadow has no counter for it."""
     if record.window is not None:  # the shadow has not been created yet: nothing has changed since
         return tensor_facts.is_at_version(real, record.window.version)
     counter = None if record.shadow is None else record.shadow.counter

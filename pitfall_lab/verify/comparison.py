@@ -95,7 +95,11 @@ class Comparison:
         return results, effects
 
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
-        """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects."""
+        """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects.
+
+        Another tensor or storage than predicted is a disagreement, and then ``real`` is adopted as it is; not where the shadow could not
+        know, because a hook returned or received the tensor.
+        """
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
             return known.label, []
@@ -165,7 +169,10 @@ class Comparison:
     # ------------------------------------------------------------------ one tensor
 
     def _check(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
-        """Compare one tensor's facts and memory with its shadow's; where they differ, copy torch's into the shadow."""
+        """Compare one tensor's facts and memory with its shadow's; where they differ, copy torch's into the shadow.
+
+        Each difference is a disagreement at ``step``. Returns the effects; none for a tensor without a shadow.
+        """
         seen, shadow = read(record, real), record.shadow
         if shadow is None or record.storage is None:
             return []
@@ -203,7 +210,10 @@ class Comparison:
         return True
 
     def _wrong_facts(self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts) -> list[str]:
-        """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement."""
+        """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement.
+
+        The facts are shape, stride, offset, dtype, requires_grad, is_leaf and version; one that torch does not show is left out.
+        """
         both: dict[str, tuple[Any, Any]] = {
             "shape": (seen.shape, shadow.shape),
             "stride": (seen.stride, shadow.stride),

@@ -307,7 +307,7 @@ def _writes(name: str) -> bool:
 
 
 def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int) -> str:
-    """The kind of case that the call's name and operands show (a softmax of nothing but -inf, say); else empty."""
+    """The kind of case that the call's name and operands show, in the words of :class:`Unfinite` (``why``); else empty."""
     short = _short(call.name)
     plainly = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, float)]
     if not operands:

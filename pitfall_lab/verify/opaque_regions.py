@@ -53,7 +53,10 @@ class Passing:
         return self._open is not None
 
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called for each call observed inside ``region``; the first one opens it."""
+        """Called for each call observed inside ``region``; the first one opens it, after the event of a region that was open before.
+
+        Raises :class:`TooLong` if the trace is full.
+        """
         if self._open is not None and self._open.key == region.key:
             return
         if self._writer.full:

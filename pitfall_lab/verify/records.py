@@ -340,7 +340,7 @@ class Records:
             self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
-        """The living memory that contains the byte range, or None."""
+        """The living memory that contains the byte range, or None; memory that begins before the range is found only if NumPy shares it."""
         self._place_all()
         if not pointer or not nbytes:
             return None

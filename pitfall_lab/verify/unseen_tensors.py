@@ -201,7 +201,10 @@ class Unseen:
     # ------------------------------------------------------------------ makers
 
     def _made(self, frame: FrameType, name: str, real: Any, where: Span, op: str) -> None:
-        """Write the event that creates the tensor ``real``, which is called ``name``, unless it is in the trace already."""
+        """Write the event that creates the tensor ``real``, which is called ``name``, unless it is in the trace already.
+
+        A known tensor gets one too if its grad_fn is new. Nothing is written for what is no tensor, or if the trace is full.
+        """
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return
         known = self._records.find(real)

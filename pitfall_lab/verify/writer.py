@@ -226,7 +226,7 @@ class Writer:
         self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach, *,
         steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
-        """Return the finished trace."""
+        """Return the finished trace; if it has rows, their events are made when they are first read."""
         written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:

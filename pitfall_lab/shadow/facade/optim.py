@@ -306,7 +306,7 @@ class RAdam(Adam):
     }  # fmt: skip
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of RAdam."""
+        """One step of RAdam; while ``rho`` is at most 5, by momentum alone."""
         self.means(gradient, state, group)
         (first, second), count = group["betas"], _number(state["step"])
         corrected = state["exp_avg"] / (1 - first**count)
@@ -335,7 +335,7 @@ class RMSprop(Optimizer):
             state["grad_avg"] = _like(p)
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of RMSprop."""
+        """One step of RMSprop, with a momentum buffer and a centred mean if the group asks for them."""
         alpha, square = group["alpha"], state["square_avg"]
         square.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
         if group["centered"]:
@@ -451,7 +451,7 @@ class Rprop(Optimizer):
         state.update(step=_step(), prev=_like(p), step_size=call("torch.full_like", p, group["lr"]))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of Rprop."""
+        """One step of Rprop; an element whose gradient has changed its sign is not moved."""
         less, more = group["etas"]
         sign = gradient.mul(state["prev"]).sign()
         sign[sign.gt(0)] = more

@@ -231,7 +231,7 @@ PRELU = Rule(
     samples=("F.prelu(a, c[:1])", "F.prelu(a, c)", "F.prelu(a, torch.tensor([0.25]))", "F.prelu(a, i * 0.5)"),
 )
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
-    """``F.prelu``: one weight for all, or one for each channel (dimension 1)."""
+    """``F.prelu``: one weight for all, or one for each channel (dimension 1). Raises for another number of weights, or another dtype."""
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
         raise runtime("prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)), "dtype")
@@ -257,7 +257,10 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
 @op("F.rrelu", "torch.rrelu", saves="self, the slopes drawn (private); result instead of self when in place",
     samples=("F.rrelu(a)", "F.rrelu(h, inplace=True)", "F.rrelu(a, 0.2, 0.2)", "F.rrelu(a.t())"))  # fmt: skip
 def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> ShadowTensor:
-    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in evaluation."""
+    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in evaluation.
+
+    In lockstep the drawn slopes, and with them the values, are unknown. ``inplace`` writes ``input``.
+    """
     tensor_only(input)
     mean = (lower + upper) / 2
     if not input.dtype.is_floating_point:

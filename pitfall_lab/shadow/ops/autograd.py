@@ -131,7 +131,10 @@ def check_roots(the_pass: Pass) -> None:
 
 
 def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> Any:
-    """Run the pass, then ``finish``; where user code runs, return a Suspended call. If the pass raises, ``judge`` is called instead."""
+    """Run the pass, then ``finish``, and return its result. If the pass raises, ``judge`` is called instead.
+
+    In lockstep, where user code runs in the pass, a Suspended call is returned. Raises for a root gradient of a wrong shape.
+    """
     e = the_pass.engine
     check_roots(the_pass)
     kinds = [
@@ -318,7 +321,10 @@ def _nowhere() -> None:
 
 @op(".register_hook", kind="other")
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None."""
+    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None.
+
+    The hook belongs to the grad_fn that the tensor has at its first hook. Raises for a tensor that requires no gradient.
+    """
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)

@@ -236,7 +236,10 @@ LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4
 
 
 def overflows(value: Any, dtype: DType) -> bool:
-    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``)."""
+    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``); inf and NaN do not, except in an integer dtype.
+
+    A negative int may wrap around in an unsigned one. Of a complex number for a real dtype, any imaginary part counts.
+    """
     if isinstance(value, complex):
         return (dtype.category < 3 and value.imag != 0) or overflows(value.real, dtype)
     if dtype.category > 1:

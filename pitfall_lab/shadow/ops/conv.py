@@ -111,7 +111,10 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows, groups: int, *,
              transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
-    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out."""
+    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for which ``output_padding`` is.
+
+    Operands with inf or NaN are declined when their values are used.
+    """
     size = input.shape[2:]
     if transposed:
         each = zip(size, windows.kernel, windows.stride, windows.padding, windows.dilation, output_padding, strict=True)

@@ -36,7 +36,7 @@ def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
 
 
 def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format: Any = None) -> None:
-    """Decline devices, layouts and memory formats other than dense CPU tensors."""
+    """Decline devices, layouts and memory formats other than dense CPU tensors (contiguous or preserved), and pinned memory."""
     if device is not None and str(device).split(":")[0] != "cpu":
         raise Unmodelled(f"device {device}")
     if layout is not None and "strided" not in str(layout):
@@ -294,7 +294,10 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
 
 @op("torch.from_numpy", kind="view")
 def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
-    """``torch.from_numpy``, which shares the array's memory; declined in lockstep, where torch's tensor is taken over."""
+    """``torch.from_numpy``, which shares the array's memory; declined in lockstep, where torch's tensor is taken over.
+
+    Raises for negative strides and for dtypes that torch lacks. Under the belief ``from_numpy_copies`` it is a copy.
+    """
     if not isinstance(ndarray, np.ndarray):
         raise Unmodelled("from_numpy of something that is not an array")
     kind = from_numpy(ndarray.dtype)

@@ -281,7 +281,11 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 
 def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, has_in_place: bool = True, methods: bool = True,
            dtype: DType | None = None) -> None:  # fmt: skip
-    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too. The rule may depend on the release."""
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
+
+    The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without ``methods``, there is
+    only the function. Where the rule has no node, operands that require grad are declined.
+    """
     of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
 

@@ -71,7 +71,10 @@ def look_up(
     samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
 )
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does."""
+    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does.
+
+    Declines orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.
+    """
     tensor_only(indices, input)
     if input.ndim != 2:
         shown = f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for embedding_renorm_)"
@@ -111,7 +114,10 @@ def _row_of(padding_idx: int | None, rows: int) -> int:
              "F.embedding(n, a)", "F.embedding(p, a)", "F.embedding(i, a, scale_grad_by_freq=True)", "F.embedding(i[0], p)"))  # fmt: skip
 def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
               scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
-    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases its version."""
+    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases its version.
+
+    Raises for an index or ``padding_idx`` out of range; declines sparse gradients and integer weights.
+    """
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
         raise Unmodelled("an embedding whose weight is not 2-D, or with sparse gradients")
@@ -133,7 +139,10 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
 def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2, scale_grad_by_freq: bool = False,
                   mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> ShadowTensor:  # fmt: skip
-    """Sum, mean or maximum of each bag of rows: (bags, size)."""
+    """Sum, mean or maximum (``mode``) of each bag of rows: (bags, size). The row ``padding_idx`` is left out of each bag.
+
+    A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins. ``per_sample_weights`` go with the sum only.
+    """
     if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
         raise Unmodelled("embedding_bag with input and weight exchanged (the old order of arguments)")
     _check_bags(input, weight, per_sample_weights, padding_idx)

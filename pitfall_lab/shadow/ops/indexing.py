@@ -67,7 +67,10 @@ _PARTS = (slice, tuple, list, range, np.ndarray, ShadowTensor)
 
 
 def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
-    """The index as a list, with ``...`` replaced by full slices."""
+    """The index as a list, with ``...`` replaced by full slices (as Ellipsis). A short list that holds slices or lists counts as a tuple.
+
+    Raises for more indices than dimensions; declines uint8 masks and two ellipses.
+    """
     if isinstance(index, list) and len(index) < 32 and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index):
         index = tuple(index)  # as NumPy once did (``treatSequenceAsTuple`` in ``python_variable_indexing.cpp``)
     items = list(index) if isinstance(index, tuple) else [index]
@@ -499,7 +502,10 @@ def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tu
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
-    """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped."""
+    """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped.
+
+    Raises torch's errors, for an index out of range after the rows before it are written; declines a value of another dtype.
+    """
     # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then the overlap, then the shapes.
     if not isinstance(value, ShadowTensor):
         if assigned and e.does(NUMBERS_ARE_FILLED_IN) and _filled(e, target, rest, value):

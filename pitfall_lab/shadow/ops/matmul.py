@@ -336,7 +336,7 @@ def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTen
 
 
 def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepdim: bool = False) -> ShadowTensor:
-    """The p-norm over one dimension or all, with the node that torch records when C++ code computes it."""
+    """The p-norm over the dimension ``dim``, or over all (None), with the node that torch records when C++ code computes it."""
     axes = tuple(range(input.ndim)) if dim is None else (dim % input.ndim,)
 
     def forward(x: Any) -> Any:

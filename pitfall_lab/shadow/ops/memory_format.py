@@ -56,7 +56,7 @@ def is_channels_last(tensor: ShadowTensor) -> bool:
 
 
 def lies_channels_last(shape: Shape, stride: Shape) -> bool:
-    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``)."""
+    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``). False without elements."""
     if 0 in shape or stride[1] == 0:
         return False
     least = 0

@@ -250,7 +250,10 @@ def delete_grad(e: Engine, self: Any) -> None:
 
 @op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"))
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
-    """``set_``: take over another tensor's storage and strides; the version counter stays."""
+    """``set_``: take over another tensor's storage and strides; the version counter stays, and is increased.
+
+    Declines views, tensors that require grad, and a source of another dtype.
+    """
     tensor_only(self, source)
     if self.dtype != source.dtype:
         raise Unmodelled("set_ to a source of another dtype")
@@ -373,7 +376,7 @@ def tolist(e: Engine, self: Any) -> Any:
 
 
 def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
-    """``Tensor.to(dtype)``: a converted copy, or the tensor itself if it has the dtype already."""
+    """``Tensor.to(dtype)``: a converted copy; without ``copy``, the tensor itself if it has the dtype and the ``memory_format`` already."""
     keeps = memory_format is None or "preserve" in str(memory_format)
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self

@@ -74,7 +74,10 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     samples=("F.layer_norm(a, (3,))", "F.layer_norm(a, (3,), c, c * 2)", "F.layer_norm(p, (2, 3))"),
 )
 def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ShadowTensor:
-    """``F.layer_norm`` of an input of shape (..., *normalized_shape)."""
+    """``F.layer_norm`` of an input of shape (..., *normalized_shape): each row is normalised, then weighed and shifted if these are given.
+
+    Declines other shapes and most mixtures of dtypes.
+    """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     shape = tuple(normalized_shape)
@@ -214,7 +217,10 @@ def _normalised(
 def group_norm(
     e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> ShadowTensor:
-    """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels."""
+    """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
+
+    ``weight`` and ``bias`` have one number for each channel. Raises if the groups do not divide the channels; declines an empty input.
+    """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:

@@ -70,7 +70,10 @@ def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
 
 
 def max_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, *, shown: bool) -> tuple[ShadowTensor, ShadowTensor]:
-    """``(values, indices)``; an index counts within the inner dimensions. ``shown``: the program gets the indices too."""
+    """``(values, indices)``; an index counts within the inner dimensions. ``shown``: the program gets the indices too.
+
+    Of equal numbers the first one is taken, of several NaN the last.
+    """
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]
     shape = (*outer, *(len(row) for row in spans))
@@ -280,7 +283,7 @@ _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
 def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors: np.ndarray) -> ShadowTensor:
-    """Sums of windows over their ``divisors`` (one for each window)."""
+    """Sums of windows over their ``divisors`` (one for each window); ``spans`` are the windows along each of the last dimensions."""
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]
     shape = (*outer, *divisors.shape)
@@ -372,7 +375,10 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
 
 
 def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
-    """``adaptive_avg_pool`` to size 1: the mean of each channel, which torch computes with ``mean``."""
+    """``adaptive_avg_pool`` to size 1: the mean of each channel, which torch computes with ``mean``.
+
+    A channels_last input gives a channels_last result, with another node; without a batch dimension it is declined.
+    """
     mean = reduce.mean(e, input, tuple(range(-rank, 0)), keepdim=True)
     if not any_channels_last(input):
         return mean

@@ -487,7 +487,7 @@ def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int,
 
 
 def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> ShadowTensor:
-    """The view ``self[..., index, ...]``."""
+    """The view ``self[..., index, ...]`` along ``dim``; both count from 0 and are not checked."""
     shape, stride = self.shape[:dim] + self.shape[dim + 1 :], self.stride[:dim] + self.stride[dim + 1 :]
     place: tuple[Any, ...] = (*(slice(None),) * dim, index, ...)
     return view(

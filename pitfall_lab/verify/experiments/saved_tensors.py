@@ -252,7 +252,7 @@ class Run:
         return self.operands | {k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())}
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes that the operation created, nearest to the result first."""
+        """The nodes that the operation created, nearest to the result first; AccumulateGrad nodes are left out."""
         # the dictionary holds the nodes, so that no id is used again
         seen = {id(fn): fn for _, _, fn in self.before.values() if fn is not None}
         todo = [t.grad_fn for t in self.results.values() if t.requires_grad]

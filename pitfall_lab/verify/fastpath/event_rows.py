@@ -92,7 +92,7 @@ class Rows:
         return self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)]
 
     def event(self, step: int) -> Event:
-        """The event of a step, expanded from its row."""
+        """The event of a step, expanded from its row, or from its place in what a backward ran."""
         ran = self._events[step]
         if type(ran) is Ran:
             return self._node_event(ran, step)

@@ -127,7 +127,10 @@ class FastLane:
         return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
-        """Run the call with the shadow's entry; return None if the entry has no model for it."""
+        """Run the call with the shadow's entry; return None if the entry has no model for it.
+
+        An error that it predicts is part of the result.
+        """
         engine, before = self._world.engine, None
         engine.packs, engine.default_float = False, FLOAT32
         if plan.writes:
@@ -158,7 +161,10 @@ class FastLane:
         return argument_values.convert(value, lambda real: self._by_id[id(real)].shadow, DType, Device)
 
     def _conforms(self, ahead: Ahead) -> bool:
-        """Whether the shadow's entry did what the plan says."""
+        """Whether the shadow's entry did what the plan says.
+
+        That is: no error, the same numbers of nodes, results and writes, and results of the expected forms at the expected places.
+        """
         plan, operands, shadows, nodes, _, _, _, _, done = ahead
         applied = done.applied  # type: ignore[union-attr]
         if applied is None or applied.stale or applied.ran or len(shadows) != len(plan.results) or len(nodes) != len(plan.kinds):

@@ -49,7 +49,10 @@ class Numbers:
         return True
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
-        """Compare the contents of new storages, or those of the storage that the call wrote and its version; False if they differ."""
+        """Compare the contents of new storages, or those of the storage that the call wrote and its version; False if they differ.
+
+        Contents that the shadow does not have count as equal.
+        """
         if plan.writes:
             real, shadow = reals[0], shadows[0]
             memory = real.untyped_storage()
