@@ -31,7 +31,7 @@ class Ignore:
     codes: tuple[str, ...]
 
     def covers(self, finding: Finding) -> bool:
-        """Whether the comment names the finding's rule, by code, by prefix or by name."""
+        """Whether the comment names the finding's rule, by code, by prefix or by name; True if it names none."""
         return not self.codes or any(finding.rule.startswith(code.upper()) or finding.name == code.lower() for code in self.codes)
 
 

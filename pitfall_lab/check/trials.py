@@ -201,13 +201,14 @@ class Trial:
 
     @property
     def _affordable(self) -> bool:
-        """Whether one more trial is within the limit; the first always is."""
+        """Whether one more trial is within the limit of work (``MOST_WORK`` torch calls); the first always is."""
         return not self._work or self._work + self._price <= MOST_WORK
 
     def with_rest(self, finding: Finding, kept: Finding) -> Finding:
         """Return ``kept``, the finding with the fixes that work.
 
-        If none works and not all were tried, its explanation gets a sentence that says so.
+        If none works and the work for all trials is used up, so that some fixes may not have been tried, its explanation gets a sentence on
+        that.
         """
         if kept.fixes or not finding.fixes or self._affordable:
             return kept

@@ -505,7 +505,7 @@ def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> a
 
 
 def _needs_tree(job: Job) -> bool:
-    """Whether the notebook cannot be compiled as it is: it has cells that may raise, or ``await`` outside a function."""
+    """Whether the program is a notebook that cannot be compiled as it is: it has cells that may raise, or the word ``await``."""
     return bool(job["forgiven"] or (job["prelude"] and "await" in job["source"]))
 
 

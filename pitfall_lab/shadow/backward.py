@@ -148,14 +148,17 @@ class Pass:
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there and this one is known and short."""
+        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there; its values too if known and short."""
         if node is None or index or gradient is None or self.as_meant or (self.waiting[id(node)] < MANY and id(node) not in self.parts):
             return
         known = gradient.array is not None and gradient.array.size <= CELL_LIMIT
         self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
 
     def added(self, node: Node) -> tuple[tuple[Node, np.ndarray], ...]:
-        """The gradients that were added up in ``node``, each with its sender; empty if there was only one, or if one is not known."""
+        """The gradients that were added up in ``node``, each with its sender, which are forgotten then.
+
+        Empty if there was only one, or if one is unknown or has more than ``CELL_LIMIT`` elements.
+        """
         parts = self.parts.pop(id(node), [])
         known = tuple((sender, array) for sender, array in parts if array is not None)
         return known if MANY <= len(parts) == len(known) else ()
@@ -260,7 +263,10 @@ class Pass:
                 node = ready
 
     def run_node(self, node: Node, *, keep_graph: bool) -> None:
-        """Run one node without computing values: check its saved tensors, and free them unless ``keep_graph``."""
+        """Run one node without computing values: check its saved tensors, and free them unless ``keep_graph``.
+
+        An AccumulateGrad fills its leaf's ``.grad``, without values.
+        """
         if node.leaf is not None:
             self.accumulate(node, node.leaf, Gradient(None, node.outputs[0][0]))
             return
@@ -338,7 +344,7 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Raise torch's error if a node returned NaN, as anomaly mode does after every node."""
+        """In anomaly mode, raise torch's error if a node returned NaN (``engine.checks_nan``); not in a trial run."""
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):

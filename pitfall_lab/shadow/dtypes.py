@@ -48,7 +48,7 @@ class DType(str):
 
     @property
     def numpy(self) -> np.dtype[Any] | None:
-        """Return the corresponding NumPy dtype; None if there is none (bfloat16)."""
+        """Return the corresponding NumPy dtype; None if there is none (bfloat16, float8, complex32 and the quantized types)."""
         return _NUMPY.get(self[:])
 
     @property
@@ -132,7 +132,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def of_number(value: complex) -> DType:
-    """The dtype of a Python number: bool, int64, the default float dtype, or complex64."""
+    """The dtype of a Python number: bool, int64, the default float dtype, or the complex dtype of its precision."""
     if isinstance(value, bool | np.bool_):
         return BOOL
     if isinstance(value, int | np.integer):

@@ -326,7 +326,10 @@ def reshaped(array: Any, shape: Shape) -> Any:
 
 
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """The array with dimensions of size 1 inserted, with the strides of torch's ``unsqueeze``: 0 before an expanded one."""
+    """The array with dimensions of size 1 inserted, with the strides of torch's ``unsqueeze``: 0 before an expanded one.
+
+    An array that is not dense gets NumPy's strides.
+    """
     if not isinstance(g, np.ndarray) or not dense_array(g):
         return np.expand_dims(g, dims)
     shape, strides = list(g.shape), list(g.strides)
@@ -337,7 +340,10 @@ def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def is_permuted(array: Any) -> bool:
-    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a contiguous array has."""
+    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a contiguous array has (0 excepted).
+
+    False for an array of fewer than two dimensions.
+    """
     if not isinstance(array, np.ndarray) or array.ndim < 2:
         return False
     plain = contiguous_strides(array.shape)
@@ -413,9 +419,9 @@ def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
 
 
 def is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
-    """Whether two gradients differ by rounding at most.
+    """Whether two gradients differ by rounding at most; integers, and arrays of different shapes, must be equal.
 
-    They may, although nothing is wrong: gradients that passed through hooks have torch's values, the others the engine's own.
+    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values, the others the engine's own.
     """
     if found.shape != meant.shape or found.dtype.kind not in "fc":
         return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))

@@ -241,8 +241,8 @@ def unpack(node: Node, *, as_meant: bool) -> Arrays | None:
 class Arrays(SimpleNamespace):
     """Saved arrays by name; a name that was not saved reads as None, as in torch.
 
-    ``inside`` is set while the rounding error of a formula is estimated: it disturbs an array that the formula keeps in single precision
-    without saving it as a tensor.
+    ``inside`` is set while the rounding error of a formula is estimated: it is a function that disturbs an array which the formula keeps in
+    single precision without saving it as a tensor.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray | None]) -> None:
@@ -464,7 +464,7 @@ class Graph:
     def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
         """After an in-place operation: move a ``retain_grad`` hook to the new grad_fn; other hooks stay at the old one.
 
-        In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
+        Raises Unmodelled where torch has lost the hook. In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
         """
         tensor.hooked = None
         tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # post-accumulate-grad hooks stay

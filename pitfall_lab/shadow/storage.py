@@ -273,7 +273,10 @@ class ShadowTensor:
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def become(self, other: ShadowTensor) -> None:
-        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same object (``p.data = …``, ``out=``)."""
+        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same object (``p.data = …``, ``out=``).
+
+        Its gradient and hooks stay.
+        """
         if self.dtype != other.dtype:
             self.accumulator = None  # the next operation makes one for the new dtype (a new shape alone keeps it)
         place = "storage", "offset", "shape", "stride", "dtype", "device", "counter"

@@ -232,7 +232,10 @@ class BesideCalls:
             self._loaded[-1] = replace(loading, fit=fit, apart=apart[:MOST]), held, plain, None
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1."""
+        """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1.
+
+        Only the first calls at each place are looked at (:meth:`looks`).
+        """
         if not self.looks(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1

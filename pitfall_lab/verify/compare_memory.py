@@ -90,7 +90,10 @@ class Memory:
         return same
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, storage: Storage) -> bool:
-        """Whether two contents are equal up to rounding; the tolerance of a gradient depends on how it was computed."""
+        """Whether two contents are equal up to rounding; the tolerance of a gradient depends on how it was computed.
+
+        That of other contents depends on the largest result, else on the operands of the call and their coarsest dtype.
+        """
         if observed.dtype.kind == "f" and self._rounding.knows(storage):
             return near(observed, modelled, storage.dtype) or near(observed, modelled, storage.dtype, self._rounding.allowed(storage))
         if equal(observed, modelled, storage.dtype):

@@ -60,7 +60,7 @@ class Comparison:
         return results, len(self._writer.disagreements) == before, effects
 
     def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
-        """The results and the arguments that the call may have changed, together with the bases of both."""
+        """The results and the arguments that the call may have changed, together with the bases of both that have a record."""
         touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
             base = tensor_facts.base_of(real)
@@ -247,7 +247,7 @@ class Comparison:
     # ------------------------------------------------------------------ gradients
 
     def _gradients(self, step: int, applied: Applied) -> list[Effect]:
-        """After a backward, compare the gradients of the leaves it reached and of the tensors that retain theirs."""
+        """After a backward, compare the gradients of the leaves that it reached; return the effects."""
         effects: list[Effect] = []
         for leaf in [node.leaf for node in applied.nodes_run if node.leaf is not None]:
             record = self._records.modelled_by(leaf)

@@ -189,7 +189,10 @@ class FiniteWatch(NoWatch):
     # ------------------------------------------------------------------ backward
 
     def _begin(self, call: Call, operands: list[tuple[torch.Tensor, int]]) -> None:
-        """A backward begins: note where a root's NaN came from; otherwise look at each node while it runs."""
+        """A backward begins: note where a root's NaN came from; if all roots are finite, look at each node while it runs.
+
+        Leaves are not looked at.
+        """
         running = call.memory["nodes"] = _Running(Posts(lambda key, given, outgoing: self._came(running, key, given, outgoing)))
         roots = list(tensors(call.args[:1]))
         for real, state in operands:
@@ -209,7 +212,7 @@ class FiniteWatch(NoWatch):
             stack += [child for child, _ in tensor_facts.next_nodes(node)]
 
     def _came(self, running: _Running, key: Any, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
-        """Called when torch has run a node: look for NaN or infinity in the gradients that it was ``given`` and those that it returned."""
+        """Called when torch has run a node: note the first one that made NaN or infinity out of finite gradients (those ``given``)."""
         with contextlib.suppress(Exception):  # it would be raised in the learner's backward
             if running.seen is not None or any(state_of(real) for real in tensors(given)):
                 return

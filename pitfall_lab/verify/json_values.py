@@ -35,7 +35,7 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
 
 
 def _first_nan(flat: np.ndarray) -> tuple[int, ...]:
-    """The place of the first NaN, in a tuple; empty where there is no NaN. NumPy's ``argmax`` returns it."""
+    """The place of the first NaN of a float array, in a tuple; empty where there is no NaN. NumPy's ``argmax`` returns it."""
     place = int(flat.argmax()) if flat.dtype.kind == "f" else 0
     return (place,) if flat.dtype.kind == "f" and flat[place] != flat[place] else ()
 

@@ -83,7 +83,7 @@ class Outcomes:
 
 
 def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether torch raised the predicted error, with the same message up to a hint at its end."""
+    """Whether torch raised an error of the predicted type, with the same message up to a hint at its end; False without a prediction."""
     if predicted is None or predicted.type_name != type(error).__name__:
         return False
     return _without_hint(predicted.message) == _without_hint(message)

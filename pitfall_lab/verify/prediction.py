@@ -75,7 +75,10 @@ def undecided(world: World, call: Call, message: str) -> str:
 
 
 def _strange_gradient(world: World, call: Call) -> str:
-    """The reason why the call's gradient has no model, or "". Assigning another gradient ends that state."""
+    """The reason why a backward, or reading ``.grad``, has no model, since a gradient has no strided memory; else "".
+
+    Assigning another gradient ends that state.
+    """
     strange = world.records.strange_gradients
     if strange and call.name in BACKWARD:
         return next(filter(None, map(_strange, map(world.records.by_mark.get, strange))), "")

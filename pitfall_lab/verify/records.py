@@ -214,7 +214,7 @@ class Records:
     # ------------------------------------------------------------------ labels
 
     def counter_label(self, counter: Counter | None) -> str | None:
-        """The label of a version counter (None for none); a counter without a label gets the next."""
+        """The label of a version counter (None for none); a counter without a label gets the next one."""
         if counter is None:
             return None
         if not counter.mark:

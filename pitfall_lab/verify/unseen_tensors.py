@@ -117,7 +117,7 @@ class Unseen:
     # ------------------------------------------------------------------ compiled code, other threads
 
     def note_compiled(self) -> None:
-        """Add a note for each compiler that has compiled code of the program, whose calls cannot be observed."""
+        """Add a note for each compiler that has compiled code of the program during the recording, whose calls cannot be observed."""
         for name, count in COMPILERS.items():
             if count() > self._compiled[name] and not any(note.kind == "unseen" and name in note.en for note in self._writer.notes):
                 en = f"{name} compiled code of the program: no call inside it was seen, so no rule looked at what it does."
@@ -179,7 +179,10 @@ class Unseen:
         self._before_swap = [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """After a swap of two tensors: exchange their shadows and write the event. Names and labels stay with the objects."""
+        """After a swap of two tensors: exchange their shadows and write the event. Names and labels stay with the objects.
+
+        Nothing happens if one of them has no record, if the program did not call, or if the trace is full.
+        """
         first, second = self._records.find(one), self._records.find(other)
         learners = self._world.sources.user_frame(frame)
         if first is None or second is None or learners is None or self._writer.full:

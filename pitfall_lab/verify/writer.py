@@ -122,7 +122,7 @@ class Writer:
         return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
-        """The value last written at ``path``, or None."""
+        """The value last written at ``path``, or None. The object returned is the one stored: do not change it."""
         known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
             known["cells"] = as_json(self._looks.pop(path))

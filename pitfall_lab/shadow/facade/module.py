@@ -69,7 +69,7 @@ class Module:
         return result
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's result; each subclass defines it."""
+        """Compute the module's result; each subclass defines it. Here it raises NotImplementedError."""
         text = f'Module [{type(self).__name__}] is missing the required "forward" function'
         raise_as_torch(ShadowError("NotImplementedError", text))
 
@@ -195,7 +195,7 @@ class Module:
         return keys
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients to None, or to zeros with ``set_to_none=False``."""
+        """Set all gradients that exist to None, or to zeros in place with ``set_to_none=False``."""
         for p in self.parameters():
             if not takes_zero_grad(p):
                 continue
@@ -278,7 +278,7 @@ class Module:
     # -- as text
 
     def extra_repr(self) -> str:
-        """Return the text that the module's ``repr`` has between the parentheses: its options."""
+        """Return the text that the module's ``repr`` has between the parentheses: its options. Here there are none."""
         return ""
 
     def __repr__(self) -> str:

@@ -32,7 +32,7 @@ class Linear(Module):
         _initialise(self, in_features)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return (N, out_features) for an ``input`` of (N, in_features)."""
+        """Return (..., out_features) for an ``input`` of (..., in_features)."""
         return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:

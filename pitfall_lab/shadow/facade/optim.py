@@ -191,7 +191,10 @@ class SGD(Optimizer):
     }  # fmt: skip
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if some of the parameters of a fused step have a momentum buffer and others have none."""
+        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum buffer and others have none.
+
+        If the parameters also have several dtypes, the step is declined.
+        """
         missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
             if len({str(p.dtype) for p in params}) > 1:
@@ -373,7 +376,7 @@ class Adagrad(Optimizer):
         p.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`, without increasing any version."""
+        """The same update as :meth:`update`; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
         call("torch._fused_adagrad_", [p], [gradient], [state["sum"]], [state["step"]], **given)

@@ -285,7 +285,7 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - torch's name
-        """Return a view with the dimensions in reverse order."""
+        """Return a view with the dimensions in reverse order; with torch's warning unless there are two (or none)."""
         if self.shadow.ndim not in (0, 2):
             warnings.warn(REVERSED, UserWarning, stacklevel=2)
         return call("torch.Tensor.T.__get__", self)

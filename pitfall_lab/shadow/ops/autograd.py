@@ -120,7 +120,10 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Raise for a root gradient of another shape than its node's output (``validate_outputs``): possible after ``.data = …``."""
+    """Raise for a root gradient of another shape than its node's output (``validate_outputs``): possible after ``.data = …``.
+
+    One that torch would first sum to that shape is declined.
+    """
     for k, ((node, index), gradient) in enumerate(the_pass.roots):
         meta = meta_of((node, index))
         if meta is not None and meta[0] != gradient.shape:
@@ -361,7 +364,10 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return None."""
+    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return None.
+
+    Raises for a tensor that is no leaf, or requires no gradient.
+    """
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)

@@ -208,7 +208,7 @@ def made_of(*operands: np.ndarray) -> np.ndarray:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from 0; raises torch's IndexError when out of range."""
+    """A dimension counted from 0; raises torch's IndexError when out of range. Without dimensions, -1 and 0 are allowed."""
     room = max(ndim, 1)
     if not -room <= dim < room:
         text = f"Dimension out of range (expected to be in range of [{-room}, {room - 1}], but got {dim})"
@@ -306,7 +306,7 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
 
 
 def promoted(*operands: Operand) -> DType:
-    """The result dtype of a pointwise operation, after type promotion."""
+    """The result dtype of a pointwise operation on tensors and numbers, after type promotion; complex32 is declined."""
     first, last = operands[0], operands[-1]
     if len(operands) == 2 and isinstance(first, ShadowTensor) and isinstance(last, ShadowTensor) and first.dtype == last.dtype:
         return first.dtype
@@ -726,7 +726,7 @@ def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType |
 
 
 def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
-    """Raise if elements of the target share an address, or if an input partly overlaps the target in memory."""
+    """Raise if the target is expanded (elements share an address), or if an operand partly overlaps it in memory."""
     if not is_dense(target.shape, target.stride) and target.is_expanded:
         raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
     for other in operands:
@@ -747,7 +747,10 @@ def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
-    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself (``at::assert_no_overlap``)."""
+    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself (``at::assert_no_overlap``).
+
+    An overlap that torch's test does not find is declined.
+    """
     for other in others:
         if isinstance(other, ShadowTensor) and (other is target or overlaps_partly(target, other) or _same_place(target, other)):
             raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)

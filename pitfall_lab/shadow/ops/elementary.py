@@ -364,7 +364,10 @@ for _sign, _name in (("l", "left"), ("r", "right")):
 
 
 def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
-    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the result and gets the gradient."""
+    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the result and gets the gradient.
+
+    In older releases of torch the gradient goes elsewhere: see :data:`FMAX_LOOKS_FOR_NAN` and :data:`FMAX_SHARES`.
+    """
 
     def alone(g: Any, s: Any) -> tuple[Any, Any]:
         first = better(s.self, s.other) | np.isnan(s.other)

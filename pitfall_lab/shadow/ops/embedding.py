@@ -185,7 +185,7 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
     rows, bags = weight.shape, offsets.shape[0]
 
     def members(k: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
-        """Return the positions in ``k`` that belong to each bag."""
+        """Return the positions in ``k`` that belong to each bag, without those of the row ``pad``."""
         ends = [*starts[1:], k.size]
         return [np.asarray([j for j in range(a, b) if k[j] != pad], int) for a, b in zip(starts, ends, strict=True)]
 

@@ -487,9 +487,10 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 
 
 def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index selects, and the first index number out of range (None without one).
+    """The shape of what an index selects, and the first index number out of range, by position, with torch's error (None without one).
 
-    Torch raises for that number while it writes.
+    Torch raises for that number while it writes. Masks of a wrong shape, index tensors that do not broadcast, and empty dimensions raise
+    here.
     """
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")

@@ -74,7 +74,10 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
 
 
 def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
-    """The function name in torch's error for ``out=``: for a composite, that of the operation inside it that raises."""
+    """The function name in torch's error for ``out=``: for a composite, that of the operation inside it that raises.
+
+    Declines composites that are not in :data:`REFUSED_AS`; without a node among the results, the name is ``short``.
+    """
     node = next((r.node for r in results if r.node is not None), None)
     if node is None:
         return short

@@ -58,7 +58,7 @@ def no_out(out: object) -> None:
 
 
 def operand(value: Any) -> Any:
-    """A tensor or a number; anything else has no model."""
+    """The value itself, a tensor or a Python number (for a NumPy number, the Python one); anything else is declined."""
     if isinstance(value, np.generic) and not isinstance(value, np.bool_):
         value = value.item()
     if not isinstance(value, (ShadowTensor, *NUMBERS)):

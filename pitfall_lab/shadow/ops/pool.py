@@ -42,7 +42,7 @@ def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Spans:
-    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step)."""
+    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step), without their padding."""
     found = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         row = []

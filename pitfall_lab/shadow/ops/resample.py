@@ -199,7 +199,10 @@ def _cubic(size: int, out: int, factor: float | None, align_corners: bool) -> np
 
 
 def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Shape, Sequence[float | None]]:
-    """The size of the output and the scale factor of each dimension; a factor is None if the size was given."""
+    """The size of the output and the scale factor of each dimension; without ``factors``, all factors are None.
+
+    Declines an input of another number of dimensions than ``rank`` + 2, and one that is empty or not floating point.
+    """
     inner = input.shape[2:]
     if input.ndim != rank + 2 or 0 in input.shape or not input.dtype.is_floating_point:
         raise Unmodelled("upsampling of an input that is empty, not floating point, or of another number of dimensions")

@@ -126,7 +126,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 
 
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
-    """``view(dtype)``: the same storage and version counter, without grad_fn."""
+    """``view(dtype)``: the same storage and version counter, without grad_fn. Only for a dtype with as many bytes; others are declined."""
     if dtype.itemsize != self.dtype.itemsize or (self.requires_grad and dtype.category >= 2) or (self.inference and not e.inference):
         raise Unmodelled("view(dtype) of a tensor that requires grad, of an inference tensor, or to a dtype of another element size")
     result = alias(e, self, self.counter)
@@ -712,7 +712,10 @@ def vsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTenso
 
 
 def _even_split(e: Engine, name: str, input: ShadowTensor, sections: Any, at: int) -> tuple[ShadowTensor, ...]:
-    """Split into pieces of equal size; raise torch's error (which calls the size of the dimension a dimension) if that is impossible."""
+    """Split into so many pieces of equal size, or at the given indices.
+
+    Raises torch's error (which calls the size of the dimension a dimension) if the pieces cannot be equal.
+    """
     if isinstance(sections, int) and (not sections or input.shape[at] % sections):
         text = (
             f"torch.{name} attempted to split along dimension {at}, but the size of the dimension {input.shape[at]} "

@@ -106,7 +106,7 @@ class Study:
         return self._written(lambda text: MODIFIED not in text)
 
     def harmless(self) -> list[str]:
-        """The tensors that may be overwritten before backward without an error."""
+        """The tensors whose overwriting before backward raised no error in any trial."""
         every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 

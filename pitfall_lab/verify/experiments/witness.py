@@ -142,7 +142,7 @@ class _Record:
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
-    """Return the leaves that ``roots`` were computed from, in the order of a walk through the graph."""
+    """Return the leaves that ``roots`` were computed from, at most ``MOST_LEAVES``, in the order of a walk through the graph."""
     pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
     seen: set[Any] = set()
     found: list[torch.Tensor] = []

@@ -361,7 +361,7 @@ class FastLane:
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
-        """Like :meth:`_agrees`, for a call that writes memory in a recording without values."""
+        """Like :meth:`_agrees`, for a call that writes memory in a recording without values; storage, shape and versions are compared."""
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
         record: Any = operands[0]
         counter = shadow.counter
@@ -458,7 +458,7 @@ class FastLane:
         self, plan: Plan, place: Place, births: tuple[int, int, int, int], operands: list[TensorRecord], result: TensorRecord | None,
         step: int, numbers: Any = None, plain: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
-        """Write the row. ``result`` is the record that may get a name."""
+        """Write the row. ``result`` is the record that may get a name (None: no result gets one)."""
         records, naming = self._records, self._naming
         caller, site, frame, scope = place
         names = None
