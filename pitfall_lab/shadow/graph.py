@@ -353,9 +353,10 @@ class Graph:
         return tensor.node
 
     def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
-        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode or by a multi-output function.
+        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode, by a multi-output or custom function.
 
-        In torch: ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
+        ``indirect``: its base, or another view of that, was written. Nothing is raised for any other tensor. In torch:
+        ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
         """
         view = tensor.view
         if view is None or view.creation == "default":

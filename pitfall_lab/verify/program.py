@@ -48,13 +48,13 @@ def for_drawing() -> Sampling:
 class Session:
     """Records part of a program: a context manager around the code to record; call :meth:`finish` afterwards for the trace.
 
-    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text``
-    its source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled
-    at all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
-    ``limit`` is the number of events after which the recording ends. With ``finite``, numbers that are not finite are looked for
-    (:mod:`~pitfall_lab.verify.finite_watch`). With ``sampling``, rounds of loops that repeat what was recorded are not recorded
-    (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and ``begins`` are for a text that is made of several cells, see
-    :class:`~pitfall_lab.observe.spans.SourceMap`.
+    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text`` its
+    source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled at
+    all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
+    ``limit`` is the number of events after which only lines that had not called torch before are recorded, until there are twice as many
+    (:mod:`.reach`). With ``finite``, numbers that are not finite are looked for (:mod:`~pitfall_lab.verify.finite_watch`). With
+    ``sampling``, rounds of loops that repeat what was recorded are not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places``
+    and ``begins`` are for a text that is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(

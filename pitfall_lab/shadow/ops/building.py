@@ -452,10 +452,11 @@ def pure(
     stride: Shape | None = None,
     hidden: Sequence[str] = (),
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride.
+    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride (None: contiguous).
 
-    No stride: contiguous. ``hidden`` names further results that are only saved for backward (statistics, buffers): then ``forward``
-    returns a tuple.
+    It gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values are unknown if an operand's
+    are, above the engine's limit, and where the rule returns None. ``hidden`` names further results that are only saved for backward
+    (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
     if rule.refused:
@@ -806,7 +807,7 @@ def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape
 
 
 def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A copy in new memory, for beliefs that an operation copies which in torch returns a view."""
+    """A copy in new memory, with the tensor's own grad_fn, for beliefs that an operation copies which in torch returns a view."""
     fresh = new(e, tensor.shape, tensor.dtype, tensor.window())
     fresh.node, fresh.output_nr, fresh.flag = tensor.node, tensor.output_nr, tensor.flag
     return fresh
