@@ -176,7 +176,8 @@ class FiniteWatch(NoWatch):
     ) -> tuple[tuple[str | None, Any], ...]:
         """The operands, each as its label and the number from which the element ``at`` of the result was computed.
 
-        Empty unless each element of the result is computed from one element of each operand.
+        Empty unless each element of the result is computed from one element of each operand: all broadcast to its shape, and none is the
+        result itself or complex.
         """
         shape, given = tuple(real.shape), []
         for operand, _ in operands:

@@ -79,7 +79,7 @@ def any_channels_last(*tensors: Any) -> bool:
 
 
 def suggested(shape: Shape, *tensors: Any) -> Shape:
-    """The strides of a result that takes channels_last from any of ``tensors``."""
+    """The strides of a result that takes channels_last from any of ``tensors``; contiguous ones if none of them is."""
     return channels_last_strides(shape) if any_channels_last(*tensors) else contiguous_strides(shape)
 
 

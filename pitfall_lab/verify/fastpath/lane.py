@@ -89,7 +89,10 @@ class FastLane:
         self.functions = set()
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
-        """Run the call in the shadow by its plan; return None, with nothing changed, if it has none or must take the full path."""
+        """Run the call in the shadow by its plan; return None if it has none, or must take the full path.
+
+        Tensors seen for the first time may have been adopted even then; their effects wait in ``kinds.met``.
+        """
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
             return None
