@@ -1,9 +1,9 @@
 """``pitfall-lab check``: run programs, report the pitfalls in them, and offer only fixes that were applied and re-run successfully.
 
-A program never runs in this process. It runs, as often as there are repairs to try, in forks of one worker process
-(:mod:`.worker`, started by :mod:`.workshop`), which returns a trace or a witness of values as JSON. :mod:`.scripts` reads files and
-notebooks, :mod:`.settings` and :mod:`.ignores` say what is to be reported, :mod:`.examine` checks one file, :mod:`.trials`
-tries the fixes, :mod:`.text`, :mod:`.sarif` and :mod:`.github` print, and :mod:`.command` is the command line.
+A program never runs in this process. It runs, as often as there are repairs to try, in forks of one worker process (:mod:`.worker`, started
+by :mod:`.workshop`), which returns a trace or a witness of values as JSON. :mod:`.scripts` reads files and notebooks, :mod:`.settings` and
+:mod:`.ignores` say what is to be reported, :mod:`.examine` checks one file, :mod:`.trials` tries the fixes, :mod:`.terminal`, :mod:`.sarif`
+and :mod:`.github` print, and :mod:`.command` is the command line.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ def check(source: str, name: str = "program.py", *, timeout: float = TIMEOUT) ->
 
 
 def judged(source: str, name: str, *, timeout: float = TIMEOUT, every_round: bool = True) -> tuple[list[Finding], tuple[Note, ...]]:
-    """The findings of :func:`check`, and a note for each thing that was not observed; empty if all was.
+    """The findings of :func:`check`, and a note for each thing that was not observed while observation went on; empty if all was.
 
-    Without ``every_round``, rounds of a loop that repeat what was recorded are not recorded, as on the command line.
+    Raises :class:`Unchecked` as :func:`check` does. Without ``every_round``, rounds of a loop that repeat what was recorded are not
+    recorded, as on the command line.
     """
     parsed(source, name)
     with Workshop(timeout, every_round=every_round) as shop:
@@ -81,6 +82,9 @@ def judged(source: str, name: str, *, timeout: float = TIMEOUT, every_round: boo
 
 def prelude(source: str, names: Mapping[str, Any]) -> str:
     """Return imports for what ``source`` uses of ``names`` (a notebook's namespace) and another process can import as well.
+
+    These are modules, and functions and classes that are found under their own name in a module other than ``__main__``. Empty if
+    ``source`` is not valid Python.
 
     >>> prelude("y = dumps(x)", {"dumps": __import__("json").dumps, "x": 3})
     'from json import dumps as dumps'

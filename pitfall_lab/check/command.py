@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seconds(text: str) -> float:
-    """Parse a command line argument that is a number of seconds."""
+    """Parse a command line argument that is a number of seconds, more than 0 and less than a million; else raise ``ArgumentTypeError``."""
     try:
         value = float(text)
     except ValueError:
@@ -97,7 +97,11 @@ def _whole(text: str, what: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked to the end, 3 out of time."""
+    """Check all files and return the exit code: 0 nothing found, 1 an error or a warning, 2 not checked to the end, 3 out of time.
+
+    With ``--fix``, fixed files are written. Raises :class:`~pitfall_lab.cli.Refusal` if ``--no-fixes`` is combined with ``--fix`` or
+    ``--diff``.
+    """
     chosen = "json" if args.json and args.format is None else args.format or "text"
     if args.no_fixes and (args.fix or args.diff):
         raise Refusal("--no-fixes leaves nothing for --fix and --diff to do.")
@@ -125,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written(checked: Checked) -> Checked:
-    """Write the repaired text of a file back to the file."""
+    """Write the repaired text back to the file, if fixes were made. If it cannot be written, the result has the problem and no fixes."""
     if checked.fixed and checked.script is not None:
         try:
             checked.script.path.write_bytes(checked.script.raw)
@@ -136,13 +140,19 @@ def _written(checked: Checked) -> Checked:
 
 
 def _exit_code(every: Sequence[Checked], *, would_change: bool) -> int:
-    """The exit code for several files: 2 if one was not checked to its end, else 3 if one was out of time, else 1 for findings, else 0."""
+    """The exit code for several files: 2 if one was not checked to its end, else 3 if one was out of time, else 1 for findings, else 0.
+
+    With ``would_change`` (for ``--diff``), a fix that would be made counts as a finding.
+    """
     codes = {checked.exit_code for checked in every} | ({1} if would_change and any(checked.fixed for checked in every) else set())
     return next((code for code in (2, 3, 1) if code in codes), 0)
 
 
 def _all(args: argparse.Namespace) -> Iterator[Checked]:
-    """Check every file, several at once, and yield the results in the order of the files."""
+    """Check every file, several at once, and yield the results in the order of the files.
+
+    With ``--fix`` or ``--diff`` they are those after the fixes, which are not written yet.
+    """
     chosen = _Chosen(args)
     files = list(found(args.paths, chosen.excludes))
     for file in files:  # errors in the settings are reported before anything runs
@@ -201,7 +211,7 @@ def _split(values: Sequence[str]) -> list[str]:
 
 
 def _print(checked: Checked, args: argparse.Namespace) -> None:
-    """Print the report of one file, as soon as it is ready."""
+    """Print the report of one file (with ``--diff`` only its diff) as soon as it is ready; a file that did not run has no report."""
     if args.diff:
         print(_diff(checked), end="")
     elif checked.trace is not None:
@@ -213,7 +223,10 @@ def _print(checked: Checked, args: argparse.Namespace) -> None:
 
 
 def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> None:
-    """Write to standard error: the program's output if requested, why it could not be checked, what was changed."""
+    """Write to standard error: the program's output if requested, why it could not be checked, what was changed.
+
+    ``text``: a report was printed, which begins with the reason if observation stopped early; then this reason is not written again.
+    """
     if args.show_output and checked.printed:
         paint = Paint(colours=wants_colours(sys.stderr))
         print(paint("dim", f"--- output of {shown(checked.name)}"), file=sys.stderr)
@@ -229,7 +242,7 @@ def _say(checked: Checked, args: argparse.Namespace, *, text: bool = False) -> N
 
 
 def _diff(checked: Checked) -> str:
-    """The changes of ``--fix`` as a unified diff; for a notebook, a diff of its code cells, one after the other."""
+    """The changes of ``--fix`` as a unified diff, empty if there are none; for a notebook, a diff of its code cells one after the other."""
     if not checked.fixed or checked.before is None or checked.script is None:
         return ""
     before, after = (script.shown.splitlines(keepends=True) for script in (checked.before, checked.script))

@@ -25,7 +25,11 @@ MOST_ROUNDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of checking one file. ``problem``: why it could not be checked, or not to its end; without ``trace`` it did not run."""
+    """The result of checking one file. ``problem``: why it could not be checked, or not to its end; without ``trace`` it did not run.
+
+    ``printed`` is what the program printed, ``fixed`` are the findings that were repaired, and ``before`` is the script before these
+    repairs, which are made in ``script``.
+    """
 
     name: str
     script: Script | None = None
@@ -45,7 +49,13 @@ class Checked:
 
 
 def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "", fixes: bool = True) -> Checked:
-    """Check one file. Errors in reading or running it are part of the result; none is raised."""
+    """Check one file, called ``name`` in the report (by default its path).
+
+    Errors in reading or running it are part of the result; none is raised.
+
+    Findings that the settings or comments in the file leave out are not in the result. Without ``fixes``, no fix is tried, and findings
+    have none.
+    """
     name = name or str(path)
     try:
         script = scripts.read(path, name)
@@ -57,7 +67,8 @@ def examine(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] 
 def repaired(path: Path, shop: Workshop, settings: Settings, argv: Sequence[str] = (), *, name: str = "") -> Checked:
     """Check one file and apply the first verified fix of the first finding, again until none is left; the file itself is not written.
 
-    A fix is verified alone, so the program is checked anew after each one.
+    A fix is verified alone, so the program is checked anew after each one, ``MOST_ROUNDS`` times at most. Findings that are only an info,
+    and fixes of lines that the author did not write (a notebook's magics), are left out.
     """
     checked = examine(path, shop, settings, argv, name=name)
     before, fixed = checked.script, []
@@ -134,7 +145,10 @@ def _hint(failure: Failure, printed: str) -> str:
 def check_file(
     path: str | os.PathLike[str], argv: Sequence[str] = (), *, timeout: float = TIMEOUT, language: Language = "en", fixes: bool = True
 ) -> dict[str, Any]:
-    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason under ``error``."""
+    """Return the object that ``pitfall-lab check FILE --json`` prints; a file that cannot be checked has its reason under ``error``.
+
+    ``timeout`` (seconds) takes the place of the one in the settings near the file; the other settings apply.
+    """
     with Workshop() as shop:
         settings = replace(near(Path(path)), timeout=timeout)
         return document(examine(Path(path), shop, settings, argv, name=str(path), fixes=fixes), language)

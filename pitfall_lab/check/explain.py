@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one page, or the list of all rules."""
+    """Print one page, or the list of all rules; raise :class:`~pitfall_lab.cli.Refusal` if no rule is named, or an unknown one."""
     if arguments.list:
         print(listing(arguments.language), end="")
         return 0
@@ -69,7 +69,7 @@ LOOKALIKES = str.maketrans("OIL", "011")
 
 
 def known(word: str) -> Rule | Family:
-    """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` with the nearest one when there is none."""
+    """The rule of a code or a name; raises :class:`~pitfall_lab.cli.Refusal` when there is none, with the nearest one if one is near."""
     from pitfall_lab.rules import CATALOGUE, rule
 
     try:
@@ -83,7 +83,10 @@ def known(word: str) -> Rule | Family:
 
 
 def page(rule: Rule | Family, language: Language) -> str:
-    """The rule's page as it was made, without the remark for those who edit it."""
+    """The rule's page as it was made, without the remark for those who edit it.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if it was not made.
+    """
     path = FOLDER / (f"{rule.code}.md" if language == "en" else f"{rule.code}.{language}.md")
     if not path.is_file():
         raise Refusal(f"The page of {rule.code} was not made yet: run `python -m pitfall_lab.reference.pages {rule.code}`.")

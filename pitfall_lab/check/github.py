@@ -11,7 +11,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def github(checked: Sequence[Checked], language: Language = "en") -> str:
-    """Return one line for each finding and for each file that could not be checked."""
+    """Return one line for each finding and for each file that could not be checked; empty if there are none."""
     rows = []
     for each in checked:
         for finding in each.findings:

@@ -31,12 +31,12 @@ class Ignore:
     codes: tuple[str, ...]
 
     def covers(self, finding: Finding) -> bool:
-        """Whether the comment names the finding's rule, by code, by prefix or by name."""
+        """Whether the comment names the finding's rule, by code, by prefix or by name; True if it names none."""
         return not self.codes or any(finding.rule.startswith(code.upper()) or finding.name == code.lower() for code in self.codes)
 
 
 def ignores(text: str) -> list[Ignore]:
-    """Return the ignore comments of a program.
+    """Return the ignore comments of a program; where Python cannot read it, those before that place.
 
     >>> [each.codes for each in ignores("h += 1  # pitfall: ignore[PL101, PL2]")]
     [('PL101', 'PL2')]
@@ -59,7 +59,8 @@ def without_ignored(
 ) -> tuple[list[Finding], list[Finding]]:
     """The findings that are not ignored, and notes about comments that ignore nothing.
 
-    A note is possible only where the program ran to its end (``complete``) and the rules are among those ``wanted``.
+    Notes are made only where the program ran to its end (``complete``), if ``wanted``, which says of a code whether it is reported, is true
+    of the note's own code and of a rule that the comment names (or the comment names none that exists).
     """
     comments = ignores(text)
     if not comments:
@@ -78,7 +79,10 @@ def without_ignored(
 
 
 def _lines(program: Program, span: Span | None) -> range:
-    """Return the lines on which a comment applies to ``span``: those of its statement, or only its own if that is a block."""
+    """The lines on which a comment applies to ``span``: those of its statement, or only the span's own if that statement is a block.
+
+    Empty without a span, or for one in another module.
+    """
     if span is None or span.source != 0:
         return range(0)
     statement = program.statement_at(span)
@@ -89,7 +93,7 @@ def _lines(program: Program, span: Span | None) -> range:
 
 
 def _is_selected(comment: Ignore, wanted: Callable[[str], bool]) -> bool:
-    """Whether the settings report the findings that the comment would ignore."""
+    """Whether the settings report a rule that the comment names (any rule, if it names none); True also if no rule has the codes in it."""
     known = [rule for rule in CATALOGUE if not comment.codes or any(_names(code, rule) for code in comment.codes)]
     return not known or any(wanted(rule.code) for rule in known)
 

@@ -35,7 +35,11 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a recording that are compared with those of another one; ``stopped``: the step at which observation ended early."""
+    """The facts of a recording that are compared with those of another one.
+
+    ``ended`` is how the program ended (``"finished"`` or ``"raised"``), ``stopped`` the step at which observation ended early (``None``: it
+    did not), and ``disagreements`` the number of those that :func:`_disagreements` counts.
+    """
 
     ended: str
     error: Error | None
@@ -45,7 +49,7 @@ class Facts:
 
     @classmethod
     def of(cls, story: Story, findings: Sequence[Finding] | None = None) -> Self:
-        """The facts of a recording. ``findings``: what :func:`found_in` returns for it."""
+        """The facts of a recording. ``findings``: what :func:`found_in` returns for it; without them, this is called here."""
         trace = story.trace
         failure, stopped = trace.outcome.failure, trace.stopped
         raised = _error(story, failure) if failure is not None else None
@@ -70,13 +74,21 @@ def _error(story: Story, failure: Failure) -> Error:
 
 
 def found_of(story: Story, finding: Finding) -> Found:
-    """The name of a finding that is the same in the program and in a repaired version: its rule and the texts of its lines."""
+    """The name of a finding that is the same in the program and in a repaired version: its rule, and the texts of its lines.
+
+    The lines are its own and the related ones with the role saved, operand or backward. Severity and step are added, which
+    :func:`is_better` does not compare.
+    """
     places = [f"{r.role}:{snippet(story, r.span)}" for r in finding.related if r.role in ("saved", "operand", "backward")]
     return Found(finding.rule, finding.severity, finding.step or 0, (snippet(story, finding.span), *places))
 
 
 def is_better(finding: Found, was: Facts, now: Facts) -> bool:
-    """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an earlier end."""
+    """Whether ``finding`` is gone in the repaired program, without a new disagreement, a new finding or an end before the finding's step.
+
+    A repaired program that finished (or, unless the finding is an error, fails as the original did) must have fewer findings of its rule,
+    and not more of another one, infos apart. One that raised must get further, to an error that a rule explains.
+    """
     if now.disagreements > was.disagreements:
         return False
     if now.stopped is not None and (was.stopped is None or now.stopped < finding.step):
@@ -94,7 +106,7 @@ def is_better(finding: Found, was: Facts, now: Facts) -> bool:
 
 
 def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
-    """Whether the repaired program has more findings of this rule than the original, notes apart.
+    """Whether the repaired program has more findings of this finding's rule than the original; infos are not counted.
 
     Findings are counted and not compared, because an edited line gives the same finding another text.
     """
@@ -103,7 +115,7 @@ def _is_more(finding: Found, was: Facts, now: Facts) -> bool:
 
 
 def _fails_alike(one: Error | None, other: Error | None) -> bool:
-    """Whether both programs end with an error of the same type on a line of the same text.
+    """Whether both programs end with an error of the same type on a line of the same text; False if a text is not known.
 
     Then the error is another mistake than the one that a warning's fix repairs.
     """
@@ -113,7 +125,10 @@ def _fails_alike(one: Error | None, other: Error | None) -> bool:
 
 
 def _got_further(error: Error | None, now: Facts) -> bool:
-    """Whether the repaired program raises later than the original, with an error that a rule explains (its second mistake)."""
+    """Whether the repaired program raises at a later step than the original, on another line, and a rule finds an error in it.
+
+    ``error`` is the original's. False if one of them did not raise, or its step is not known.
+    """
     later = now.error
     if error is None or later is None or error.step is None or later.step is None:
         return False
@@ -122,10 +137,10 @@ def _got_further(error: Error | None, now: Facts) -> bool:
 
 
 def _disagreements(trace: Trace) -> int:
-    """The number of values, gradients, saved tensors and errors on which the engines differ.
+    """The number of values, gradients, saved tensors and errors on which the engines differ; strides and versions are not counted.
 
-    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a
-    stride or version there; such a disagreement is reported with the trace but does not count against the repair.
+    A repaired program runs further than the original. The additional part may show an error of the shadow engine in a stride or version
+    there; such a disagreement is reported with the trace but does not count against the repair.
     """
     return sum(
         d.path.startswith(("outcome", "result"))

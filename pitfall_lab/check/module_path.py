@@ -19,7 +19,10 @@ from pitfall_lab.processes import entries, environment
 
 @contextlib.contextmanager
 def as_for_python(folder: str, pythonpath: str) -> Iterator[None]:
-    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, while the program runs."""
+    """Set ``sys.path`` as for ``python FILE`` in ``folder`` with this ``PYTHONPATH``, until the ``with`` block ends; then it is as before.
+
+    If ``PYTHONSAFEPATH`` is set, the folder is not on the path.
+    """
     given = entries(pythonpath)
     safe = set(entries(environment({"PYTHONPATH": pythonpath}).get("PYTHONPATH", "")))
     own = [] if os.environ.get("PYTHONSAFEPATH") else [folder]
@@ -46,7 +49,10 @@ class Ours(MetaPathFinder):
         self._known = {name.partition(".")[0] for name in sys.modules} - {"__main__"}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of the module outside the program's folders, if one of our modules imports it; else ``None`` (the usual search)."""
+        """The spec of a top-level module outside the program's folders, if one of our modules imports it; else ``None`` (the usual search).
+
+        ``None`` also for a submodule, and if no such module is found there.
+        """
         if path is not None or _importer() not in self._known:
             return None
         found = PathFinder.find_spec(name, [entry for entry in sys.path if entry not in self._theirs], target)

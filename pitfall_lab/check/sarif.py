@@ -18,7 +18,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def sarif(checked: Sequence[Checked], language: Language = "en") -> dict[str, Any]:
-    """Return the log of one run of the checker."""
+    """Return the log of one run of the checker: a result for each finding, and a notification for each file with a problem."""
     numbers = {rule.code: index for index, rule in enumerate(CATALOGUE)}
     results = [_result(each, finding, numbers, language) for each in checked for finding in each.findings]
     refused = [_notification(each, language) for each in checked if each.problem is not None]

@@ -48,7 +48,10 @@ _TRANSPARENT = ("%%time", "%%capture", "%%pitfall")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A code cell that became lines of a script. ``number`` counts code cells from 1, ``index`` all cells from 0."""
+    """A code cell that became lines of a script. ``number`` counts code cells from 1, ``index`` all cells from 0.
+
+    ``first`` is its first line in the script (from 1), ``count`` the number of its lines.
+    """
 
     number: int
     index: int
@@ -76,11 +79,14 @@ class Script:
 
     @property
     def prelude(self) -> str:
-        """The code that is run before the script."""
+        """The code that is run before the script: :data:`SHELL` for a notebook, empty for a file."""
         return SHELL if self.cells else ""
 
     def place(self, line: int | None) -> tuple[int | None, int | None]:
-        """The cell number (``None`` for a file) and the line in it."""
+        """The cell number (``None`` for a file) and the line in that cell, or in the file.
+
+        ``line`` counts in the script; ``None`` stays ``None``.
+        """
         if line is None or not self.cells:
             return None, line
         cell = next((c for c in reversed(self.cells) if c.first <= line), self.cells[0])
@@ -92,7 +98,10 @@ class Script:
         return f"cell {cell}:{own}" if cell else str(own)
 
     def edited(self, edits: Iterable[Edit]) -> Script | None:
-        """The script with a fix applied; ``None`` where the fix touches a line that the author did not write, or two cells."""
+        """The script with a fix applied; ``None`` where the fix touches a line that the author did not write, or two cells.
+
+        The file is not written; its new bytes are in ``raw``. Raises :class:`Unchecked` if the result is not a program.
+        """
         text, shown = split_lines(self.text), split_lines(self.shown)
         edits = sorted(edits, key=lambda edit: edit.line, reverse=True)
         if any(text[e.line - 1 : e.end_line] != shown[e.line - 1 : e.end_line] for e in edits):
@@ -130,7 +139,11 @@ class Script:
 
 
 def found(paths: Iterable[str], exclude: Callable[[Path], bool] = lambda _: False) -> Iterator[Path | Unchecked]:
-    """The files to check, each once, in order; a folder is searched, and for a file that cannot be read the reason is returned."""
+    """The files to check, each once, in order; a folder is searched, and for what cannot be read in it the reason is returned.
+
+    In a folder, hidden files, the folders of :data:`EXCLUDED` and paths for which ``exclude`` returns True are left out; a file that is
+    named is always returned, and not looked at here. A folder without any file to check gives a reason, too.
+    """
     seen: set[str] = set()
     for name in paths:
         path = Path(name)
@@ -169,7 +182,10 @@ def _is_excluded(folder: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None, raw: bytes | None = None) -> Script:
-    """Read a file as Python would. Raises :class:`Unchecked` with a one-sentence reason for a file that is not a program."""
+    """Read a file as Python would. Raises :class:`Unchecked` with a one-sentence reason for one that is not a program, or is empty.
+
+    ``raw``: the bytes to take instead of the file's; then ``path`` is only its name.
+    """
     name = name or str(path)
     raw = _bytes(path, name) if raw is None else raw
     script = _notebook(path, name, raw) if path.suffix == ".ipynb" else _file(path, name, raw)
@@ -205,7 +221,10 @@ def _file(path: Path, name: str, raw: bytes) -> Script:
 
 
 def parsed(text: str, name: str, script: Script | None = None) -> None:
-    """Raise :class:`Unchecked`, naming the line, for text that is not Python, before a process is started for it."""
+    """Raise :class:`Unchecked`, naming the line, for text that is not Python, before a process is started for it.
+
+    For a notebook, ``script``, the line is named by its cell, and ``await`` is allowed outside functions.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -264,7 +283,11 @@ def _parsed_notebook(name: str, raw: bytes) -> Any:
 
 
 def _as_python(source: str, number: int) -> tuple[str, T | None]:
-    """A cell as Python code with the same number of lines, and None; blank lines, and a note, when the cell is left out."""
+    """A cell as Python code with the same number of lines, and None; blank lines, and a note, when the cell is left out.
+
+    Left out are cells with a ``%%`` magic (except :data:`_TRANSPARENT`), with magics that take another number of lines as Python, and with
+    ``async`` outside a function.
+    """
     from IPython.core.inputtransformer2 import TransformerManager
 
     lines = source.split("\n")[:-1]
@@ -298,7 +321,10 @@ def _as_python(source: str, number: int) -> tuple[str, T | None]:
 
 
 def _shows_widgets(text: str) -> bool:
-    """Whether a cell only shows what this package makes, a question or a claim, on which nothing in the program depends."""
+    """Whether all statements of a cell are calls of this package (questions or claims), on which nothing in the program depends.
+
+    False for a cell without statements, or one that is not valid Python.
+    """
     try:
         body = ast.parse(text).body
     except SyntaxError:

@@ -24,7 +24,10 @@ WHOLE = {"memory": "a number of MiB", "steps": "a number of steps"}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings for checking files. Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is where path patterns start."""
+    """The settings for checking files. Codes are prefixes: ``PL1`` is all of PL101, PL102, …; ``root`` is where path patterns start.
+
+    ``timeout`` is in seconds, ``memory`` in MiB (``None``: no limit); for ``steps`` and ``every_round`` see :class:`Workshop`.
+    """
 
     root: Path | None = None
     select: tuple[str, ...] = ("PL",)
@@ -37,7 +40,10 @@ class Settings:
     every_round: bool = False
 
     def wants(self, code: str, path: Path) -> bool:
-        """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides, ``ignore`` before ``select``."""
+        """Whether a finding with ``code`` in the file at ``path`` is reported; the longer prefix decides, ``ignore`` before ``select``.
+
+        False, whatever these say, if ``per_file_ignores`` has the code for a pattern that matches the path.
+        """
         if any(code.startswith(codes) for pattern, codes in self.per_file_ignores if self._matches(path, pattern)):
             return False
         chosen = max((len(prefix) for prefix in self.select if code.startswith(prefix)), default=-1)
@@ -60,7 +66,10 @@ class Settings:
 
 
 def near(path: Path) -> Settings:
-    """The settings for a file or folder: of the nearest pyproject.toml above it that has any. Raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The settings for a file or folder: of the nearest pyproject.toml above it with a table ``[tool.pitfall-lab]``, else the defaults.
+
+    Raises :class:`~pitfall_lab.cli.Refusal` if such a file cannot be read, or a setting in it is unknown or has a wrong value.
+    """
     start = Path(os.path.realpath(path))  # unlike resolve(), it does not mind links in circles
     return _above(start if start.is_dir() else start.parent)
 

@@ -41,7 +41,7 @@ class Paint:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Whether ``stream`` is a terminal that may be coloured (https://no-color.org)."""
+    """Whether ``stream`` is a terminal that may be coloured: not if ``NO_COLOR`` is set (https://no-color.org), nor if it is ``dumb``."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and stream.isatty()
 
 
@@ -91,7 +91,10 @@ def finding_text(name: str, source: str, finding: Finding, style: Style = Style(
 
 
 def excerpt(source: str, finding: Finding, style: Style) -> list[str]:
-    """The lines of a finding in the order of the file, each with its span marked and its role named."""
+    """The lines of a finding in the order of the file, each with its span marked and its role named.
+
+    Places in other modules are left out. A span of several lines is marked on its first one.
+    """
     marks: dict[int, list[tuple[Span, str, str]]] = defaultdict(list)
     for related in _with_primary(finding):
         if related.span is not None and related.span.source == 0:
@@ -121,7 +124,7 @@ def _with_primary(finding: Finding) -> list[Related]:
 
 
 def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
-    """One fix: what it does, whether it was verified, and its diff."""
+    """One fix, counted as ``number``: its title, whether it was verified, its diff, and what it changes in what the program prints."""
     tried = (
         T(en="verified: applied and re-run on torch and on the shadow engine", zh="已验证：应用后在 torch 和影子引擎上重新运行过")
         if fix.verified
@@ -142,7 +145,11 @@ def fix_text(source: str, fix: Fix, number: int, style: Style) -> list[str]:
 
 
 def summary(name: str, trace: Trace, findings: Sequence[Finding], style: Style) -> str:
-    """The last line of a report: the number of findings, how the program ended, and whether torch and the shadow engine agreed."""
+    """The end of a report: what was not observed, then one line with the number of findings and whether the engines agreed.
+
+    After it, notes: limits of what was recorded, disagreements of the engines, and cells that were left out. Where there is no finding, the
+    line says how the program ended.
+    """
     agreement, language = trace.agreement, style.language
     watched = agreement.mirrored
     more_en = f"; {watched:,} {'has' if watched == 1 else 'have'} no model and {'was' if watched == 1 else 'were'} only observed"
@@ -199,7 +206,10 @@ def counted(findings: Sequence[Finding], language: Language) -> str:
 
 
 def total(files: int, calls: int, findings: Sequence[Finding], unfinished: int, language: Language) -> str:
-    """The last line after several files; ``unfinished`` of them could not be checked, or not to their end."""
+    """The last line after several files; ``unfinished`` of them could not be checked, or not to their end.
+
+    ``calls``, the number of calls to torch in all of them, is named only if there is no finding.
+    """
     nothing = T(en=f"nothing found in {calls:,} calls to torch", zh=f"在 {calls:,} 次 torch 调用中没有发现问题")
     listed = counted(findings, language) or nothing.say(language)
     en, zh = f"; {unfinished} could not be checked, or not to the end", f"；{unfinished} 个无法检查或未能检查到结尾"
@@ -209,7 +219,10 @@ def total(files: int, calls: int, findings: Sequence[Finding], unfinished: int, 
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """The text broken at ``WIDTH``; Chinese, which has no spaces, is broken between characters."""
+    """The text broken at ``WIDTH`` terminal columns; Chinese, which has no spaces, is broken between characters.
+
+    ``indent`` stands before each line, and counts.
+    """
     if columns(text) == len(text):
         return textwrap.wrap(shown(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     rows, row = [], ""

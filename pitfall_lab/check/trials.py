@@ -47,7 +47,11 @@ def recorded(shop: Workshop, subject: Subject) -> Trace:
 
 
 def _with_what_led_to_it(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
-    """If a program raised where rounds were not recorded, or made numbers that are not finite: a trace that shows what led to it."""
+    """If a program raised where rounds were not recorded, or made numbers that are not finite: a trace that shows what led to it.
+
+    Else ``trace`` itself; so, too, if the new run ended in another way. If the new run cannot be checked, ``trace`` with a note where
+    numbers were not finite; otherwise :class:`Unchecked` is raised.
+    """
     if shop.again is None and not shop.spoiled:
         return trace
     closely = shop.spoiled
@@ -69,7 +73,7 @@ def _not_looked_at(problem: Unchecked) -> Note:
 
 
 def has_loop(source: str) -> bool:
-    """Whether a program has a loop."""
+    """Whether a program has a ``for`` or ``while`` statement; comprehensions do not count. False if it cannot be parsed."""
     try:
         return any(isinstance(node, (ast.For, ast.AsyncFor, ast.While)) for node in ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError):
@@ -88,8 +92,9 @@ def _longer(trace: Trace, numbers: Trace) -> Trace:
 def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
     """Return ``trace``, or a trace with the values of large tensors too if a run on torch shows that a gradient is wrong.
 
-    Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch
-    with cloned saved tensors shows whether there was one; only then the slower trace is made.
+    Values of large tensors are not modelled, so an uncounted write to one would go unnoticed. A run on torch with cloned saved tensors
+    shows whether there was one; only then the slower trace is made. Nothing is run where there was no large tensor or no way to write
+    uncounted, where a rule finds something, and where the program raised.
     """
     if not (shop.was_large and shop.was_opened) or find(trace) or trace.outcome.kind != "finished":
         return trace
@@ -103,7 +108,10 @@ def large_harm(shop: Workshop, subject: Subject, trace: Trace) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of the search for fixes: trials done, trials possible, and the findings with the fixes that work so far."""
+    """Progress of the search for fixes: trials done, trials possible, and the findings with the fixes that work so far.
+
+    ``done`` jumps past those of a finding that needed no more trials.
+    """
 
     done: int
     total: int
@@ -168,7 +176,11 @@ class Trial:
         return fixes
 
     def attempts(self, finding: Finding) -> Iterator[tuple[int, tuple[Fix, ...]]]:
-        """Try one fix after the other, within the limit of work, and yield how many were tried and which work."""
+        """Try one fix after the other, within the limit of work, and yield how many were tried and which work.
+
+        Of one finding at most ``MOST_TRIALS`` are tried, until ``MOST_FIXES`` work. One after which the program raises its next error is
+        kept only as the first. A second fix that recomputes is not tried.
+        """
         kept: list[Fix] = []
         for number, fix in enumerate(finding.fixes[:MOST_TRIALS], 1):
             if len(kept) >= MOST_FIXES or not self._affordable:
@@ -189,13 +201,14 @@ class Trial:
 
     @property
     def _affordable(self) -> bool:
-        """Whether one more trial is within the limit; the first always is."""
+        """Whether one more trial is within the limit of work (``MOST_WORK`` torch calls); the first always is."""
         return not self._work or self._work + self._price <= MOST_WORK
 
     def with_rest(self, finding: Finding, kept: Finding) -> Finding:
         """Return ``kept``, the finding with the fixes that work.
 
-        If none works and not all were tried, its explanation gets a sentence that says so.
+        If none works and the work for all trials is used up, so that some fixes may not have been tried, its explanation gets a sentence on
+        that.
         """
         if kept.fixes or not finding.fixes or self._affordable:
             return kept
@@ -208,7 +221,8 @@ class Trial:
     def with_meant(self, finding: Finding) -> Finding:
         """Return the finding with torch's gradient and the correct one as facts, if a wrong gradient raised no error.
 
-        The correct one was computed by the repaired program.
+        The correct one was computed by the program repaired with the first fix of meaning ``"same"``. The finding is unchanged if it is no
+        warning about a backward, has the fact already or has no such fix, or if the two gradients cannot be compared.
         """
         tells = finding.severity == "warning" and finding.line("backward") is not None and finding.fact("meant") is None
         first = next((fix for fix in finding.fixes if fix.meaning == "same"), None) if tells else None
@@ -226,7 +240,9 @@ class Trial:
     def ending(self, finding: Finding, fix: Fix) -> str:
         """Apply ``fix``, run the result, and return how it ends if the finding is gone and every correct value is unchanged.
 
-        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not work).
+        Returns ``"finished"``, ``"raised"`` (the program got further, to its next mistake) or ``""`` (the fix does not work, or a run could
+        not be checked). Values are compared with those of the unrepaired program, for the meaning ``"same"`` with cloned saved tensors; if
+        the fix has a ``reference``, with those of the program after the reference's edits.
         """
         repaired = replace(self.subject, source=apply(self.subject.source, fix.edits))
         before = None if fix.reference else self._witness(meant=fix.meaning == "same")
@@ -253,8 +269,9 @@ class Trial:
     def _number(self, finding: Finding, meaning: str, before: dict[str, Any]) -> int | None:
         """How many backwards ran before the one that the finding is about; None if it is about none.
 
-        The trace does not have every backward of a long loop. So a backward that raised and ended the program is counted in ``before``
-        (what the program computed when it ran unrecorded), where it is the last one.
+        ``meaning`` is the fix's: for ``"later"`` those before the finding's own step are counted, for ``"root"`` those before the backward
+        that freed the graph. A long loop is not recorded whole: so for ``"connect"``, ``"term"`` and ``"root"`` a backward that ended the
+        program is counted in ``before`` (what the program computed when it ran unrecorded), where it is the last one.
         """
         number, ended = backwards_before(self.trace, finding, meaning), self.trace.outcome.failure
         own = {each.step for each in finding.related if each.role == "backward"}
@@ -263,7 +280,10 @@ class Trial:
         return len(before["backwards"]) - 1 if is_last and meaning in ("connect", "term", "root") else number
 
     def _shown(self) -> Printed | None:
-        """What the repair that has just worked changes in what the program shows; None if that is nothing, or cannot be compared."""
+        """What the repair that has just worked changes in what the program shows: a printed line, else a number that a variable ends with.
+
+        None if that is nothing, if the program raised before the repair, or if the number is not the same in a second run of the program.
+        """
         before = self._witness(meant=False)
         if before is None or self._after is None or before["error"] is not None:
             return None
@@ -288,7 +308,11 @@ class Trial:
 
 
 def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: dict[str, Any]) -> Finding:
-    """The finding with the first gradient that differs between the program and the repaired program."""
+    """The finding with the first gradient that differs between the program and the repaired program, in words and as facts.
+
+    ``was`` and ``now`` are what one backward computed in each. The finding is unchanged if the leaves differ, if no gradient does, or if
+    the trace has no tensor whose ``.grad`` held the wrong one.
+    """
     story, line = Story(trace), finding.line("backward")
     alike = _same_list(was["leaves"], now["leaves"]) and len(was["gradients"]) == len(now["gradients"])
     if not alike or line is None or line.step is None:
@@ -314,7 +338,8 @@ def _both_gradients(trace: Trace, finding: Finding, was: dict[str, Any], now: di
 def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> int | None:
     """How many recorded backwards ran before the one that the finding names; None if it names none.
 
-    With the meaning ``"later"``, those before the finding's own step are counted. A backward inside another one is not counted.
+    With the meaning ``"later"``, those before the finding's own step are counted; with ``"root"``, those before the backward that freed the
+    graph, if the finding names it. A backward inside another one is not counted.
     """
     roles = ("freed", "backward", "gradient") if meaning == "root" else ("backward", "gradient")  # an earlier backward freed the graph
     step = finding.step if meaning == "later" else next((r.step for r in finding.related if r.role in roles), None)
@@ -328,7 +353,10 @@ def backwards_before(trace: Trace, finding: Finding, meaning: str = "same") -> i
 def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning: str, number: int | None = None) -> bool:
     """Whether roots, gradients and leaves of the repaired program agree with those that were right, or intended, before.
 
-    A repeated forward pass intentionally changes what follows it: from backward ``number`` (from 0) on.
+    ``meaning`` is the fix's, and says what it may change: ``"shape"`` all but the roots' shapes; ``"later"`` everything from backward
+    ``number`` (from 0) on; ``"connect"``, ``"term"`` and ``"root"`` gradients of that backward; ``"finite"`` what was NaN or infinite;
+    ``"recompute"`` what follows backward ``number``, as a repeated forward pass does; any other one nothing. False if there is a warning
+    that was not there before.
     """
     if set(after["warnings"]) - set(before["warnings"]):
         return False
@@ -352,7 +380,10 @@ def keeps_what_was_right(before: dict[str, Any], after: dict[str, Any], meaning:
 
 
 def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether all backwards before ``number`` are the same, and that one has the same root values and gradients of more leaves."""
+    """Whether all backwards before ``number`` are the same, and that one has the same root values and gradients of more leaves.
+
+    It must not raise in the repaired program; if it did not raise before, each of its gradients must still be there.
+    """
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
     was, now = before[number], after[number]
@@ -364,7 +395,7 @@ def _connected(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
     """Whether the first backward from ``number`` on that gives other gradients has the same root values; all before it are the same.
 
-    A term can have the gradient 0 at first: a penalty on weights that begin as zeros.
+    False if there is none. A term can have the gradient 0 at first: a penalty on weights that begin as zeros.
     """
     while _same_root(before, after, number):
         if not _same_set(before[number]["gradients"], after[number]["gradients"]):
@@ -374,14 +405,17 @@ def _completed(before: list[dict[str, Any]], after: list[dict[str, Any]], number
 
 
 def _same_root(before: list[dict[str, Any]], after: list[dict[str, Any]], number: int) -> bool:
-    """Whether backwards before ``number`` are the same, and that one starts from the same values."""
+    """Whether backwards before ``number`` are the same, and that one starts from the same values and does not raise after the repair."""
     if len(before) <= number or len(after) <= number or not all(map(_same_backward, before[:number], after[:number])):
         return False
     return not after[number]["raised"] and _same_list(before[number]["roots"], after[number]["roots"])
 
 
 def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two programs end without an error and with equal leaves, and the last backward of ``other`` gave the gradients of ``one``."""
+    """Whether two programs end without an error and with equal leaves, and the last backward of ``other`` gave the gradients of ``one``.
+
+    ``other`` may give more. False if one of them ran no backward, or the last backward of ``one`` gave no gradient.
+    """
     if one["error"] is not None or other["error"] is not None or not (one["backwards"] and other["backwards"]):
         return False
     wanted, given = (each["backwards"][-1].get("gradients") or [] for each in (one, other))
@@ -390,7 +424,11 @@ def ends_alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | None) -> bool:
-    """Whether both programs ran the same backwards with the same gradients, as far as both got, or up to backward ``until``."""
+    """Whether both programs ran the same backwards with the same gradients and end with equal leaves.
+
+    At a backward that raised in one of them, or at backward ``until``, only the leaves are compared, and no more after it. If one of the
+    programs ended with an error elsewhere, the repaired one must only have run as many backwards.
+    """
     for index, (was, now) in enumerate(zip(before["backwards"], after["backwards"], strict=False)):
         if was["raised"] or now["raised"] or index == until:
             # what follows was never computed before; the leaves show that everything up to here happened as it did
@@ -403,9 +441,11 @@ def _same_history(before: dict[str, Any], after: dict[str, Any], until: int | No
 
 
 def same_names(before: dict[str, Any], after: dict[str, Any], names: set[str]) -> bool:
-    """Whether the global tensors and arrays called ``names`` end with the same values: a write that other lines rely on must reach them.
+    """Whether the global tensors and arrays called ``names`` end with the same values in both runs.
 
-    Used only where torch raised: where it did not, some of these values are the mistake itself.
+    A write that other lines rely on must reach them. True if one of the runs raised, as then there is nothing to compare. Used only where
+    torch raised; ``before`` is then the program with its saved tensors cloned, which runs to its end. Where torch did not raise, some of
+    these values are the mistake itself.
     """
     if before["error"] is not None or after["error"] is not None:
         return True
@@ -429,7 +469,7 @@ def _shapes(record: dict[str, Any]) -> list[Any]:
 
 
 def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether two backwards have the same roots and the same gradients, in any order.
+    """Whether two backwards have the same roots and results, in order, and the same gradients, in any order.
 
     The leaves may differ at this moment: a write that was moved behind the backward has not happened yet.
     """
@@ -439,7 +479,7 @@ def _same_backward(was: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _same_where_finite(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
-    """Whether roots and gradients have the same values, element by element, except where they were NaN or infinite before."""
+    """Whether each backward of ``before`` has the same roots, gradients and results in ``after``, except where they were not finite."""
     if len(after) < len(before):
         return False
     for was, now in zip(before, after, strict=False):
@@ -467,7 +507,7 @@ def _same_list(one: list[Any], other: list[Any]) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two digests are of the same values, up to rounding."""
+    """Whether two digests have the same shape and the same numbers, up to rounding; also if both are None."""
     if one is None or other is None:
         return one is other
     if one["shape"] != other["shape"] or len(one["numbers"]) != len(other["numbers"]):

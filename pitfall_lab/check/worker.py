@@ -49,7 +49,7 @@ BIND = "__pitfall_lab_bind__"
 
 
 def main() -> None:
-    """Serve jobs until standard input ends or Ctrl-C is pressed."""
+    """Serve jobs until standard input ends or Ctrl-C is pressed; with ``--once`` perform the one job there in this process, and end."""
     if "--once" in sys.argv:
         perform(json.loads(sys.stdin.readline()))
         return
@@ -110,7 +110,7 @@ def _in_low_priority(work: Callable[[], str]) -> str:
 
 
 def _import_all() -> str:
-    """Import what every fork needs; returns the reason when that fails (no torch, or an unsupported release)."""
+    """Import what every fork needs; returns the reason when that fails (no torch, or an unsupported release), else an empty text."""
     try:
         with _quietly():
             import numpy.random  # noqa: F401 - perform() seeds it
@@ -199,7 +199,7 @@ class Allowance:
         self._begun, self._seconds, self._waits = time.monotonic(), seconds, Path(f"/proc/{process}/schedstat")
 
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time is up; never before ``seconds`` have passed, and always after ``PATIENCE`` times as many."""
         passed = time.monotonic() - self._begun
         if passed < self._seconds or passed >= PATIENCE * self._seconds:
             return passed >= self._seconds
@@ -213,7 +213,7 @@ class Allowance:
 
 
 class Prints:
-    """The output of a run: the beginning is kept, the rest is read and discarded, so that endless output fills neither memory nor disk."""
+    """The output of a run: the first 1 MiB is kept, the rest is read and discarded, so that endless output fills no memory and no disk."""
 
     LIMIT = 1 << 20
 
@@ -270,14 +270,14 @@ def _end_with(worker: int, timeout: float) -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Call Linux's ``prctl``; does nothing on other systems."""
+    """Call Linux's ``prctl``, and ignore errors; does nothing on other systems."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def end_orphans() -> None:
-    """Kill every adopted process: the program's own has ended, so all remaining children were started by it."""
+    """On Linux: kill every adopted process: the program's own has ended, so all remaining children were started by it."""
     me = os.getpid()
     listed = Path(f"/proc/{me}/task/{me}/children")
     for _ in range(20):  # killing one may orphan others
@@ -414,11 +414,12 @@ PACKING = ("saved_tensors", "save_on_cpu")
 
 
 def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str, bool], Trace]:
-    """The facts that the checker needs of a trace, and the trace itself: whole when a rule finds something, else without its events.
+    """The facts that the checker needs of a trace, and the trace itself: without its events if the program finished and has no finding.
 
-    Most programs that are run here, and most repaired ones, have no finding; writing and reading a long trace takes as long as a short
-    training run. ``needs_values``: the trace was made without values, and they are needed: for a finding, for a rule that requested some,
-    or because a mistake that only values show is possible. ``spoiled``: the run computed numbers that are not finite.
+    With ``job["whole"]`` it is never shortened. Most programs that are run here, and most repaired ones, have no finding; writing and
+    reading a long trace takes as long as a short training run. ``needs_values``: the trace was made without values, and they are needed:
+    for a finding, for a rule that requested some, or because a mistake that only values show is possible. ``spoiled``: the run computed
+    numbers that are not finite.
     """
     text = own_text(job)
     opened = is_opened(trace, text)
@@ -437,7 +438,7 @@ def look_at(trace: Trace, job: Job, *, spoiled: bool = False) -> tuple[dict[str,
 
 
 def own_text(job: Job) -> str:
-    """The program's source, with that of the modules beside it that it has imported."""
+    """The program's source, with that of the modules in its folder (or below) that it has imported; installed libraries are left out."""
     texts, installed = [job["source"]], (sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parent.parent))
     for name, module in list(sys.modules.items()):
         if name in _THERE:
@@ -450,7 +451,7 @@ def own_text(job: Job) -> str:
 
 
 def is_large(trace: Trace) -> bool:
-    """Whether the program had tensors whose values were not modelled."""
+    """Whether the program had a storage of more elements than ``VALUE_LIMIT``, so that values were not modelled."""
     for event in trace.events:
         for effect in event.effects:
             if effect.path.startswith("storages.") and isinstance(effect.value, dict) and int(effect.value.get("size") or 0) > VALUE_LIMIT:
@@ -461,8 +462,8 @@ def is_large(trace: Trace) -> bool:
 def is_opened(trace: Trace, source: str) -> bool:
     """Whether the program could write tensor memory without a change of version.
 
-    Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval mode saved. Library
-    code does these things too, correctly, and is not counted.
+    Such ways are memory shared with NumPy, a fused optimizer, or running statistics that batch norm in eval mode saved. Library code does
+    the first two, too, correctly: they count only if a word for them is in ``source``, the program's own text.
     """
     if any(word in source for word in UNOBSERVED):
         return True
@@ -504,12 +505,15 @@ def _carrying(job: Job, tree: ast.Module | None, namespace: dict[str, Any]) -> a
 
 
 def _needs_tree(job: Job) -> bool:
-    """Whether the notebook cannot be compiled as it is: it has cells that may raise, or ``await`` outside a function."""
+    """Whether the program is a notebook that cannot be compiled as it is: it has cells that may raise, or the word ``await``."""
     return bool(job["forgiven"] or (job["prelude"] and "await" in job["source"]))
 
 
 def _alone(job: Job, namespace: dict[str, Any]) -> str:
-    """Run the program without observing it; of an error only the last line is printed, of a warning the message without its location."""
+    """Run the program without observing it and return its exit code as text, or the text that it gave to ``sys.exit``.
+
+    Of an error only the last line is printed, of a warning the message without its location.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = lambda message, category, *_: print(f"{category.__name__}: {message}", file=sys.stderr)
@@ -535,7 +539,10 @@ def redirect() -> None:
 
 
 def _limit_memory(mebibytes: int | None) -> None:
-    """Limit the memory that the program may allocate beyond what this process has; a larger request raises inside the program."""
+    """Limit the memory (in MiB) that the program may allocate beyond what this process has; a larger request raises inside the program.
+
+    No limit with None, and where the system has no such limit.
+    """
     if mebibytes is None:
         return
     with contextlib.suppress(ImportError, OSError, ValueError):

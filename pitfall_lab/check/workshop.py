@@ -156,7 +156,10 @@ class Workshop:
         return Facts.from_json(json.loads(facts))
 
     def warm(self) -> None:
-        """Start the process now, in the background: it takes as long as importing torch."""
+        """Start the process now, in the background: it takes as long as importing torch.
+
+        Nothing happens if it runs, or where there is no ``fork``.
+        """
         if self._worker is None and hasattr(os, "fork"):
             self._start()
 
@@ -168,7 +171,8 @@ class Workshop:
     def witness(self, subject: Subject, *, meant: bool = False) -> dict[str, Any]:
         """Run ``subject`` on plain torch and return what it computed (:mod:`~pitfall_lab.verify.experiments.witness`).
 
-        Raises :class:`Unchecked` if the run did not end by itself, or wrote no result.
+        With ``meant``, saved tensors are cloned, so that later writes do not change them. Raises :class:`Unchecked` if the run did not end
+        by itself, or wrote no result.
         """
         return cast("dict[str, Any]", json.loads(self._run("meant" if meant else "witness", subject)))
 
@@ -270,7 +274,7 @@ def _environment() -> dict[str, str]:
 
 
 def _run_once(job: dict[str, Any]) -> dict[str, Any]:
-    """Run a job in a process that is started for it alone, where there is no ``fork``."""
+    """Run a job in a process that is started for it alone, where there is no ``fork``; return how it ended, as :mod:`.worker` answers."""
     try:
         done = processes.run(
             [*_WORKER, "--once"],

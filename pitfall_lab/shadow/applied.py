@@ -24,7 +24,8 @@ Record = tuple[list[Node], list[tuple[Node, Saved]], list[Storage], list["NodeRu
 class NodeRun(NamedTuple):
     """A node that ran in backward, with the gradient it received (None when unknown) and that gradient's shape.
 
-    ``parts``: where several gradients were added up to it, and all are known and short, each with the node it came from.
+    ``parts``: where several gradients were added up to it, and all are known and have at most ``CELL_LIMIT`` elements, each with the node
+    it came from.
     """
 
     node: Node

@@ -75,7 +75,7 @@ class Pass:
     """By node, the gradients that are added up to its first one, with the nodes that they come from."""
 
     def plan(self) -> None:
-        """Count, for every reachable node, the edges that lead to it."""
+        """Count, for every reachable node, the edges that lead to it. Raises Unmodelled if one has a derivative that is not modelled."""
         stack = [node for (node, _), _ in self.roots if node is not None]
         for node in stack:
             self.waiting[id(node)] = self.waiting.get(id(node), 0) + 1
@@ -148,14 +148,17 @@ class Pass:
             self.deliver(queue, child, index, gradient)
 
     def note(self, sender: Node, node: Node | None, index: int, gradient: Gradient | None) -> None:
-        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there and this one is known and short."""
+        """Remember a gradient that ``sender`` sends to ``node``, if several are added up there; its values too if known and short."""
         if node is None or index or gradient is None or self.as_meant or (self.waiting[id(node)] < MANY and id(node) not in self.parts):
             return
         known = gradient.array is not None and gradient.array.size <= CELL_LIMIT
         self.parts.setdefault(id(node), []).append((sender, np.array(gradient.array) if known else None))
 
     def added(self, node: Node) -> tuple[tuple[Node, np.ndarray], ...]:
-        """The gradients that were added up in ``node``, each with its sender; empty if there was only one, or if one is not known."""
+        """The gradients that were added up in ``node``, each with its sender, which are forgotten then.
+
+        Empty if there was only one, or if one is unknown or has more than ``CELL_LIMIT`` elements.
+        """
         parts = self.parts.pop(id(node), [])
         known = tuple((sender, array) for sender, array in parts if array is not None)
         return known if MANY <= len(parts) == len(known) else ()
@@ -179,14 +182,20 @@ class Pass:
         return any(self.has_hooks(node) or self.is_foreign(node) for node in self.nodes.values())
 
     def has_hooks(self, node: Node) -> bool:
-        """Whether user hooks may see and replace the gradients that the node receives."""
+        """Whether user hooks may see and replace the gradients that the node receives; True at every node of a suspicious engine.
+
+        Post-accumulate-grad hooks count too, except those of a leaf that is a root.
+        """
         hooks = node.hooks if node.leaf is None else node.leaf.hooks or ()
         if node.leaf is not None and any(root is node for (root, _), _ in self.roots):
             hooks = tuple(hook for hook in hooks if hook[0] != AFTER)  # for a leaf that is a root, only tensor hooks run first
         return self.engine.suspicious or bool(hooks)
 
     def is_foreign(self, node: Node) -> bool:
-        """Whether the node's outgoing gradients are computed by user code, or, for a leaf, whether it has post-accumulate-grad hooks."""
+        """Whether user code computes the node's outgoing gradients, or they have no model (in an engine with values).
+
+        For a leaf: whether it has post-accumulate-grad hooks.
+        """
         if node.leaf is not None:
             return any(index == AFTER for index, _ in node.leaf.hooks or ())
         if self.engine.graph.has_packed and any(saved.packed for saved in node.saved):
@@ -254,7 +263,10 @@ class Pass:
                 node = ready
 
     def run_node(self, node: Node, *, keep_graph: bool) -> None:
-        """Run one node without computing values: check its saved tensors, and free them unless ``keep_graph``."""
+        """Run one node without computing values: check its saved tensors, and free them unless ``keep_graph``.
+
+        An AccumulateGrad fills its leaf's ``.grad``, without values.
+        """
         if node.leaf is not None:
             self.accumulate(node, node.leaf, Gradient(None, node.outputs[0][0]))
             return
@@ -269,7 +281,11 @@ class Pass:
             node.release()
 
     def must_run(self, node: Node) -> bool:
-        """Whether the node runs. With ``autograd.grad``, one whose incoming gradient is only returned does not, and is not freed."""
+        """Whether the node runs: it must be among the targets.
+
+        With ``autograd.grad``, also one of its children must be: a node whose incoming gradient is only returned does not run, and is not
+        freed.
+        """
         if self.targets is None or id(node) not in self.targets:
             return False
         if not self.captures:
@@ -328,7 +344,7 @@ class Pass:
         return outgoing
 
     def check_nan(self, node: Node, outgoing: list[Gradient | None]) -> None:
-        """Raise torch's error if a node returned NaN, as anomaly mode does after every node."""
+        """In anomaly mode, raise torch's error if a node returned NaN (``engine.checks_nan``); not in a trial run."""
         if self.as_meant or not self.engine.checks_nan:
             return
         for index, gradient in enumerate(outgoing):
@@ -338,7 +354,9 @@ class Pass:
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
         """The gradients of the node's inputs, summed and cast to what the inputs were (in torch: ``validate_outputs``).
 
-        None for an input without a gradient.
+        None for an input without a gradient. Values are unknown where an incoming gradient or a saved tensor is, where an input has more
+        elements than the engine's limit, and where the formula declines. Raises Unmodelled where the shape of a saved tensor, or of one in
+        a graph with unknown values, was changed since.
         """
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -371,7 +389,11 @@ class Pass:
 
     @staticmethod
     def wrap(array: Any, meta: Meta | None, incoming: list[Gradient | None], *, loose: bool) -> Gradient | None:
-        """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object."""
+        """An outgoing array as a Gradient (None for none); an array passed through unchanged keeps its Gradient object.
+
+        Any other is summed to the shape and cast to the dtype of ``meta``; where it is a view of an incoming gradient, both share their
+        holders. ``loose``: its strides are not modelled, unless the formula wrote it itself.
+        """
         if meta is None or array is None:
             return None
         shape, dtype = meta
@@ -423,7 +445,11 @@ class Pass:
     # -- leaves
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """The first gradient becomes ``.grad``; later ones are added to it in place."""
+        """The first gradient becomes ``.grad``; later ones are added to it in place.
+
+        A leaf that no longer requires a gradient gets none. In a trial run (``as_meant``) the gradient is only noted in ``filled``. Raises
+        where torch does: for a tensor that is no leaf any more, an expanded ``.grad``, or one of inference mode.
+        """
         if not self.as_meant and self.engine.graph.grad_fn(leaf) is not None:
             raise runtime(errors.NO_LEAF, "other", tensor=leaf)
         if not leaf.requires_grad:  # detach_() made it a leaf since; its retain_grad hook remains
@@ -563,7 +589,10 @@ def wrongly_read(nodes: Iterable[Node]) -> list[tuple[Node, Saved]]:
 def compare(
     before: dict[int, np.ndarray | None], rehearsal: Pass, real: Pass, causes: list[tuple[Node, Saved]], harmed: Harmed
 ) -> list[Harm]:
-    """A Harm for each filled tensor whose gradient differs from that of ``rehearsal``; both include the gradient from ``before``."""
+    """A Harm for each filled tensor whose gradient differs by more than rounding from that of ``rehearsal``.
+
+    Both include the gradient from ``before``, by the tensor's id: what ``.grad`` was before this backward. ``harmed`` is updated.
+    """
     harms = []
     for key, (leaf, gradient) in real.filled.items():
         meant = rehearsal.filled[key][1].array if key in rehearsal.filled else None

@@ -33,7 +33,7 @@ class DType(str):
 
     @property
     def category(self) -> int:
-        """0 bool, 1 integer, 2 floating point, 3 complex: promotion compares these first."""
+        """0 bool, 1 integer, 2 floating point (also float8 and quantized types), 3 complex: promotion compares these first."""
         return _CATEGORY.get(self[:], 2)
 
     @property
@@ -48,7 +48,7 @@ class DType(str):
 
     @property
     def numpy(self) -> np.dtype[Any] | None:
-        """Return the corresponding NumPy dtype; None if there is none (bfloat16)."""
+        """Return the corresponding NumPy dtype; None if there is none (bfloat16, float8, complex32 and the quantized types)."""
         return _NUMPY.get(self[:])
 
     @property
@@ -132,7 +132,7 @@ def from_numpy(dtype: np.dtype[Any]) -> DType:
 
 
 def of_number(value: complex) -> DType:
-    """The dtype of a Python number: bool, int64, the default float dtype, or complex64."""
+    """The dtype of a Python number: bool, int64, the default float dtype, or the complex dtype of its precision."""
     if isinstance(value, bool | np.bool_):
         return BOOL
     if isinstance(value, int | np.integer):
@@ -165,7 +165,8 @@ def promote(a: DType, b: DType) -> DType:
 def result_type(operands: Iterable[tuple[DType, int, bool]]) -> DType:
     """The result dtype (``torch.result_type``) of operands given as (dtype, ndim, is a Python number).
 
-    Tensors with dimensions decide; 0-dim tensors and numbers change the type only by a higher *category*.
+    Tensors with dimensions decide; 0-dim tensors and numbers change the type only by a higher *category*. Raises ValueError for types whose
+    promotion is not modelled, and without operands.
 
     >>> result_type([(INT64, 1, False), (FLOAT32, 0, True)]), result_type([(INT64, 1, False), (FLOAT64, 0, False)])
     (torch.float32, torch.float64)

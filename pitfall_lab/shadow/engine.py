@@ -190,7 +190,10 @@ class Engine:
             raise Unmodelled("which of two errors torch raises first: for a shape or dtype, or for saving an inference tensor") from None
 
     def _refuse_uncounted(self, entry: Op, args: Sequence[Any], result: Any) -> None:
-        """Decline a result whose version depends on which in-place operations torch calls internally."""
+        """Decline a result whose version depends on which in-place operations torch calls internally.
+
+        It can only for a new tensor made from inference tensors only, outside of inference mode, by an operation that is not ``fresh``.
+        """
         is_pow = "torch.pow" in entry.names
         filled = is_pow and any(isinstance(x, int | float) and x in (0, 1) for x in args[1:])  # computed by a fill, or a copy
         given = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
@@ -221,7 +224,7 @@ class Engine:
         return now
 
     def applied(self, result: Any = None) -> Applied:
-        """The record of everything since :meth:`begin`."""
+        """The record of everything since :meth:`begin`. In lockstep, writes to storages that the call itself made are left out."""
         graph = self.graph
         writes = tuple(dict.fromkeys(self.writes)) if self.writes else ()
         if writes and self.pauses_for_user_code:  # in lockstep every older storage has a mark: one without was made by this call
@@ -236,7 +239,7 @@ class Engine:
         return Storage(size, DType(dtype), Device(device), data)
 
     def numpy_storage(self, memory: np.ndarray, dtype: DType) -> Storage:
-        """The storage over a flat NumPy array; the same one whenever the memory is the same (stand-alone only)."""
+        """The storage over a flat NumPy array; the same one whenever the memory and the dtype are the same (stand-alone only)."""
         address = memory.__array_interface__["data"][0]
         storage = self.numpy_memory.get(address)
         if storage is None or storage.data is None or storage.dtype != dtype:
@@ -275,7 +278,7 @@ class Engine:
     def write_at(self, tensor: ShadowTensor, places: Any, values: Any) -> None:
         """Write ``values`` to the elements at ``places`` (a NumPy index) only, for tensors in which several elements share an address.
 
-        Does not increase the version.
+        Does not increase the version. Unknown values stay unknown.
         """
         tensor.storage.about_to_change()
         target = tensor.window()
@@ -322,7 +325,11 @@ class Engine:
         creation: str = "default",
         kind: str = "tensor",
     ) -> ShadowTensor:
-        """A shadow tensor for one that the engine did not see being made."""
+        """A shadow tensor for one that the engine did not see being made. ``stride`` and ``offset`` are in elements.
+
+        It counts with ``counter``, else with that of ``base``, else with a new one at ``version``. ``requires_grad`` matters only for a
+        leaf that is no view; ``creation`` says how a view of ``base`` was made (:class:`ViewOf`).
+        """
         if counter is None:
             counter = base.counter if base is not None else Counter(version)
         tensor = ShadowTensor(self.graph, storage, tuple(shape), tuple(stride), offset, DType(dtype), counter)

@@ -69,7 +69,7 @@ class Gradient:
         self.held.holders += by
 
     def plus(self, other: Gradient) -> Gradient:
-        """The sum, in place where torch adds in place."""
+        """The sum, in place where torch adds in place: if this gradient has no other holder and is neither a view nor has gaps."""
         # A view (the gradient of a transpose, of a reshape) keeps its base alive, so it never is the only holder.
         owned = self.array is None or (not isinstance(self.array.base, np.ndarray) and dense_array(self.array))
         in_place = self.held.holders <= 1 and owned
@@ -150,7 +150,10 @@ def plus(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
 
 
 def sum_to(g: Any, shape: Shape) -> Any:
-    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``)."""
+    """Undo broadcasting: sum over the dimensions that were added or stretched (``aten/src/ATen/ExpandUtils.h``).
+
+    A gradient with fewer dimensions than ``shape`` is broadcast to it instead; one that has the shape is returned itself.
+    """
     if g.shape == shape:
         return g
     extra = g.ndim - len(shape)
@@ -173,7 +176,8 @@ def sum_to(g: Any, shape: Shape) -> Any:
 def as_tensor(engine: Engine, leaf: ShadowTensor, gradient: Gradient, dtype: DType) -> ShadowTensor:
     """The new ``.grad`` of a leaf: the gradient's own memory when nothing else holds it and its strides fit, else a copy.
 
-    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since.
+    ``dtype`` is the leaf's when the graph was made; ``leaf.data = …`` may have changed it since. Raises Unmodelled if the shapes differ,
+    unless the gradient is one element that nothing else holds.
     """
     dense = is_dense(leaf.shape, leaf.stride)
     stride = leaf.stride if dense else contiguous_strides(leaf.shape)
@@ -277,7 +281,7 @@ def dense_array(array: np.ndarray) -> bool:
 
 
 def laid_like(made: Any, like: Any) -> Any:
-    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is not dense."""
+    """``made`` with the strides of ``like``, copied if they differ; unchanged if ``like`` is not dense or has another shape."""
     if not isinstance(like, np.ndarray) or made.shape != like.shape or not like.size or not dense_array(like):
         return made
     strides = element_strides(like)
@@ -289,7 +293,7 @@ def laid_like(made: Any, like: Any) -> Any:
 
 
 def converted(array: Any, dtype: Any) -> Any:
-    """Return the array converted to another dtype."""
+    """Return the array converted to another dtype, with its strides if it is dense; of complex numbers, the real parts for a real dtype."""
     return laid_like(without_imaginary(array, dtype).astype(dtype, copy=False), array)
 
 
@@ -322,7 +326,10 @@ def reshaped(array: Any, shape: Shape) -> Any:
 
 
 def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
-    """The array with dimensions of size 1 inserted, with the strides of torch's ``unsqueeze``: 0 before an expanded one."""
+    """The array with dimensions of size 1 inserted, with the strides of torch's ``unsqueeze``: 0 before an expanded one.
+
+    An array that is not dense gets NumPy's strides.
+    """
     if not isinstance(g, np.ndarray) or not dense_array(g):
         return np.expand_dims(g, dims)
     shape, strides = list(g.shape), list(g.strides)
@@ -333,7 +340,10 @@ def unsqueezed(g: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
 
 
 def is_permuted(array: Any) -> bool:
-    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a contiguous array has."""
+    """Whether an array is not row-major, or has a dimension of size 1 with another stride than a contiguous array has (0 excepted).
+
+    False for an array of fewer than two dimensions.
+    """
     if not isinstance(array, np.ndarray) or array.ndim < 2:
         return False
     plain = contiguous_strides(array.shape)
@@ -360,7 +370,11 @@ def _same_layout(array: np.ndarray, leaf: ShadowTensor, stride: Shape) -> bool:
 
 
 def rounded_once(vjp: Vjp, given: Any, saved: Any, results: Sequence[Any], arrays: list[np.ndarray | None]) -> list[Any]:
-    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results. Arrays passed through stay unchanged."""
+    """Compute ``vjp`` as torch does in half precision: in float32, rounding only the results. Arrays passed through stay unchanged.
+
+    Raises Unmodelled where ``results``, rounded after every step, differ so much that intermediate values must have overflowed or
+    underflowed.
+    """
 
     def wide(x: Any) -> Any:
         if isinstance(x, list):
@@ -399,15 +413,15 @@ def widened(array: np.ndarray) -> np.ndarray:
 
 
 def _is_settled(stepwise: np.ndarray, once: np.ndarray) -> bool:
-    """Whether it makes little difference if a formula rounds after every step or only once, at its end."""
+    """Whether it makes less than a tenth of the values if a formula rounds after every step or only once; True if the shapes differ."""
     size = np.abs(once[np.isfinite(once)]).max(initial=0)
     return stepwise.shape != once.shape or bool(np.allclose(stepwise, once, rtol=0.1, atol=0.1 * size, equal_nan=True))
 
 
 def is_rounding(found: np.ndarray, meant: np.ndarray) -> bool:
-    """Whether two gradients differ by rounding at most.
+    """Whether two gradients differ by rounding at most; integers, and arrays of different shapes, must be equal.
 
-    They may, although nothing is wrong: gradients that passed through hooks have torch's values, the others the engine's own.
+    They may differ, although nothing is wrong: gradients that passed through hooks have torch's values, the others the engine's own.
     """
     if found.shape != meant.shape or found.dtype.kind not in "fc":
         return bool(np.array_equal(found, meant, equal_nan=found.dtype.kind in "fc"))

@@ -185,14 +185,20 @@ class Saved:
 
     @property
     def differs(self) -> bool:
-        """Whether backward will read other values than were saved."""
+        """Whether backward will read other values than were saved; True if either is unknown.
+
+        False for an own copy, and once it is freed.
+        """
         if self.own or self.freed or (self.original is None and (self.tensor is None or self.tensor.storage is self.storage)):
             return False
         then, now = self.meant(), self.read()
         return then is None or now is None or then.shape != now.shape or not np.array_equal(then, now, equal_nan=then.dtype.kind in "fc")
 
     def check(self, owner: Node, graph: Graph, *, dry_run: bool = False) -> None:
-        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only check, without changing any state."""
+        """Raise torch's error for a freed, detached or modified saved tensor; ``dry_run``: only check, without changing any state.
+
+        A copy that only the node has, and one that hooks keep, is checked for being freed only.
+        """
         if owner.freed:
             raise runtime(errors.TWICE, "backward-twice", node=owner, saved=self)
         if self.own or self.packed:
@@ -235,8 +241,8 @@ def unpack(node: Node, *, as_meant: bool) -> Arrays | None:
 class Arrays(SimpleNamespace):
     """Saved arrays by name; a name that was not saved reads as None, as in torch.
 
-    ``inside`` is set while the rounding error of a formula is estimated: it disturbs an array that the formula keeps in single precision
-    without saving it as a tensor.
+    ``inside`` is set while the rounding error of a formula is estimated: it is a function that disturbs an array which the formula keeps in
+    single precision without saving it as a tensor.
     """
 
     def __init__(self, arrays: dict[str, np.ndarray | None]) -> None:
@@ -347,9 +353,10 @@ class Graph:
         return tensor.node
 
     def check_creation(self, tensor: ShadowTensor, *, indirect: bool) -> None:
-        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode or by a multi-output function.
+        """Raise torch's error for an in-place write to a view made under no_grad, in inference mode, by a multi-output or custom function.
 
-        In torch: ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
+        ``indirect``: its base, or another view of that, was written. Nothing is raised for any other tensor. In torch:
+        ``handle_view_on_rebase`` in ``torch/csrc/autograd/variable.cpp``.
         """
         view = tensor.view
         if view is None or view.creation == "default":
@@ -376,7 +383,8 @@ class Graph:
     def check_inplace(self, tensor: ShadowTensor, any_requires_grad: bool) -> None:
         """Raise what torch raises before an in-place operation on a leaf, or on a view that may not be changed.
 
-        In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
+        Nothing is checked if neither the tensor nor another operand requires a gradient (``any_requires_grad``), with grad mode off, in
+        inference mode, and for inference tensors. In torch: ``check_inplace`` in ``torch/csrc/autograd/VariableTypeUtils.h``.
         """
         if not (any_requires_grad and self.grad_enabled) or self.policy.inplace_on_leaf_allowed or tensor.inference:
             return
@@ -394,7 +402,10 @@ class Graph:
             raise runtime(errors.LEAF, "leaf-modified", tensor=tensor)
 
     def bump(self, counter: Counter | None, by: int = 1) -> tuple[tuple[Node, Saved], ...]:
-        """Increase the version; returns the saved tensors that this made invalid, ordered by the creation of their nodes."""
+        """Increase the version; returns the saved tensors that this made invalid, ordered by the creation of their nodes.
+
+        Nothing happens without a counter. A negative ``by`` sets the version back, which can make saved tensors valid again.
+        """
         if counter is None or (self.policy.no_grad_hides_versions and not self.grad_enabled):
             return ()
         counter.version += by
@@ -421,8 +432,8 @@ class Graph:
     def rebase(self, tensor: ShadowTensor, node: Node) -> Node:
         """Make the node of an in-place operation the grad_fn of ``tensor``; returns the node that holds the saved tensors.
 
-        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an
-        AsStridedBackward0 on top of that.
+        For a write through a view, the *base* gets a CopySlices node around the operation's node, and the view an AsStridedBackward0 on top
+        of that. Raises Unmodelled for a view that no longer has the storage or dtype of its base.
 
         In torch: ``rebase_history`` in ``torch/csrc/autograd/variable.cpp``.
         """
@@ -454,7 +465,7 @@ class Graph:
     def move_retained(tensor: ShadowTensor, node: Node, index: int = 0) -> None:
         """After an in-place operation: move a ``retain_grad`` hook to the new grad_fn; other hooks stay at the old one.
 
-        In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
+        Raises Unmodelled where torch has lost the hook. In torch: ``update_tensor_hooks_on_new_gradfn`` in ``variable.cpp``.
         """
         tensor.hooked = None
         tensor.hooks = tuple(hook for hook in tensor.hooks or () if hook[0] < 0)  # post-accumulate-grad hooks stay

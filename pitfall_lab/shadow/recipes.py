@@ -48,7 +48,10 @@ class Forms:
         return len(self._known)
 
     def of(self, x: ShadowTensor) -> Form | None:
-        """The form of ``x``; None where an operation may depend on more than that."""
+        """The form of ``x``; None where an operation may depend on more than that.
+
+        These are inference tensors, memory that NumPy shares, and views whose grad_fn must be regenerated.
+        """
         storage, view = x.storage, x.view
         if x.inference or x.counter is None or storage.shared:
             return None
@@ -146,7 +149,7 @@ class Window:
 
     @property
     def is_plain(self) -> bool:
-        """Whether :meth:`tensor` can make it: it has a storage and a counter of its own, an offset of 0 and version 0."""
+        """Whether :meth:`tensor` can make it: it has a new storage and a new counter, is no view, and no leaf that requires a gradient."""
         alone = self.on is None and self.counts_with is None and self.base is None
         return alone and not (self.flag or self.offset or self.version)
 
@@ -158,7 +161,10 @@ class Window:
         return x
 
     def written(self, name: str, constants: dict[str, Any], known: set[str]) -> Iterator[str]:
-        """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant."""
+        """The lines of code that make the tensor and assign it to ``name``. Everything but the operands is a constant.
+
+        New constants are added to ``constants``; a storage or counter that is not in ``known`` is made first, and added there.
+        """
         constants |= {f"{name}_{what}": getattr(self, what) for what in ("shape", "stride", "dtype", "device")}
         storage, counter = f"m{self.storage}", f"c{self.counter}"
         if self.on is not None:
@@ -383,7 +389,7 @@ def _count_write(graph: Graph, operands: Sequence[ShadowTensor]) -> tuple[tuple[
 
 
 def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
-    """Whether a call did nothing but write its first operand, which is not a view."""
+    """Whether a call did nothing but write and return its first operand, which is no view and shares its storage with no other operand."""
     target = operands[0] if operands else None
     return (
         target is not None
@@ -396,7 +402,7 @@ def _is_plain_write(applied: Applied, operands: Sequence[ShadowTensor]) -> bool:
 
 
 def _uncounted_writes(applied: Applied, operands: Sequence[ShadowTensor], versions: Sequence[int]) -> tuple[int, ...]:
-    """The operands whose memory a call wrote without a change of version, in an engine without values."""
+    """The operands whose memory a call wrote without a change of version, in an engine without values; else raises Underivable."""
     moved = any(x.version != before for x, before in zip(operands, versions, strict=True))
     if moved or any(x.graph.follows_values for x in operands):
         raise Underivable

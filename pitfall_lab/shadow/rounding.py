@@ -73,7 +73,7 @@ class Rounding:
         return np.ndarray(tensor.shape, flat.dtype, flat, tensor.offset * flat.itemsize, [s * flat.itemsize for s in tensor.stride])
 
     def bound(self, gradient: Gradient) -> np.ndarray:
-        """Return the same bound for the elements of a gradient that one node passes to another."""
+        """For each element of a gradient that one node passes to another, the difference that rounding between two engines can cause."""
         array = gradient.array
         assert array is not None
         given = self._found(gradient)
@@ -144,7 +144,10 @@ def _fitted(made: Any, array: np.ndarray) -> np.ndarray:
 
 
 def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
-    """The values, each changed up or down by a half to one unit in the last place of ``dtype``."""
+    """The values, each changed up or down by a half to one unit in the last place of ``dtype``; unchanged if that is no float dtype.
+
+    ``salt`` chooses the changes.
+    """
     numbers = np.asarray(numbers)
     if dtype.kind != "f":
         return numbers
@@ -152,7 +155,7 @@ def disturbed(numbers: Any, dtype: np.dtype[Any], salt: int) -> Any:
 
 
 def _reread(array: Any, salt: int) -> Any:
-    """A saved array, disturbed so that equal values stay equal (formulas find the maximum by comparing)."""
+    """A saved array, disturbed so that equal values stay equal (formulas find the maximum by comparing); unchanged without floats."""
     if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
         return array
     return _moved(array, array.dtype, np.array(array, np.float64).view(np.uint64), salt)

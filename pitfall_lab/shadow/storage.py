@@ -217,7 +217,7 @@ class ShadowTensor:
 
     @property
     def is_expanded(self) -> bool:
-        """Whether a dimension has stride 0, so that several elements share one address."""
+        """Whether a dimension of more than one element has stride 0, so that several elements share one address."""
         return any(n > 1 and s == 0 for n, s in zip(self.shape, self.stride, strict=True))
 
     @property
@@ -232,7 +232,7 @@ class ShadowTensor:
 
     @property
     def is_leaf(self) -> bool:
-        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too)."""
+        """True when this tensor has no grad_fn (tensors that do not require grad are leaves too); a stale one is not regenerated here."""
         return self.node is None
 
     @property
@@ -273,7 +273,10 @@ class ShadowTensor:
         return window(self.storage, self.offset, self.shape, self.stride, self.dtype)
 
     def become(self, other: ShadowTensor) -> None:
-        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same object (``p.data = …``, ``out=``)."""
+        """Take over storage, shape, dtype, counter and grad_fn of ``other``, as the same object (``p.data = …``, ``out=``).
+
+        Its gradient and hooks stay.
+        """
         if self.dtype != other.dtype:
             self.accumulator = None  # the next operation makes one for the new dtype (a new shape alone keeps it)
         place = "storage", "offset", "shape", "stride", "dtype", "device", "counter"
@@ -320,7 +323,10 @@ class ViewOf:
 
 
 def window(storage: Storage, offset: int, shape: Shape, stride: Shape, dtype: DType) -> np.ndarray | None:
-    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown."""
+    """A NumPy view of ``storage`` with ``shape``, ``offset`` and ``stride`` (in elements), or None when the values are unknown.
+
+    None also where it reaches beyond the data; without elements, a new empty array.
+    """
     data = storage.data
     numpy_dtype = None if data is None else dtype.numpy
     if numpy_dtype is None:

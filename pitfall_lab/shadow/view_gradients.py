@@ -41,7 +41,7 @@ class Refusal:
         self.kind = kind
 
     def __call__(self, _g: object = None, _s: object = None) -> Any:
-        """Raise the error."""
+        """Raise the error (a RuntimeError with its message and kind)."""
         raise runtime(self.message, self.kind)
 
 
@@ -76,7 +76,8 @@ def as_strided_vjp(given: Window, made: Window) -> Vjp:
 def copy_slices_vjp(base: ShadowTensor, view: ShadowTensor, inner: Node) -> Vjp:
     """The vjp of CopySlices: the written part of the gradient goes through the operation's own vjp; the rest passes unchanged.
 
-    In torch: ``CopySlices::apply`` in ``torch/csrc/autograd/functions/tensor.cpp``.
+    A :class:`Refusal` if the view is expanded and the base requires a gradient. In torch: ``CopySlices::apply`` in
+    ``torch/csrc/autograd/functions/tensor.cpp``.
     """
     stretched = 0 not in view.shape and any(n > 1 and step == 0 for n, step in zip(view.shape, view.stride, strict=True))
     if stretched and base.requires_grad:

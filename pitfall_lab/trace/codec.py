@@ -35,7 +35,7 @@ def decode(text: str) -> Trace:
     """Return the trace in ``text``.
 
     Raises:
-        TraceError: the text is not JSON, not a trace, or from a newer schema.
+        TraceError: the text is too large (``MAX_BYTES``), not JSON, not a trace, or from a newer schema.
     """
     if len(text) > MAX_BYTES:
         raise TraceError(f"This trace is larger than {MAX_BYTES // 2**20} MiB and was not opened.")

@@ -87,7 +87,7 @@ def _went_on(trace: Trace) -> bool:
 
 
 def stopped_at(trace: Trace, place: Place = str) -> T | None:
-    """The headline of a program that was not observed to its end; ``None`` if it was."""
+    """The headline of a program that was not observed to its end; ``None`` if it was. ``place`` formats the line where it stopped."""
     note = trace.stopped
     if note is None:
         return None

@@ -29,6 +29,7 @@ class Slices:
         """The steps that led to the contents of ``labels``, up to and including ``until``, each once and in order.
 
         Starting from the end, an event that creates or writes a needed storage is included, and makes its operands' storages needed too.
+        Backward nodes are left out.
         """
         needed = {self._home.get(label, label) for label in labels}
         steps = []
@@ -39,7 +40,10 @@ class Slices:
         return tuple(reversed(steps))
 
     def of_failure(self, failure: Failure) -> tuple[int, ...]:
-        """The steps that led to ``failure``: those that saved and changed its tensor, raised the error, or led to that tensor."""
+        """The steps that led to ``failure``: those that saved and changed its tensor, raised the error, or led to that tensor.
+
+        If the failure names no tensor, those that led to the operands of the call that raised.
+        """
         labels = [label for label in (failure.storage, failure.tensor) if label]
         steps = {*self.of(labels, failure.step), *_own(failure)}
         if not labels and failure.step is not None:
@@ -70,9 +74,10 @@ def failures(trace: Trace) -> tuple[Failure, ...]:
 
 
 def story(trace: Trace, extra: Iterable[int] = ()) -> tuple[int, ...]:
-    """Three to six steps that summarise the program, in order: of the failure (saved, changed, raised), then what leads to them.
+    """Up to six steps that summarise the program, in order: of the first failure (saved, changed, raised), of wrong gradients, ``extra``.
 
-    ``extra`` are steps of findings. Without failures, they are the first and last steps and those that show most (writes, backward).
+    ``extra`` are steps of findings. If these are fewer than four, steps that led to the failure are added, then those that show most
+    (writes, backward, first and last results); where nothing failed and ``extra`` is empty, six of the latter.
     """
     count = len(trace.events)
     wanted = [s for failure in failures(trace)[:1] for s in _own(failure)]

@@ -80,7 +80,10 @@ def shape_text(shape: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """One element as a JSON value; floats keep nine significant digits, enough for any float32."""
+    """One element as a JSON value; floats keep nine significant digits, enough for any float32.
+
+    NaN, infinity and complex numbers are texts.
+    """
     if type(value) is float and math.isfinite(value):  # nearly all of them
         return float(f"{value:.9g}")
     if isinstance(value, bool | int):
@@ -108,7 +111,7 @@ def cell_text(value: Any) -> str:
 
 
 def cells_text(cells: Any, limit: int = 12) -> str:
-    """Cells as one bracketed list, with the number of those left out.
+    """Cells as one bracketed list of at most ``limit``, with the number of those left out; ``?`` for None (not known).
 
     >>> cells_text([1.0, 0.5]), cells_text({"count": 1000, "shown": [[0, 1.0], [999, 2.0]]})
     ('[1., 0.5]', '[0: 1., 999: 2.; 998 more]')
@@ -183,7 +186,7 @@ class _Overlay:
 
 
 def sentences(trace: Trace) -> Iterator[tuple[Event, T]]:
-    """Yield each event with its sentence; one pass over the trace."""
+    """Yield each event with its sentence; one pass over the trace. In a damaged trace the sentence may say only that the call runs."""
     state = empty_state()
     for event in trace.events:
         try:
@@ -313,7 +316,7 @@ def _sharing(label: str, look: _Look, code: str) -> T:
 
 
 def _recorded(event: Event, look: _Look) -> T:
-    """The sentence on new nodes and the tensors that they saved."""
+    """The sentences on new nodes and the tensors that they saved; empty if there are none. AccumulateGrad nodes are left out."""
     en, zh = "", ""
     for label in look.new("nodes"):
         record = look.after["nodes"].get(label) or {}
@@ -367,7 +370,7 @@ def _labels(event: Event) -> list[str]:
 
 
 def _unaware(storages: list[str], look: _Look) -> T:
-    """The sentence about nodes that have saved memory which was written without a new version."""
+    """The sentence about nodes that have saved memory which was written without a new version; empty if none has, or all were freed."""
     names = [
         look.node(label)
         for label, node in look.before.get("nodes", {}).items()

@@ -64,7 +64,9 @@ def _operands(text: str, operation: str, method: bool) -> dict[int | str, str]:
 
 @lru_cache(maxsize=4096)
 def _listed(text: str, operation: str) -> tuple[str, ...]:
-    """The tensors of a list that is the first argument; empty for one that is no name.
+    """The tensors of a list that is the first argument of a call of this operation; an empty text for one that is no name.
+
+    An empty tuple if the text is no such call.
 
     >>> _listed("torch.cat([skip, f(x)], dim=1)", "cat")
     ('skip', '')

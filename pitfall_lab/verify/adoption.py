@@ -37,7 +37,8 @@ class Adoption:
     ) -> tuple[TensorRecord, list[Effect]]:
         """Make the record of a tensor, its base, its graph and the arrays of ``frame`` on its memory; return it and the effects.
 
-        ``seen``: the tensor's facts, if known.
+        ``names`` are its variables; if empty, they are looked up from ``frame``. ``seen``: the tensor's facts, if known. A tensor without a
+        readable storage gets a record without a shadow.
         """
         seen = seen or tensor_facts.read(real)
         effects: list[Effect] = []
@@ -126,7 +127,10 @@ class Adoption:
         return None
 
     def take_base(self, real: Any, shadow: ShadowTensor, storage: StorageRecord) -> None:
-        """Give the shadow of a gradient returned by ``autograd.grad`` its base: torch may return a view of an internal tensor."""
+        """Give the shadow of a gradient returned by ``autograd.grad`` its base: torch may return a view of an internal tensor.
+
+        Nothing happens if ``real`` is no view.
+        """
         base = tensor_facts.base_of(real)
         if base is None:
             return
@@ -152,7 +156,10 @@ class Adoption:
         return record, self._describe.storage(record, "observed")
 
     def _grown(self, known: StorageRecord, real: Any, seen: Facts) -> list[Effect]:
-        """Update storage that a call without a model has enlarged; return the effects."""
+        """Update a storage that a call without a model has enlarged; return the effects.
+
+        None if ``real`` still lies within its known size.
+        """
         reach = 0 if 0 in seen.shape else 1 + sum((n - 1) * step for n, step in zip(seen.shape, seen.stride or (), strict=True))
         model = known.shadow
         if len(known.impls) != 1 or seen.dtype != known.dtype or self._records.offset(seen, known) + reach <= model.size:
@@ -165,7 +172,10 @@ class Adoption:
     # ------------------------------------------------------------------ arrays
 
     def meet_array(self, array: np.ndarray, frame: FrameType | None, effects: list[Effect]) -> list[str]:
-        """The label, in a list, of an array that a call returned, if it shares memory with a tensor; else an empty list."""
+        """The label, in a list, of an array that a call returned, if it shares memory with a tensor; else an empty list.
+
+        The effects of recording the array are appended to ``effects``.
+        """
         seen = array_facts(array)
         storage = self._records.covering(seen["low"], seen["high"] - seen["low"])
         if storage is None:

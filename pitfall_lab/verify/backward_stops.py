@@ -83,7 +83,7 @@ class Listening:
         return Seen(tuple(real.shape), tensor_facts.window_values(real, self._limit), same, None if known is None else known.shadow)
 
     def recognise(self, real: Any) -> ShadowTensor | None:
-        """The shadow of a gradient that user code has received, or None if it cannot be determined."""
+        """The shadow of a gradient that user code has received, found by its values; None if these are unknown or no gradient has them."""
         numbers = tensor_facts.window_values(real, self._limit)
         if numbers is None or self._lost:
             return None
@@ -93,8 +93,9 @@ class Listening:
     def finish(self, *, failed: bool, by_engine: bool = False) -> Applied:
         """Remove the hooks and continue the shadow's backward with what is known; return what it did.
 
-        If torch's call returned, the backward is run to its end. If torch's engine raised, it is run past leaves to the next node that
-        waits for a gradient, because the error may have come after a leaf, whose hooks do not change other gradients.
+        Unless ``failed`` (torch's call raised), the backward is run to its end. If torch's own engine raised (``by_engine``), it is run
+        past leaves to the next node that waits for a gradient, because the error may have come after a leaf, whose hooks do not change
+        other gradients.
         """
         self._posts.leave()
         try:

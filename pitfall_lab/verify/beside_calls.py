@@ -115,7 +115,8 @@ class BesideCalls:
     def looked_up(self, kind: Kind, owner: Any, frame: FrameType, step: int) -> None:
         """Called before a method of ``owner`` is called in ``frame``: record what it is (``kind``).
 
-        That is a scheduler's step, the loading or saving of a state, or the beginning of a pass over a loader.
+        That is a scheduler's step, the loading or saving of a state, or the beginning of a pass over a loader. Nothing is recorded if no
+        code of the program is around the call, nor after the first ``MOST`` of a kind.
         """
         user = self._sources.user_frame(frame)
         if user is None:
@@ -167,7 +168,10 @@ class BesideCalls:
         return DataPass(step, span, several, number or 0, type(dataset).__name__, tuple(now), still, *sizes)
 
     def _look_at_examples(self, loader: Any, frame: FrameType, span: Span | None) -> None:
-        """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before."""
+        """At the beginning of a pass: watch the lines of a data set whose numbers are not those of the pass before.
+
+        At the first pass the numbers are only remembered. A loader with worker processes is left out.
+        """
         dataset = data_loading.source_of(loader)
         if vars(loader).get("num_workers"):
             return  # each worker changes a copy of its own
@@ -185,7 +189,10 @@ class BesideCalls:
         self._lines.start(frame)
 
     def line_done(self, frame: FrameType, span: Span | None, step: int) -> None:
-        """Called after a line of the program has run: see whether it changed numbers of a data set that is watched."""
+        """Called after a line of the program has run: see whether it changed numbers of a data set that is watched.
+
+        If the data set was making an example in ``frame``, this is recorded, once for each data set; else the new numbers are remembered.
+        """
         known = self._suspect
         dataset = known.dataset() if known is not None else None
         if known is None or dataset is None or span is None or known.reported:
@@ -202,7 +209,10 @@ class BesideCalls:
             known.parts = stored_examples.parts(dataset)
 
     def before(self, call: Call, step: int) -> None:
-        """Called before a call: record numbers that the call will lose (integer overflow)."""
+        """Called before a call: record numbers that the call will lose (integer overflow).
+
+        At the first copy of a loading, record its names.
+        """
         if call.name == COPIES and self._loaded:
             with unseen():
                 self._compare_names()
@@ -222,7 +232,10 @@ class BesideCalls:
             self._loaded[-1] = replace(loading, fit=fit, apart=apart[:MOST]), held, plain, None
 
     def after(self, call: Call, result: Any, step: int) -> None:
-        """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1."""
+        """Called after a call: record numbers that a conversion has lost, and targets of a loss that are outside 0 to 1.
+
+        Only the first calls at each place are looked at (:meth:`looks`).
+        """
         if not self.looks(call.name, call.span):
             return
         self._looks[call.span, call.name] += 1
@@ -236,7 +249,7 @@ class BesideCalls:
             self._compared.append(Compared(step, *found))
 
     def looks(self, name: str, span: Span | None) -> bool:
-        """Whether the numbers of the next call of this function at this place will be read after the call."""
+        """Whether the numbers of the next call of this function at this place will be read after the call. Only the first ``LOOKS`` are."""
         return name in LOOKED_AT and self._looks[span, name] < LOOKS and len(self._compared) < MOST and self._wants(name, span)
 
     def _wants(self, name: str, span: Span | None) -> bool:

@@ -53,7 +53,7 @@ def _difference(disagreement: Disagreement) -> str:
 
 
 def _facts(trace: Trace, disagreement: Disagreement) -> list[str]:
-    """One line for each operand and result of the call."""
+    """One line for each operand and result of the call that is a tensor in the trace, in the state after it."""
     event, state = trace.events[disagreement.step], replay(trace, disagreement.step)
     labels = dict.fromkeys([operand.label for operand in event.operands if operand.label] + list(event.results))
     lines = []

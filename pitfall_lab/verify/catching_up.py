@@ -32,7 +32,11 @@ class Meeting:
         self._describe, self._memory, self._pairing, self._adoption = describe, memory, pairing, adoption
 
     def meet(self, real: Any, frame: FrameType) -> list[Effect]:
-        """Update the record of an argument before the call runs, or make one; return the effects."""
+        """Update the record of an argument before the call runs, or make one; return the effects.
+
+        A write found here gets an event of its own. A parameter without a name is looked for in the variables of ``frame``, ``SEARCHES``
+        times.
+        """
         record = self._records.find(real)
         if record is None:
             adopted, effects = self._adoption.adopt(real, frame)
@@ -47,7 +51,7 @@ class Meeting:
         return self.catch_up(real, announce=True)
 
     def catch_up(self, real: Any, *, announce: bool = False, regenerates: bool = False) -> list[Effect]:
-        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects.
+        """Copy what changed on a known tensor (version, grad_fn, contents) to its shadow; return the effects, none for an unknown tensor.
 
         ``announce``: writes found here get an event of their own. ``regenerates``: torch has read the tensor's grad_fn, or may have, so a
         stale grad_fn is regenerated in the shadow too.
@@ -75,7 +79,10 @@ class Meeting:
         return effects
 
     def _catch_up_history(self, record: TensorRecord, real: Any, seen: Facts) -> list[Effect]:
-        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or requires_grad set from C++)."""
+        """Give the shadow the grad_fn that torch has (after an unobserved custom Function, a hook, or requires_grad set from C++).
+
+        Returns the effects of nodes that are new; the shadow's own node is kept where it matches torch's.
+        """
         shadow = record.shadow
         if shadow is None or seen.inference:
             return []

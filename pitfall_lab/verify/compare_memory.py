@@ -24,7 +24,7 @@ PRECISE = {"float64": ("float16", "float32"), "float32": ("float16",)}
 
 
 def largest(array: np.ndarray) -> float:
-    """The largest absolute value of the finite elements."""
+    """The largest absolute value of the finite elements; 0 if there are none."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
@@ -70,7 +70,10 @@ class Memory:
         self._rounding = Rounding(arrived)
 
     def agrees(self, step: int, storage: StorageRecord, real: Any) -> bool:
-        """Whether the contents are equal up to rounding; if not, record a disagreement. The shadow gets torch's values in any case."""
+        """Whether the contents are equal up to rounding; if not, record a disagreement. The shadow gets torch's values in any case.
+
+        True where there is nothing to compare: torch's contents cannot be read, or the shadow has none of this dtype and size.
+        """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None:
@@ -87,7 +90,10 @@ class Memory:
         return same
 
     def is_close(self, observed: np.ndarray, modelled: np.ndarray, storage: Storage) -> bool:
-        """Whether two contents are equal up to rounding; the tolerance of a gradient depends on how it was computed."""
+        """Whether two contents are equal up to rounding; the tolerance of a gradient depends on how it was computed.
+
+        That of other contents depends on the largest result, else on the operands of the call and their coarsest dtype.
+        """
         if observed.dtype.kind == "f" and self._rounding.knows(storage):
             return near(observed, modelled, storage.dtype) or near(observed, modelled, storage.dtype, self._rounding.allowed(storage))
         if equal(observed, modelled, storage.dtype):
@@ -123,7 +129,7 @@ class Memory:
         return max((total(data) for data in floats), default=0.0)
 
     def _observed(self, storage: StorageRecord, real: Any) -> np.ndarray | None:
-        """The contents of torch's storage up to the shadow's size; None if they cannot be read.
+        """The contents of torch's storage up to the shadow's size, flat; None if they cannot be read or have more elements than the limit.
 
         What torch reserves behind it (in ``F.mse_loss``) is not compared.
         """
@@ -131,13 +137,16 @@ class Memory:
         return flat if flat is None else flat[: storage.shadow.size]
 
     def fill(self, storage: StorageRecord, real: Any) -> None:
-        """Copy torch's contents to a shadow storage that the shadow could not compute."""
+        """Copy torch's contents to a shadow storage that the shadow could not compute; not if they cannot be read or have another size."""
         flat = self._observed(storage, real)
         if flat is not None and flat.size == storage.shadow.size:
             self._engine.fill(storage.shadow, flat)
 
     def written(self, step: int, applied: Applied | None, wrote: Sequence[StorageRecord | None]) -> tuple[str, ...]:
-        """The labels of the storages that a call wrote: those modelled, those found by version (``wrote``), those found by content."""
+        """The labels of the storages that a call wrote: those modelled, those found by version (``wrote``), those found by content.
+
+        The write is entered under ``step`` in the world's table of writes.
+        """
         storages = [self._records.storage_label(storage) for storage in applied.writes] if applied is not None else []
         storages += [storage.label for storage in wrote if storage is not None]
         storages += [storage.label for storage in self._silently]
@@ -150,7 +159,7 @@ class Memory:
     # ------------------------------------------------------------------ writes outside torch functions
 
     def look_for_writes(self, span: Span | None) -> None:
-        """Look for writes by NumPy code to memory that it shares with a tensor."""
+        """Look for writes by NumPy code to memory that it shares with a tensor; each gets an event at ``span``."""
         for storage in [each for each in self._records.shared.values() if each.shadow.data is not None]:
             for record, real in self._records.live(storage):
                 if record.kind != "array" and self._observed(storage, real) is not None:
@@ -158,7 +167,11 @@ class Memory:
                     break  # all tensors on a storage show the same memory
 
     def catch_up(self, storage: StorageRecord, real: Any, span: Span | None = None, *, announce: bool) -> list[Effect]:
-        """Compare a storage with its contents after the last event; a difference is a write that no version counted. Return the effects."""
+        """Compare a storage with its contents after the last event; a difference is a write that no version counted. Return the effects.
+
+        With ``announce``, the write gets an event of its own at ``span``; else it belongs to the call that is compared now. No effects
+        where the contents are equal or cannot be compared.
+        """
         observed = self._observed(storage, real)
         modelled = storage.shadow.data
         if observed is None or modelled is None or observed.dtype != modelled.dtype or observed.size != modelled.size:

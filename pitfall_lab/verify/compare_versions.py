@@ -29,14 +29,17 @@ class Versions:
         return all(found)
 
     def agree(self, place: StorageRecord) -> bool:
-        """Like :meth:`after_writes` for one storage, but nothing is recorded or changed."""
+        """Like :meth:`after_writes` for one storage, but nothing is recorded or changed. True if the program may write unseen."""
         return self._world.writes_unseen or all(_is_equal(record, real) for record, real in self._tensors(place))
 
     def _tensors(self, place: StorageRecord) -> Iterator[tuple[TensorRecord, Any]]:
         return ((record, real) for record, real in self._records.live(place) if record.kind != "array")
 
     def compare_one(self, step: int, record: TensorRecord, real: Any) -> bool:
-        """Whether a tensor's version is the shadow's; if not, record a disagreement and copy torch's version to the shadow."""
+        """Whether a tensor's version is the shadow's; if not, record a disagreement and copy torch's version to the shadow.
+
+        If the program may write unseen, a difference is no disagreement, and the answer is True.
+        """
         counter = None if record.shadow is None else record.shadow.counter
         if counter is None or tensor_facts.is_at_version(real, counter.version):
             return True
@@ -46,7 +49,7 @@ class Versions:
         return self._world.writes_unseen
 
     def at_the_end(self) -> None:
-        """Compare the versions of all tensors that are alive at the end of the program."""
+        """Compare the versions of all tensors that are alive at the end of the program; not if the program may have written unseen."""
         if self._world.writes_unseen:
             return
         step = max(len(self._writer.events) - 1, 0)
@@ -57,7 +60,7 @@ class Versions:
 
 
 def _is_equal(record: TensorRecord, real: Any) -> bool:
-    """Whether a tensor has the version that the shadow predicts."""
+    """Whether a tensor has the version that the shadow predicts; True if the shadow has no counter for it."""
     if record.window is not None:  # the shadow has not been created yet: nothing has changed since
         return tensor_facts.is_at_version(real, record.window.version)
     counter = None if record.shadow is None else record.shadow.counter

@@ -60,7 +60,7 @@ class Comparison:
         return results, len(self._writer.disagreements) == before, effects
 
     def _touched(self, call: Call, applied: Applied, reals: list[Any]) -> list[Any]:
-        """The results and the arguments that the call may have changed, together with the bases of both."""
+        """The results and the arguments that the call may have changed, together with the bases of both that have a record."""
         touched = {id(real): real for real in itertools.chain(reals, self._changed(call, applied))}
         for real in list(touched.values()):
             base = tensor_facts.base_of(real)
@@ -95,7 +95,11 @@ class Comparison:
         return results, effects
 
     def _bind(self, step: int, real: Any, shadow: ShadowTensor) -> tuple[str, list[Effect]]:
-        """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects."""
+        """Connect ``shadow`` with ``real`` unless something contradicts it; return the tensor's label and effects.
+
+        Another tensor or storage than predicted is a disagreement, and then ``real`` is adopted as it is; not where the shadow could not
+        know, because a hook returned or received the tensor.
+        """
         known = self._records.find(real)
         if known is not None and known.shadow is shadow:
             return known.label, []
@@ -155,7 +159,7 @@ class Comparison:
         return record.label, effects
 
     def _compare_plain(self, step: int, mine: Any, theirs: Any) -> None:
-        """Compare results that are plain Python values."""
+        """Compare results that are plain Python values, floats up to the rounding of float32; other types are not compared."""
         kinds = (bool, int, float, str)
         if type(mine) in kinds and type(theirs) in kinds and mine != theirs:
             if isinstance(mine, float) and equal(np.array([theirs]), np.array([mine]), "float32"):
@@ -165,7 +169,10 @@ class Comparison:
     # ------------------------------------------------------------------ one tensor
 
     def _check(self, step: int, record: TensorRecord, real: Any) -> list[Effect]:
-        """Compare one tensor's facts and memory with its shadow's; where they differ, copy torch's into the shadow."""
+        """Compare one tensor's facts and memory with its shadow's; where they differ, copy torch's into the shadow.
+
+        Each difference is a disagreement at ``step``. Returns the effects; none for a tensor without a shadow.
+        """
         seen, shadow = read(record, real), record.shadow
         if shadow is None or record.storage is None:
             return []
@@ -187,7 +194,10 @@ class Comparison:
         return effects + self._describe.storage(record.storage, by) + self._describe.tensor(record, seen, by)
 
     def _follow_storage(self, record: TensorRecord, real: Any, seen: Facts) -> bool:
-        """The tensor may have another storage now (``p.data = …``). Return whether the shadow's storage is the same one."""
+        """Whether the shadow has the storage that torch's tensor has now, which may be another one than the record's (``p.data = …``).
+
+        If so, the record gets it, too.
+        """
         storage = self._records.storage_of(seen)
         shadow = record.shadow
         if storage is record.storage or shadow is None:
@@ -200,7 +210,10 @@ class Comparison:
         return True
 
     def _wrong_facts(self, step: int, label: str, shadow: ShadowTensor, storage: StorageRecord, seen: Facts) -> list[str]:
-        """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement."""
+        """The names of the facts in which torch and the shadow differ; each is recorded as a disagreement.
+
+        The facts are shape, stride, offset, dtype, requires_grad, is_leaf and version; one that torch does not show is left out.
+        """
         both: dict[str, tuple[Any, Any]] = {
             "shape": (seen.shape, shadow.shape),
             "stride": (seen.stride, shadow.stride),
@@ -218,7 +231,10 @@ class Comparison:
         return wrong
 
     def _same_history(self, step: int, record: TensorRecord, real: Any, seen: Facts, effects: list[Effect]) -> bool:
-        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``."""
+        """Whether torch and the shadow have the same graph behind the tensor; nodes that are new are described in ``effects``.
+
+        True without a look if the shadow's grad_fn is stale: reading torch's would regenerate it.
+        """
         if record.shadow is not None and record.shadow.has_stale_grad_fn:
             return True
         node = None if seen.inference and seen.version is None else tensor_facts.node_of(real)  # what it detaches later has a grad_fn
@@ -231,7 +247,7 @@ class Comparison:
     # ------------------------------------------------------------------ gradients
 
     def _gradients(self, step: int, applied: Applied) -> list[Effect]:
-        """After a backward, compare the gradients of the leaves it reached and of the tensors that retain theirs."""
+        """After a backward, compare the gradients of the leaves that it reached; return the effects."""
         effects: list[Effect] = []
         for leaf in [node.leaf for node in applied.nodes_run if node.leaf is not None]:
             record = self._records.modelled_by(leaf)

@@ -24,7 +24,7 @@ class Description:
         self._bumps = world.bumps
 
     def tensor(self, record: TensorRecord, seen: Facts, by: By) -> list[Effect]:
-        """Return the effects that describe a tensor, its version counter, and of which node it is the output."""
+        """Return the effects that describe a tensor, its version counter, and of which node it is the output; only what has changed."""
         value = self._tensor_value(record, seen)
         effects = self._writer.changes(f"tensors.{record.label}", value, by)
         node = f"nodes.{value['grad_fn']}"
@@ -89,7 +89,7 @@ class Description:
         return self._writer.changes(f"tensors.{record.label}", value, "observed")
 
     def storage(self, record: StorageRecord, by: By) -> list[Effect]:
-        """Return the effects that describe a storage and its contents."""
+        """Return the effects that describe a storage and its contents (short, or abbreviated); only what has changed."""
         numbers = cells(record.shadow.data)
         value = {"size": record.shadow.size, "dtype": record.dtype, "nbytes": record.nbytes, "cells": numbers, "alive": True}
         return self._writer.changes(f"storages.{record.label}", value, by)
@@ -119,7 +119,7 @@ class Description:
         }
 
     def names(self, record: TensorRecord) -> list[Effect]:
-        """Return the effects that describe the present names of a tensor that is in the trace."""
+        """Return the effects that describe the present names of a tensor; none if the tensor is not in the trace yet."""
         path = f"tensors.{record.label}"
         return self._writer.changes(path, _names(record), "observed") if self._writer.known(path) else []
 

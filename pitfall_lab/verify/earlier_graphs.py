@@ -19,9 +19,11 @@ MOST = 5_000
 
 
 def explained(records: Records, call: Call, failure: Failure) -> tuple[Failure, list[Effect]]:
-    """The failure of a backward, completed by what torch's live graph shows of it, and the effects of reading the graph.
+    """The failure of a backward, and the effects to record with it.
 
-    Unchanged if the graph shows nothing of it.
+    If a node from before the recording saved a tensor whose version check gives this very message, the failure becomes
+    ``saved-tensor-modified``, with the node and both versions, and the one effect enters the saved tensor. Else the failure is unchanged,
+    and there are no effects.
     """
     if failure.kind != "other" or failure.type != "RuntimeError":
         return failure, []

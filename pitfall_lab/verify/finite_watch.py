@@ -176,7 +176,8 @@ class FiniteWatch(NoWatch):
     ) -> tuple[tuple[str | None, Any], ...]:
         """The operands, each as its label and the number from which the element ``at`` of the result was computed.
 
-        Empty unless each element of the result is computed from one element of each operand.
+        Empty unless each element of the result is computed from one element of each operand: all broadcast to its shape, and none is the
+        result itself or complex.
         """
         shape, given = tuple(real.shape), []
         for operand, _ in operands:
@@ -189,7 +190,10 @@ class FiniteWatch(NoWatch):
     # ------------------------------------------------------------------ backward
 
     def _begin(self, call: Call, operands: list[tuple[torch.Tensor, int]]) -> None:
-        """A backward begins: note where a root's NaN came from; otherwise look at each node while it runs."""
+        """A backward begins: note where a root's NaN came from; if all roots are finite, look at each node while it runs.
+
+        Leaves are not looked at.
+        """
         running = call.memory["nodes"] = _Running(Posts(lambda key, given, outgoing: self._came(running, key, given, outgoing)))
         roots = list(tensors(call.args[:1]))
         for real, state in operands:
@@ -209,7 +213,7 @@ class FiniteWatch(NoWatch):
             stack += [child for child, _ in tensor_facts.next_nodes(node)]
 
     def _came(self, running: _Running, key: Any, given: tuple[Any, ...], outgoing: tuple[Any, ...]) -> None:
-        """Called when torch has run a node: look for NaN or infinity in the gradients that it was ``given`` and those that it returned."""
+        """Called when torch has run a node: note the first one that made NaN or infinity out of finite gradients (those ``given``)."""
         with contextlib.suppress(Exception):  # it would be raised in the learner's backward
             if running.seen is not None or any(state_of(real) for real in tensors(given)):
                 return
@@ -258,7 +262,8 @@ class FiniteWatch(NoWatch):
     def finished(self) -> tuple[Unfinite, ...]:
         """Return the operations whose NaN or infinity reached a backward or many later results, and where those numbers came from.
 
-        They are followed by the nodes that turned finite gradients into NaN or infinity.
+        A NaN that reached no backward needs ``SPREAD`` later results. At most ``MOST`` are returned, in the order of the steps, followed by
+        the nodes that turned finite gradients into NaN or infinity.
         """
         chosen = [birth for birth in self._births.values() if birth.backward is not None or (birth.kind == NAN and birth.spread >= SPREAD)]
         sources = [birth.source for birth in chosen if birth.source is not None]
@@ -306,7 +311,7 @@ def _writes(name: str) -> bool:
 
 
 def _why(call: Call, operands: list[tuple[torch.Tensor, int]], real: torch.Tensor, state: int) -> str:
-    """The kind of case that the call's name and operands show (a softmax of nothing but -inf, say); else empty."""
+    """The kind of case that the call's name and operands show, in the words of :class:`Unfinite` (``why``); else empty."""
     short = _short(call.name)
     plainly = [value for value in (*call.args, *call.kwargs.values()) if isinstance(value, float)]
     if not operands:

@@ -21,7 +21,10 @@ class Forecasts:
         self._made: dict[tuple[str, str], tuple[int, int]] = {}
 
     def forecast(self, step: int, stale: Iterable[tuple[Node, Saved]]) -> tuple[Forecast, ...]:
-        """The errors that backward will raise for the saved tensors that this step has made stale; those already forecast are left out."""
+        """The errors that backward will raise for the saved tensors that this step has made ``stale``.
+
+        Those already forecast are left out, and those of nodes that are not in the trace.
+        """
         found: list[Forecast] = []
         for node, saved in stale:
             label = self._records.node_label(node)

@@ -13,7 +13,9 @@ from pitfall_lab.trace.text import plain
 
 
 def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, ...] = ()) -> Any:
-    """Return the array's elements, flat, as a trace's Cells; long ones are abbreviated to both ends, the first NaN, and ``keep``.
+    """Return the array's elements, flat, as a trace's Cells; None for None (unknown values).
+
+    An array with more than ``limit`` elements is abbreviated to both ends, the first NaN, and the places ``keep``.
 
     >>> cells(np.array([0.5, np.nan])), cells(np.arange(40))["shown"][:2]
     ([0.5, 'nan'], [[0, 0], [1, 1]])
@@ -33,7 +35,7 @@ def cells(values: np.ndarray | None, limit: int = CELL_LIMIT, keep: tuple[int, .
 
 
 def _first_nan(flat: np.ndarray) -> tuple[int, ...]:
-    """The place of the first NaN, in a tuple; empty where there is no NaN. NumPy's ``argmax`` returns it."""
+    """The place of the first NaN of a float array, in a tuple; empty where there is no NaN. NumPy's ``argmax`` returns it."""
     place = int(flat.argmax()) if flat.dtype.kind == "f" else 0
     return (place,) if flat.dtype.kind == "f" and flat[place] != flat[place] else ()
 
@@ -97,7 +99,10 @@ _TOLERANCE = {"float16": (2e-3, 1e-4), "bfloat16": (2e-2, 1e-3), "float32": (2e-
 
 
 def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.ndarray | float = 0.0) -> bool:
-    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``."""
+    """Whether each pair of elements differs by at most a few units in the last place of ``dtype`` plus ``allowed``.
+
+    Equal infinities count as equal, and NaN beside NaN.
+    """
     rtol = _TOLERANCE.get(dtype, (1e-9,))[0]
     with np.errstate(all="ignore"):
         same = np.abs(observed - modelled) <= allowed + rtol * np.abs(modelled)
@@ -108,11 +113,12 @@ def near(observed: np.ndarray, modelled: np.ndarray, dtype: str, allowed: np.nda
 
 
 def equal(observed: np.ndarray, modelled: np.ndarray, dtype: str, scale: float | None = None) -> bool:
-    """Whether the elements of both arrays are the same up to rounding in ``dtype``.
+    """Whether the elements of both arrays are the same up to rounding in ``dtype``; integers and booleans must be equal.
 
     Torch and the shadow round every operation once, but may add in a different order, so results can differ by a few units in the last
     place, relative to the largest number involved. The absolute tolerance is therefore scaled by ``scale``, the largest number among the
-    operands, or, without it, by the largest result: when large operands cancel, their rounding error is what is left.
+    operands, or, without it, by the largest result: when large operands cancel, their rounding error is what is left. False if the shapes
+    differ.
     """
     if observed.shape != modelled.shape:
         return False

@@ -104,7 +104,10 @@ class Lockstep:
         self.lane: FastLane | None = FastLane(world, self._naming, adoption, self._memory, self) if has_lane else None
 
     def is_free(self) -> bool:
-        """Whether no effects are waiting for the next call's event and the trace has room for another event."""
+        """Whether the next call may take the fast path: no backward runs, no effects wait for the next event, and the trace has room.
+
+        In a recording with values, NumPy must not share memory with a tensor either.
+        """
         if self._parents or self._pending or len(self._writer.events) >= self._writer.limit:
             return False
         # NumPy code may have written memory that it shares with a tensor; the full path checks that before each call.
@@ -140,7 +143,10 @@ class Lockstep:
     # ------------------------------------------------------------------ the listener
 
     def before(self, call: Call) -> Verdict:
-        """Run the call in the shadow before torch runs it, and return how the recorder is to run it in torch."""
+        """Run the call in the shadow before torch runs it, and return how the recorder is to run it in torch.
+
+        Raises :class:`TooLong` if the trace is full, unless the call is inside a backward.
+        """
         if self._writer.full and not self._parents:  # a backward is recorded to its end
             raise TooLong(self._writer.limit)
         lane = self.lane
@@ -262,7 +268,11 @@ class Lockstep:
                 self._writer.amend(step, harms=harms)
 
     def _done_ahead(self, call: Call, step: int) -> Applied | None:
-        """The shadow's record of this call; None if it must not be compared: another thread ran meanwhile, or an error was predicted."""
+        """The shadow's record of this call; None if it has none, or if it must not be compared.
+
+        That is if another thread ran meanwhile, if the shadow predicted an error (a disagreement), or for ``autograd.grad`` through a node
+        without a model.
+        """
         applied: Applied | None = call.memory.get("applied")
         predicted: ShadowError | None = call.memory.get("predicted")
         if self.other_threads.happened:
@@ -350,7 +360,10 @@ class Lockstep:
         self._extent.pause(reason, span)
 
     def goes_on(self, span: Span | None) -> bool:
-        """The program calls torch at ``span``, unobserved: if the line is new, record it, and read first what may have changed."""
+        """Whether a recording that pauses goes on with a call of the program at ``span``: the line is new, and the trace has room.
+
+        If so, what may have changed meanwhile is read first.
+        """
         if not self._extent.goes_on(span):
             return False
         self._is_paused = False
@@ -464,7 +477,8 @@ class Lockstep:
     def _expected(self, call: Call, error: BaseException, message: str) -> ShadowError | None:
         """The error that the shadow predicted for the call; None if it predicted none.
 
-        While torch runs user code inside a backward (a hook, say), the error that the shadow predicts for that backward.
+        While torch runs user code inside a backward (a hook, say): the error for reading the node's saved tensors, if that is what was
+        raised. Otherwise None, and the call's reason says that the error came from the program's code.
         """
         predicted: ShadowError | None = call.memory.get("predicted")
         listening: Listening | None = call.memory.get("listening")
@@ -480,7 +494,10 @@ class Lockstep:
         return None
 
     def _gradient_in_hand(self, step: int, real: Any) -> list[Effect]:
-        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's suspended backward, if it is that."""
+        """Inside a hook, connect an unknown tensor with the incoming gradient of the shadow's suspended backward, if it is that.
+
+        Returns the effects that describe it; empty in all other cases.
+        """
         if not self._inside or self._records.find(real) is not None:
             return []
         shadow = self._inside[-1].recognise(real)

@@ -23,7 +23,10 @@ class Mirroring:
         self._describe, self._adoption, self._meeting = describe, adoption, meeting
 
     def mirror(self, call: Call, result: Any) -> tuple[list[str], list[Effect]]:
-        """Return the labels of the results and the effects of the call."""
+        """Copy what the call did to its arguments, their bases and its results to the shadow; return the results' labels and the effects.
+
+        After a backward, the gradients of all leaves are copied.
+        """
         effects: list[Effect] = []
         regenerates = any(real.requires_grad for real in argument_values.tensors(result))  # torch has read the operands' grad_fn
         for real in argument_values.tensors((call.args, call.kwargs)):

@@ -53,7 +53,10 @@ class Passing:
         return self._open is not None
 
     def enter(self, region: Region, span: Span | None, scope: tuple[str, ...]) -> None:
-        """Called for each call observed inside ``region``; the first one opens it."""
+        """Called for each call observed inside ``region``; the first one opens it, after the event of a region that was open before.
+
+        Raises :class:`TooLong` if the trace is full.
+        """
         if self._open is not None and self._open.key == region.key:
             return
         if self._writer.full:
@@ -83,7 +86,11 @@ class Passing:
             self._writer.notes.append(Note("unseen", en, zh, step, span))
 
     def leave(self, frame: FrameType | None, arguments: Any, failure: Failure | None = None, parent: int | None = None) -> None:
-        """The program has left the region: write its event. ``arguments`` are those of the next call."""
+        """The program has left the region: write its event. ``arguments`` are those of the next call.
+
+        ``failure``, the error that ended the program, is the event's if it was raised on the region's line; ``parent`` is the step of the
+        backward that runs. Nothing happens if no region is open.
+        """
         stretch, self._open = self._open, None
         if stretch is None:
             return

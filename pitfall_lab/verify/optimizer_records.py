@@ -95,6 +95,6 @@ class Optimizers:
         return next((number for number, made in enumerate(self._made) if made.optimizer() is optimizer), None)
 
     def steps_of(self, number: int | None) -> int:
-        """How often the optimizer with this index has stepped so far."""
+        """How often the optimizer with this index has stepped so far; 0 for None."""
         pace = self._made[number].pace if number is not None else None
         return pace.steps if pace is not None else 0

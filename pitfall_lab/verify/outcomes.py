@@ -38,7 +38,7 @@ class Outcomes:
         return replace(failure, expected=predicted.expected, found=predicted.found)
 
     def nodes_ran(self, parent: int, span: Span | None, applied: Applied) -> None:
-        """Write an event for each node that a backward ran."""
+        """Write an event for each node that a backward ran and that is in the trace."""
         nodes: Sequence[Node] = applied.nodes_run
         runs: Sequence[NodeRun] = applied.ran
         if not all(map(_mark, nodes)):
@@ -55,7 +55,7 @@ class Outcomes:
         events += [ran] * len(nodes)
 
     def node_failed(self, parent: int, span: Span | None, node: Node, failure: Failure) -> None:
-        """Write the event of the node at which a backward raised."""
+        """Write the event of the node at which a backward raised, if what it saved was modified or freed; other errors have none."""
         label = self._records.node_label(node)
         if label is not None and failure.kind in ("saved-tensor-modified", "backward-twice"):
             step = self._writer.reserve()
@@ -83,14 +83,17 @@ class Outcomes:
 
 
 def is_as_predicted(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether torch raised the predicted error, with the same message up to a hint at its end."""
+    """Whether torch raised an error of the predicted type, with the same message up to a hint at its end; False without a prediction."""
     if predicted is None or predicted.type_name != type(error).__name__:
         return False
     return _without_hint(predicted.message) == _without_hint(message)
 
 
 def is_same_error(predicted: ShadowError | None, error: BaseException, message: str) -> bool:
-    """Whether two messages describe the same failure and differ only in details; then it can be explained despite the disagreement."""
+    """Whether an error has the predicted type and the first 60 characters of its message are as predicted.
+
+    Both then describe the same failure and differ only in details, so that it can be explained despite the disagreement.
+    """
     return predicted is not None and predicted.type_name == type(error).__name__ and predicted.message[:60] == message[:60]
 
 

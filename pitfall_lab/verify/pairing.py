@@ -24,9 +24,12 @@ class Pairing:
         self._describe = describe
 
     def pair(self, node: Any, mine: Node | None, effects: list[Effect], step: int | None = None, label: str = "") -> bool:
-        """Match torch's node, and every node behind it, with the shadow's. Return False if they differ.
+        """Match torch's node, and every node behind it, with the shadow's.
 
-        New nodes get a label and an effect each. With a ``step``, a difference is recorded as a disagreement about the tensor ``label``.
+        Return False, with nothing entered, if they differ or ``mine`` is None.
+
+        New nodes get a label, and ``effects`` one effect each. With a ``step``, a difference is recorded as a disagreement about the tensor
+        ``label``, and what the new nodes saved is compared.
         """
         if mine is None:
             return False
@@ -66,7 +69,10 @@ class Pairing:
             self._writer.disagree(step, f"tensors.{label}.grad_fn", [tensor_facts.node_name(theirs), behind], [own.name, expected])
 
     def _compare_saved(self, step: int | None, theirs: Any, own: Node) -> None:
-        """Compare which tensors a new node saved, and their versions."""
+        """Compare which tensors a new node saved, and their versions; each difference is a disagreement at ``step``.
+
+        Not without a step, for an AccumulateGrad, a node without a model or CopySlices, nor where saved tensors cannot be read.
+        """
         if step is None or own.leaf is not None or own.mirrored or own.name == "CopySlices" or not tensor_facts.may_read_saved():
             return
         kept = dict(tensor_facts.saved_tensors(theirs))

@@ -18,7 +18,8 @@ HOOKS = frozenset({"torch.Tensor.register_hook", "torch.Tensor.register_post_acc
 def predict(world: World, call: Call) -> str:
     """Run the call in the shadow. Return the reason why it cannot be modelled, or an empty string.
 
-    The result is stored in ``call.memory``: what the shadow ``applied``, or the error that it ``predicted``.
+    The result is stored in ``call.memory``: what the shadow ``applied``, or the error that it ``predicted``. Reasons are also settings of
+    the program (autocast, dispatch modes), tensors without a shadow, and operands on several devices.
     """
     reason = _unsuitable(call) or _strange_gradient(world, call)
     if reason:
@@ -74,7 +75,10 @@ def undecided(world: World, call: Call, message: str) -> str:
 
 
 def _strange_gradient(world: World, call: Call) -> str:
-    """The reason why the call's gradient has no model, or "". Assigning another gradient ends that state."""
+    """The reason why a backward, or reading ``.grad``, has no model, since a gradient has no strided memory; else "".
+
+    Assigning another gradient ends that state.
+    """
     strange = world.records.strange_gradients
     if strange and call.name in BACKWARD:
         return next(filter(None, map(_strange, map(world.records.by_mark.get, strange))), "")
@@ -92,7 +96,7 @@ def _strange(record: TensorRecord | None) -> str:
 
 
 def _unsuitable(call: Call) -> str:
-    """The reason why the program's settings make torch behave differently from the shadow, or an empty string."""
+    """The reason why the program's settings, or the class of an operand, make torch behave in another way than the shadow; or ""."""
     if tensor_facts.autocasting():
         return "autocast decides the dtypes of the operands"
     entry = ENTRIES.get(call.name)

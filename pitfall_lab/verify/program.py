@@ -48,13 +48,13 @@ def for_drawing() -> Sampling:
 class Session:
     """Records part of a program: a context manager around the code to record; call :meth:`finish` afterwards for the trace.
 
-    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text``
-    its source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled
-    at all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
-    ``limit`` is the number of events after which the recording ends. With ``finite``, numbers that are not finite are looked for
-    (:mod:`~pitfall_lab.verify.finite_watch`). With ``sampling``, rounds of loops that repeat what was recorded are not recorded
-    (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places`` and ``begins`` are for a text that is made of several cells, see
-    :class:`~pitfall_lab.observe.spans.SourceMap`.
+    ``filename`` is the code file name of the program's frames (or a tuple of them), ``name`` the program's name in the trace, ``text`` its
+    source. Tensors with more than ``value_limit`` elements are modelled without values. With ``values=False`` no values are modelled at
+    all: shapes, strides, dtypes, versions, aliasing, the graph, saved tensors and errors still are, and recording costs much less.
+    ``limit`` is the number of events after which only lines that had not called torch before are recorded, until there are twice as many
+    (:mod:`.reach`). With ``finite``, numbers that are not finite are looked for (:mod:`~pitfall_lab.verify.finite_watch`). With
+    ``sampling``, rounds of loops that repeat what was recorded are not recorded (:mod:`~pitfall_lab.observe.rounds`). ``parts``, ``places``
+    and ``begins`` are for a text that is made of several cells, see :class:`~pitfall_lab.observe.spans.SourceMap`.
     """
 
     def __init__(
@@ -210,10 +210,11 @@ def trace_program(
 ) -> Trace:
     """Run ``source`` on torch and the shadow, and return the trace.
 
-    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its
-    name. Its exceptions are not raised here but become the trace's outcome; only KeyboardInterrupt is raised. ``values=False`` records
-    without values; for ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a syntax tree to run in place of
-    ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just before that.
+    The program runs in this process, in ``namespace`` (a new one by default), and with ``argv``, if given, as the arguments after its name.
+    Its exceptions are not raised here but become the trace's outcome (also a syntax error, with which nothing runs); only KeyboardInterrupt
+    is raised. ``values=False`` records without values; for ``limit``, ``finite`` and ``sampling`` see :class:`Session`. ``tree`` is a
+    syntax tree to run in place of ``source``. ``leaving`` is called with the trace if the program ends the process by ``os._exit``, just
+    before that.
     """
     filename = filename or f"<pitfall_lab:{name}>"
     try:
@@ -241,7 +242,8 @@ def trace_program(
 def trace_callable(function: Callable[[], Any], *, values: bool = True, sampling: Sampling | None = None) -> Trace:
     """Call ``function`` while recording and return the trace; the source is the function's file.
 
-    ``values=False`` records no values; for ``sampling`` see :class:`Session`.
+    Its exceptions become the trace's outcome, except KeyboardInterrupt. ``values=False`` records no values; for ``sampling`` see
+    :class:`Session`. Raises TypeError for a callable that is not written in Python.
     """
     code = getattr(inspect.unwrap(function), "__code__", None)
     if code is None:

@@ -25,7 +25,7 @@ class Extent:
         self._later: dict[int, None] = {}
 
     def stop(self, cause: Cause, reason: T, span: Span | None) -> None:
-        """Record that observation ends here; without a ``span``, at the last place that was recorded."""
+        """Record that observation ends here; without a ``span``, at the last place that was recorded. Only the first stop gets a note."""
         en, zh = f"Observation stopped here, because {reason.en}.", f"从这里起停止观察，原因：{reason.zh}。"
         if cause == "never":
             en, zh = f"The program ran unobserved, because {reason.en}.", f"程序在没有观察的情况下运行，原因：{reason.zh}。"

@@ -57,7 +57,7 @@ class StorageRecord:
 
     @property
     def alive(self) -> bool:
-        """Whether any StorageImpl of this memory still exists."""
+        """Whether any StorageImpl of this memory still exists; True while none is known."""
         impls = self.impls
         return not is_gone(impls[0]) if len(impls) == 1 else not impls or not all(map(is_gone, impls))
 
@@ -214,7 +214,7 @@ class Records:
     # ------------------------------------------------------------------ labels
 
     def counter_label(self, counter: Counter | None) -> str | None:
-        """The label of a version counter (None for none); a counter without a label gets the next."""
+        """The label of a version counter (None for none); a counter without a label gets the next one."""
         if counter is None:
             return None
         if not counter.mark:
@@ -340,7 +340,7 @@ class Records:
             self._by_pointer[seen.pointer] = record
 
     def covering(self, pointer: int, nbytes: int) -> StorageRecord | None:
-        """The living memory that contains the byte range, or None."""
+        """The living memory that contains the byte range, or None; memory that begins before the range is found only if NumPy shares it."""
         self._place_all()
         if not pointer or not nbytes:
             return None

@@ -30,7 +30,10 @@ class Naming:
         self.record: TensorRecord | None = None
 
     def name_results(self, call: Call, results: list[str], step: int) -> list[Effect]:
-        """Name the result after its variable. Inside a module's call, each step counts as the result until the next one comes."""
+        """Name the result after its variable. Inside a module's call, each step counts as the result until the next one comes.
+
+        No effects for several results, for one that is assigned to no variable, or for a part of an object under construction.
+        """
         if call.span is None or len(results) != 1 or (not call.direct and _is_being_built(call.frame)):
             return []
         name, record = self._sources.target(call.span), self._records.named(results[0])
@@ -69,7 +72,7 @@ class Naming:
         return mine, taken
 
     def operands(self, call: Call) -> tuple[Operand, ...]:
-        """The call's operands for the trace: tensors by their labels, everything else as text."""
+        """The call's operands for the trace: tensors by their labels, everything else as text; arguments None and False are left out."""
         found = [self._operand(value, "") for value in call.args] + [self._operand(value, key) for key, value in call.kwargs.items()]
         shown = itertools.chain.from_iterable(found)
         # torch's Python functions pass on their default arguments, which the program did not write

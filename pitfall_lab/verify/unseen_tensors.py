@@ -49,7 +49,7 @@ COMPILERS = {"torch.compile": private.frames_compiled, "torch.jit.script": priva
 
 
 def _variable(frame: FrameType, name: str) -> Any:
-    """The value of ``w`` or ``self.w``, if reading it runs no code."""
+    """The value of ``w`` or ``self.w``, if reading it runs no code; else None."""
     first, *attributes = name.split(".")
     value = variables(frame).get(first, frame.f_globals.get(first))
     for each in attributes:
@@ -94,7 +94,10 @@ class Unseen:
                 self._made(frame, "", returned, answer, op)
 
     def before(self, call: Call) -> None:
-        """Called before a call: look for what happened earlier on its line."""
+        """Called before a call: look for what happened earlier on its line; before a backward, read again tensors that may have changed.
+
+        Raises :class:`Enough` for a program that makes torch regenerate views by functions.
+        """
         if self._replays:
             raise Enough(ANEW)
         self._memory.look_for_writes(None)
@@ -114,7 +117,7 @@ class Unseen:
     # ------------------------------------------------------------------ compiled code, other threads
 
     def note_compiled(self) -> None:
-        """Add a note for each compiler that has compiled code of the program, whose calls cannot be observed."""
+        """Add a note for each compiler that has compiled code of the program during the recording, whose calls cannot be observed."""
         for name, count in COMPILERS.items():
             if count() > self._compiled[name] and not any(note.kind == "unseen" and name in note.en for note in self._writer.notes):
                 en = f"{name} compiled code of the program: no call inside it was seen, so no rule looked at what it does."
@@ -176,7 +179,10 @@ class Unseen:
         self._before_swap = [] if self._writer.full else [*self._meeting.meet(one, frame), *self._meeting.meet(other, frame)]
 
     def swapped(self, one: Any, other: Any, frame: FrameType) -> None:
-        """After a swap of two tensors: exchange their shadows and write the event. Names and labels stay with the objects."""
+        """After a swap of two tensors: exchange their shadows and write the event. Names and labels stay with the objects.
+
+        Nothing happens if one of them has no record, if the program did not call, or if the trace is full.
+        """
         first, second = self._records.find(one), self._records.find(other)
         learners = self._world.sources.user_frame(frame)
         if first is None or second is None or learners is None or self._writer.full:
@@ -198,7 +204,10 @@ class Unseen:
     # ------------------------------------------------------------------ makers
 
     def _made(self, frame: FrameType, name: str, real: Any, where: Span, op: str) -> None:
-        """Write the event that creates the tensor ``real``, which is called ``name``, unless it is in the trace already."""
+        """Write the event that creates the tensor ``real``, which is called ``name``, unless it is in the trace already.
+
+        A known tensor gets one too if its grad_fn is new. Nothing is written for what is no tensor, or if the trace is full.
+        """
         if not tensor_facts.is_tensor(real) or self._writer.full:
             return
         known = self._records.find(real)

@@ -98,7 +98,10 @@ class Writer:
             self.events.pop()
 
     def changes(self, path: str, value: Any, by: By) -> list[Effect]:
-        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the changed fields."""
+        """Return the effects that set ``state[path]`` to ``value``: the whole record the first time, later only the changed fields.
+
+        No effects if nothing changed.
+        """
         known = self.last(path)
         if isinstance(value, dict) and isinstance(known, dict):
             found = [Effect(f"{path}.{key}", item, by) for key, item in value.items() if key not in known or known[key] != item]
@@ -119,7 +122,7 @@ class Writer:
         return path in self._last or self._recall(path)
 
     def last(self, path: str) -> Any:
-        """The value last written at ``path``, or None."""
+        """The value last written at ``path``, or None. The object returned is the one stored: do not change it."""
         known: Any = self._last.get(path) if path in self._last or self._recall(path) else None
         if self._looks and path in self._looks:
             known["cells"] = as_json(self._looks.pop(path))
@@ -223,7 +226,7 @@ class Writer:
         self, sources: tuple[Source, ...], failure: Failure | None, environment: tuple[tuple[str, str], ...], reach: Reach, *,
         steps: Sequence[OptimizerStep], optimizers: tuple[OptimizerMade, ...], beside: Beside,
     ) -> Trace:  # fmt: skip
-        """Return the finished trace."""
+        """Return the finished trace; if it has rows, their events are made when they are first read."""
         written, rows = self.events, self.rows
 
         def events() -> tuple[Event, ...]:
@@ -239,7 +242,7 @@ class Writer:
         return Trace.later(events, *facts) if self.row_steps else Trace(sources, events(), *facts[1:])
 
     def amend(self, step: int, **fields: Any) -> None:
-        """Replace fields of an event that was already written (for instance a forecast that came true)."""
+        """Replace fields of an event that was already written (for instance a forecast that came true); a row stays as it is."""
         event = self.events[step]
         if isinstance(event, Event):
             self.events[step] = replace(event, **fields)

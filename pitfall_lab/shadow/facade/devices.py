@@ -46,7 +46,11 @@ class cuda:  # noqa: N801 - torch's name
 
 
 class set_detect_anomaly:  # noqa: N801 - torch's name
-    """Anomaly mode: a failing backward warns of the forward call, its message has another hint, and NaN makes it fail."""
+    """Anomaly mode, on or off (``mode``), from now on or within a ``with`` block.
+
+    In it, a failing backward warns of the forward call and its message has another hint; with ``check_nan``, a node that returns NaN makes
+    it fail.
+    """
 
     def __init__(self, mode: bool = True, check_nan: bool = True) -> None:
         self.before = engine().anomaly, engine().checks_nan
@@ -83,7 +87,10 @@ class _unsafe_preserve_version_counter:  # noqa: N801 - torch's name
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
-    """Return the shape to which tensors of these shapes broadcast."""
+    """Return the shape to which tensors of these shapes broadcast; a number is a shape of one dimension.
+
+    Raises torch's error if there is none.
+    """
     try:
         return Size(broadcast(*((s,) if isinstance(s, int) else tuple(s) for s in shapes)))
     except ShadowError as error:

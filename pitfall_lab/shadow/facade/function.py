@@ -53,7 +53,10 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """Return the saved tensors, after the version check that torch makes; None where ``save_for_backward`` was given None."""
+        """Return the saved tensors; None where ``save_for_backward`` was given None.
+
+        Raises RuntimeError, as torch does, if one was modified or freed since.
+        """
         kept = {saved.name: saved for saved in self.node.saved} if self.node is not None else {}
         if self.node is not None and self.node.freed and self.to_save:
             raise RuntimeError(errors.TWICE)
@@ -72,7 +75,10 @@ class Function:
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        """Run ``forward`` under no_grad, and make one node the grad_fn of its outputs."""
+        """Run ``forward`` under no_grad, and make one node the grad_fn of its outputs.
+
+        No node is made with grad mode off, or if no argument requires a gradient.
+        """
         e, ctx = engine(), FunctionCtx()
         ctx.needs_input_grad = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
         recording = e.grad_enabled and not e.inference and any(ctx.needs_input_grad)
@@ -111,7 +117,11 @@ class _Place:
     inputs: Sequence[Any]
 
     def output(self, out: Tensor, index: int) -> Tensor:
-        """Make ``out`` the output ``index`` of the node, unless it has no gradient; return the tensor that ``apply`` returns."""
+        """Make ``out`` the output ``index`` of the node; return the tensor that ``apply`` returns.
+
+        An output that is marked non-differentiable, or an integer or bool, is returned as it is. So is an input marked dirty, with the node
+        as its grad_fn; a leaf that requires a gradient raises there. An input returned unmarked becomes a view of itself.
+        """
         node, shadow = self.node, out.shadow
         node.outputs += [((), shadow.dtype)] * (index + 1 - len(node.outputs))
         if any(out is t for t in self.ctx.without_gradient) or shadow.dtype.category < 2:

@@ -52,7 +52,10 @@ class Module:
         super().__setattr__(name, value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call :meth:`forward`: the forward pre-hooks before it, the forward hooks after it. Return the result."""
+        """Call :meth:`forward`: the forward pre-hooks before it, the forward hooks after it. Return the result.
+
+        Under the belief ``eval_stops_gradients``, a module in evaluation mode runs only ``forward``, under no_grad.
+        """
         if not self.training and policy().eval_stops_gradients:
             with no_grad():
                 return self.forward(*args, **kwargs)
@@ -66,7 +69,7 @@ class Module:
         return result
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's result; each subclass defines it."""
+        """Compute the module's result; each subclass defines it. Here it raises NotImplementedError."""
         text = f'Module [{type(self).__name__}] is missing the required "forward" function'
         raise_as_torch(ShadowError("NotImplementedError", text))
 
@@ -83,7 +86,10 @@ class Module:
         setattr(self, name, param)
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a buffer: a tensor that belongs to the module's state but is no parameter."""
+        """Add a buffer: a tensor that belongs to the module's state but is no parameter.
+
+        With ``persistent=False`` it is not in the state_dict.
+        """
         self._temporary[name] = not persistent
         setattr(self, name, tensor)
 
@@ -99,18 +105,24 @@ class Module:
             yield child
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Yield this module and all modules inside it, each with its dotted name."""
+        """Yield this module, under the name ``prefix``, and all modules inside it, each with its dotted name.
+
+        A module that occurs twice is yielded twice.
+        """
         yield prefix, self
         for name, child in self.named_children():
             yield from child.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> Iterator[Module]:
-        """Yield this module and all modules inside it."""
+        """Yield this module and all modules inside it; one that occurs twice, twice."""
         for _, module in self.named_modules():
             yield module
 
     def own(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of submodules, each after its name."""
+        """Yield this module's own parameters (``"parameter"``) or buffers (``"buffer"``), not those of submodules, each after its name.
+
+        Under the belief ``tensor_attributes_are_parameters``, every tensor that is no buffer counts as a parameter.
+        """
         wanted = Tensor if policy().tensor_attributes_are_parameters else Parameter
         for name, value in vars(self).items():
             is_buffer = name in vars(self).get("_temporary", {})
@@ -135,7 +147,7 @@ class Module:
             yield value
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all buffers, those of submodules included, with their dotted names."""
+        """Yield all buffers, those of submodules included, with their dotted names; a buffer that occurs twice is yielded once."""
         yield from self._named("buffer")
 
     def buffers(self) -> Iterator[Tensor]:
@@ -146,7 +158,10 @@ class Module:
     # -- its state
 
     def places(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
-        """Yield for each entry of the state_dict its key, the module that the tensor belongs to, and its name in that module."""
+        """Yield for each entry of the state_dict its key, the module that the tensor belongs to, and its name in that module.
+
+        ``prefix`` is put before each key. Buffers that are not persistent have no entry.
+        """
         for name, _ in self.own("parameter"):
             yield prefix + name, self, name
         for name, _ in self.own("buffer"):
@@ -160,7 +175,10 @@ class Module:
         return {key: getattr(owner, name).detach() for key, owner, name in self.places()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> Keys:
-        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters and tensors."""
+        """Copy the values in place into parameters and buffers; with ``assign=True``, replace them by new Parameters and tensors.
+
+        Returns the keys without a counterpart on the other side; with ``strict``, such keys raise RuntimeError before anything is copied.
+        """
         places = {key: (owner, name) for key, owner, name in self.places()}
         keys = Keys([k for k in places if k not in state_dict], [k for k in state_dict if k not in places])
         if strict and any(keys):
@@ -177,7 +195,7 @@ class Module:
         return keys
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients to None, or to zeros with ``set_to_none=False``."""
+        """Set all gradients that exist to None, or to zeros in place with ``set_to_none=False``."""
         for p in self.parameters():
             if not takes_zero_grad(p):
                 continue
@@ -191,13 +209,13 @@ class Module:
                 gradient.zero_()
 
     def train(self, mode: bool = True) -> Self:
-        """Switch to training mode."""
+        """Switch this module and all inside it to training mode (with ``mode=False`` to evaluation mode); return the module."""
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Self:
-        """Switch to evaluation mode."""
+        """Switch this module and all inside it to evaluation mode; return the module."""
         return self.train(mode=False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
@@ -214,7 +232,10 @@ class Module:
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """Convert parameters and floating-point buffers to a dtype: they stay the same objects and get other memory. Return the module."""
+        """Convert floating-point parameters and buffers, and their gradients, to a dtype: they stay the same objects and get other memory.
+
+        Returns the module. Without a dtype nothing changes; a device other than the CPU raises AttributeError.
+        """
         dtype = kwargs.get("dtype") or next((a for a in args if isinstance(a, DType)), None)
         others = [a for a in (*args, kwargs.get("device")) if not isinstance(a, DType) and a is not None]
         if any(str(getattr(a, "type", a)).split(":")[0] != "cpu" for a in others):
@@ -241,17 +262,23 @@ class Module:
     # -- hooks
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, args, result)`` after each forward; return a handle that removes the hook."""
+        """Call ``hook(module, args, result)`` after each forward; return a handle that removes the hook.
+
+        What the hook returns, unless None, replaces the result.
+        """
         return Handle(self._hooks["after"], hook)
 
     def register_forward_pre_hook(self, hook: Callable[..., Any]) -> Handle:
-        """Call ``hook(module, args)`` before each forward; return a handle that removes the hook."""
+        """Call ``hook(module, args)`` before each forward; return a handle that removes the hook.
+
+        What the hook returns, unless None, replaces the arguments.
+        """
         return Handle(self._hooks["before"], hook)
 
     # -- as text
 
     def extra_repr(self) -> str:
-        """Return the text that the module's ``repr`` has between the parentheses: its options."""
+        """Return the text that the module's ``repr`` has between the parentheses: its options. Here there are none."""
         return ""
 
     def __repr__(self) -> str:
@@ -287,7 +314,10 @@ def _quoted(key: str) -> str:
 
 
 class Sequential(Module):
-    """Calls its modules one after the other, each with the result of the one before."""
+    """Calls its modules one after the other, each with the result of the one before.
+
+    They are given one by one, or in one dictionary by name.
+    """
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()

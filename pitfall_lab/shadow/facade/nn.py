@@ -22,7 +22,7 @@ F = functional
 
 
 class Linear(Module):
-    """``x @ weight.t() + bias``."""
+    """``x @ weight.t() + bias``; with ``bias=False`` without the second term."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, dtype: Any = None) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Linear(Module):
         _initialise(self, in_features)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return (N, out_features) for an ``input`` of (N, in_features)."""
+        """Return (..., out_features) for an ``input`` of (..., in_features)."""
         return functional.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
@@ -98,7 +98,11 @@ class Conv3d(_Conv):
 
 
 class _BatchNorm(Module):
-    """Normalises each channel. In training mode it updates its running statistics without increasing their version."""
+    """Normalises each channel. In training mode it updates its running statistics without increasing their version.
+
+    The statistics are the batch's in training mode, or with ``track_running_stats=False`` always; else the running ones. With ``affine``
+    each channel has a weight and a bias.
+    """
 
     allowed: tuple[int, ...] = (2, 3)
     running_mean: Any
@@ -117,7 +121,10 @@ class _BatchNorm(Module):
             self.register_buffer(name, made.fill_(value) if track_running_stats else None)
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return the normalised ``input``, of the same shape (N, C, ...)."""
+        """Return the normalised ``input``, of the same shape (N, C, ...).
+
+        Raises ValueError for another number of dimensions than ``allowed``.
+        """
         if input.ndim not in self.allowed:
             raise ValueError(f"expected {' or '.join(f'{n}D' for n in self.allowed)} input (got {input.ndim}D input)")
         if self.training and self.track_running_stats:
@@ -149,7 +156,7 @@ def _filled(size: Any, value: float) -> Parameter:
 
 
 class LayerNorm(Module):
-    """Normalises over the last dimensions."""
+    """Normalises over the last dimensions, those of ``normalized_shape``; with ``elementwise_affine``, then weighs each element."""
 
     def __init__(self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True) -> None:
         super().__init__()
@@ -168,7 +175,11 @@ class LayerNorm(Module):
 
 
 class Embedding(Module):
-    """Looks up rows of ``weight`` by their numbers."""
+    """Looks up rows of ``weight`` by their numbers.
+
+    The row ``padding_idx`` begins as zeros and gets no gradient. With ``max_norm``, rows with a larger norm are rescaled in place when they
+    are looked up.
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None) -> None:
         super().__init__()
@@ -214,14 +225,14 @@ class Identity(Module):
 
 
 class Flatten(Module):
-    """Joins the dimensions from 1 on into one: ``input.flatten(1)``."""
+    """Joins the dimensions from ``start_dim`` to ``end_dim`` into one; by default all but the first, as in ``input.flatten(1)``."""
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
         self.dims = start_dim, end_dim
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Return (N, product of the other sizes) for an ``input`` of (N, ...)."""
+        """Return ``input.flatten(start_dim, end_dim)``: by default (N, product of the other sizes) for an ``input`` of (N, ...)."""
         return input.flatten(*self.dims)
 
     def extra_repr(self) -> str:
@@ -286,7 +297,10 @@ KLDivLoss = _activation("KLDivLoss", "kl_div")
 
 
 class Dropout(Module):
-    """Sets random elements to zero in training mode; in evaluation mode it returns its input, the same object."""
+    """Sets elements to zero with probability ``p`` in training mode; in evaluation mode it returns its input, the same object.
+
+    With ``inplace`` it writes its input.
+    """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -306,7 +320,10 @@ class utils:  # noqa: N801 - torch's name
 
     @staticmethod
     def clip_grad_norm_(parameters: Any, max_norm: float) -> Tensor:
-        """Scale the gradients in place so that their common norm is at most ``max_norm``."""
+        """Scale the gradients in place so that their common Euclidean norm is at most ``max_norm``; return the norm that they had before.
+
+        Parameters without a gradient are left out; all others are written even if nothing changes.
+        """
         given = [parameters] if isinstance(parameters, Tensor) else parameters
         gradients: list[Any] = [p.grad for p in given if p.shadow.gradient is not None]
         with no_grad():

@@ -44,7 +44,10 @@ class Optimizer:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add a group of parameters with options of their own."""
+        """Add a group of parameters with options of their own; options that it does not give are the optimizer's defaults.
+
+        Raises ValueError for a parameter that is no leaf and does not retain its gradient, or that is in a group already.
+        """
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         for p in params:
@@ -55,7 +58,7 @@ class Optimizer:
         self.param_groups.append({**self.defaults, **param_group, "params": params})
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set all gradients to None, or to zeros in place with ``set_to_none=False``."""
+        """Set all gradients that exist to None, or to zeros in place with ``set_to_none=False``."""
         for p in (p for group in self.param_groups for p in group["params"]):
             if not takes_zero_grad(p):
                 continue
@@ -68,7 +71,10 @@ class Optimizer:
                 gradient.zero_()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient, in place; ``closure`` computes the loss anew first."""
+        """Update every parameter that has a gradient, in place.
+
+        ``closure``, if given, is called first to compute the loss anew; its result is returned, else None.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
@@ -93,10 +99,13 @@ class Optimizer:
         return loss
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if these parameters cannot be updated; called before anything is changed."""
+        """Raise an error if these parameters cannot be updated; called before anything is changed. Here nothing is checked."""
 
     def give_up(self, known: dict[Tensor, set[str]]) -> None:
-        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the keys of each state before it."""
+        """Remove the state that torch stores only after a whole step, when a step raised; ``known``: the keys of each state before it.
+
+        Here there is no such state.
+        """
 
     def _advance(self, p: Tensor, group: Group) -> None:
         state = self.state.get(p)
@@ -123,7 +132,7 @@ class Optimizer:
         return bool(group.get("decoupled_weight_decay"))
 
     def begin(self, p: Tensor, state: State, group: Group) -> None:
-        """Create the state of a parameter that is updated for the first time."""
+        """Fill the empty ``state`` of a parameter that is updated for the first time. Here it stays empty."""
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
         """Update one parameter in place from its gradient; each subclass defines it."""
@@ -143,7 +152,10 @@ class Optimizer:
         return {"state": {number[id(p)]: state for p, state in self.state.items()}, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Replace the state and the groups by saved ones, with the very tensors that are saved where their dtype fits the parameter's."""
+        """Replace the state and the groups by saved ones, with the very tensors that are saved where their dtype fits the parameter's.
+
+        Raises ValueError if the groups do not have the same numbers of parameters.
+        """
         order = [p for group in self.param_groups for p in group["params"]]
         if [len(g["params"]) for g in state_dict["param_groups"]] != [len(g["params"]) for g in self.param_groups]:
             raise ValueError("loaded state dict contains a parameter group that doesn't match the size of optimizer's group")
@@ -179,7 +191,10 @@ class SGD(Optimizer):
     }  # fmt: skip
 
     def check(self, params: list[Tensor], group: Group) -> None:
-        """Raise an error if some of the parameters of a fused step have a momentum buffer and others have none."""
+        """Raise TypeError if, in a fused step with momentum, some of the parameters have a momentum buffer and others have none.
+
+        If the parameters also have several dtypes, the step is declined.
+        """
         missing = ["momentum_buffer" not in self.state.get(p, {}) for p in params]
         if group.get("fused") and group["momentum"] and any(missing) and not all(missing):
             if len({str(p.dtype) for p in params}) > 1:
@@ -294,7 +309,7 @@ class RAdam(Adam):
     }  # fmt: skip
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of RAdam."""
+        """One step of RAdam; while ``rho`` is at most 5, by momentum alone."""
         self.means(gradient, state, group)
         (first, second), count = group["betas"], _number(state["step"])
         corrected = state["exp_avg"] / (1 - first**count)
@@ -323,7 +338,7 @@ class RMSprop(Optimizer):
             state["grad_avg"] = _like(p)
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of RMSprop."""
+        """One step of RMSprop, with a momentum buffer and a centred mean if the group asks for them."""
         alpha, square = group["alpha"], state["square_avg"]
         square.mul_(alpha).addcmul_(gradient, gradient, value=1 - alpha)
         if group["centered"]:
@@ -361,7 +376,7 @@ class Adagrad(Optimizer):
         p.addcdiv_(gradient, state["sum"].sqrt().add_(group["eps"]), value=-rate)
 
     def fused(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """The same update as :meth:`update`, without increasing any version."""
+        """The same update as :meth:`update`; only the version of the step count increases."""
         call("torch.Tensor.add_", state["step"], 1)
         given = {k: group[k] for k in ("lr", "lr_decay", "weight_decay", "eps", "maximize")}
         call("torch._fused_adagrad_", [p], [gradient], [state["sum"]], [state["step"]], **given)
@@ -439,7 +454,7 @@ class Rprop(Optimizer):
         state.update(step=_step(), prev=_like(p), step_size=call("torch.full_like", p, group["lr"]))
 
     def update(self, p: Tensor, gradient: Any, state: State, group: Group) -> None:
-        """One step of Rprop."""
+        """One step of Rprop; an element whose gradient has changed its sign is not moved."""
         less, more = group["etas"]
         sign = gradient.mul(state["prev"]).sign()
         sign[sign.gt(0)] = more

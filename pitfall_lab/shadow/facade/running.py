@@ -19,7 +19,7 @@ After = Callable[[int, dict[str, Any], str], None]
 
 
 class _InPlace(ast.NodeTransformer):
-    """Rewrites ``x = x + 1`` to ``x += 1``, for the belief that they are the same."""
+    """Rewrites ``x = x + 1`` to ``x += 1``, for the belief that they are the same; likewise other binary operators on a plain name."""
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """Rewrite an assignment whose value begins with its own target."""
@@ -31,10 +31,10 @@ class _InPlace(ast.NodeTransformer):
 
 
 class _ById(ast.NodeTransformer):
-    """Rewrites ``a is b`` to ``id(a) == id(b)``, for the belief that ``id()`` identifies memory."""
+    """Rewrites ``a is b`` to ``id(a) == id(b)`` (``is not`` to ``!=``), for the belief that ``id()`` identifies memory."""
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
-        """Rewrite a comparison of two objects."""
+        """Rewrite a comparison of two objects by ``is`` or ``is not``; all others stay as they are."""
         self.generic_visit(node)
         same = {ast.Is: ast.Eq, ast.IsNot: ast.NotEq}.get(type(node.ops[0])) if len(node.ops) == 1 else None
         if same is None:
@@ -44,7 +44,7 @@ class _ById(ast.NodeTransformer):
 
 
 def step(tree: ast.Module, name: str, names: dict[str, Any], after: Callable[[int], None] | None) -> None:
-    """Execute a program, as a whole or, with ``after``, statement by statement."""
+    """Execute a program, as a whole or, with ``after``, statement by statement, calling it with the last line of each."""
     if after is None:
         exec(compile(tree, name, "exec"), names)  # noqa: S102 - running programs is the purpose
         return
@@ -58,8 +58,8 @@ def run(
 ) -> tuple[dict[str, Any], BaseException | None, str]:
     r"""Run ``source`` under ``policy``; returns its names, the exception that ended it (or None) and what it printed.
 
-    ``release`` is the modelled release of torch. ``after`` is called after each top-level statement with its last line, the names, and
-    the text printed so far.
+    A syntax error is raised. ``release`` is the modelled release of torch. ``after`` is called after each top-level statement with its last
+    line, the names, and the text printed so far.
 
     >>> names, error, printed = run("import torch\nx = torch.ones(2)\ny = x\ny += 1\nprint(x)")
     >>> printed, error

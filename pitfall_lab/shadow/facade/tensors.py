@@ -49,7 +49,10 @@ def engine() -> Engine:
 
 
 def reset(policy: Policy = TORCH, value_limit: int = 1 << 20, release: Release = NEWEST) -> Engine:
-    """Start a new engine; tensors of the old one can no longer be combined with new ones."""
+    """Start a new engine and return it: no modes, beliefs (``policy``) or random state are carried over.
+
+    Tensors with more than ``value_limit`` elements have no values. Do not combine older tensors with new ones; this is not checked.
+    """
     global _engine  # noqa: PLW0603 - one engine for the module, as torch has one global state
     _engine = Engine(policy, value_limit, standalone=True, release=release)
     return _engine
@@ -84,7 +87,10 @@ class Size(tuple[int, ...]):
 
 
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call the operation with this full name of torch; errors are raised as torch's exceptions."""
+    """Call the operation with this full name of torch; errors are raised, and warnings given, as torch does.
+
+    NotImplementedError is raised for what has no entry or is not modelled.
+    """
     shadow_kwargs = {k: unwrap(v) for k, v in kwargs.items()}
     with speaking():
         result = _engine.call(name, [unwrap(a) for a in args], shadow_kwargs).result
@@ -97,7 +103,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """A context manager that raises the engine's errors as torch's exceptions."""
+    """A context manager that raises the engine's errors as torch's exceptions, and NotImplementedError for what is not modelled."""
     try:
         yield
     except ShadowError as error:
@@ -114,7 +120,7 @@ def speaking() -> Iterator[None]:
 
 
 def as_raised(error: ShadowError) -> Exception:
-    """Torch's exception for an error that the engine names."""
+    """Torch's exception for an error that the engine names; in anomaly mode an error at a node also warns, and has another hint."""
     message = error.message
     if _engine.anomaly and error.node is not None:
         message = message.replace(HINT, ANOMALY_HINT).replace(OLD_HINT, ANOMALY_HINT)
@@ -190,7 +196,7 @@ class Function:
 
     @property
     def variable(self) -> Tensor:
-        """Return the leaf whose ``.grad`` an AccumulateGrad node fills."""
+        """Return the leaf whose ``.grad`` an AccumulateGrad node fills; other nodes raise AttributeError."""
         if self.node.leaf is None:
             raise AttributeError(f"'{type(self).__name__}' object has no attribute 'variable'")
         return wrap(self.node.leaf)
@@ -223,7 +229,10 @@ def function(node: Node | None) -> Function | None:
 
 
 def saved_tensor(node: Node, saved: Saved) -> Tensor:
-    """Return a tensor that the node has saved, after the version check that torch makes."""
+    """Return a tensor that the node has saved; raises RuntimeError if it was freed or modified since, as torch does.
+
+    A saved output becomes a new tensor on its memory.
+    """
     try:
         saved.check(node, _engine.graph)
     except ShadowError as error:
@@ -276,7 +285,7 @@ class Tensor:
 
     @property
     def T(self) -> Tensor:  # noqa: N802 - torch's name
-        """Return a view with the dimensions in reverse order."""
+        """Return a view with the dimensions in reverse order; with torch's warning unless there are two (or none)."""
         if self.shadow.ndim not in (0, 2):
             warnings.warn(REVERSED, UserWarning, stacklevel=2)
         return call("torch.Tensor.T.__get__", self)
@@ -301,7 +310,10 @@ class Tensor:
 
     @property
     def grad_fn(self) -> Function | None:
-        """Return the node that computes this tensor's gradient; None for a leaf."""
+        """Return the node that computes this tensor's gradient; None for a leaf.
+
+        A stale one is regenerated, which raises RuntimeError for a view whose base was written in a way that autograd forbids.
+        """
         try:
             node = self.shadow.grad_fn
         except ShadowError as error:
@@ -310,7 +322,7 @@ class Tensor:
 
     @property
     def grad(self) -> Tensor | None:
-        """Return the accumulated gradient, or None."""
+        """Return the accumulated gradient, or None; with torch's warning for a tensor that is no leaf and retains none."""
         if not self.shadow.is_leaf and not self.shadow.retains_grad and self.shadow.gradient is None:
             warnings.warn(NON_LEAF_GRAD, UserWarning, stacklevel=2)
         return wrap(self.shadow.gradient)
@@ -411,7 +423,10 @@ class Tensor:
         return bool((self == value).any())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return a copy on new memory, a leaf, with its gradient copied; copies of tensors that share a storage share one copy of it."""
+        """Return a copy on new memory, a leaf; copies of tensors that share a storage share one copy of it.
+
+        The gradient is copied too, except a Parameter's. Raises RuntimeError if this is no leaf.
+        """
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
@@ -461,7 +476,7 @@ class Parameter(Tensor):
 
 
 def address(storage: Storage) -> int:
-    """Return the address of the first byte of a storage."""
+    """Return the address of the first byte of a storage; 0 if it is empty, and a number that only tells storages apart without values."""
     if not storage.size:
         return 0
     return id(storage) if storage.data is None else int(storage.data.__array_interface__["data"][0])
@@ -598,7 +613,7 @@ class enable_grad(_Mode):  # noqa: N801 - torch's name
 
 
 class inference_mode(_Mode):  # noqa: N801 - torch's name
-    """Inference mode: operations are not recorded, and new tensors have no version counter."""
+    """Inference mode: operations are not recorded, and new tensors have no version counter. With ``mode=False``, it is off in the block."""
 
     grad, inference = False, True
 

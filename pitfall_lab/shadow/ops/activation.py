@@ -34,7 +34,10 @@ def sigmoid(x: Any) -> Any:
 
 
 def activate(e: Engine, rule: Rule, input: Any, in_place_rule: Rule | None = None, *, inplace: bool = False) -> ShadowTensor:
-    """Run ``rule`` element by element; ``in_place_rule`` is the rule of the in-place variant where it differs."""
+    """Run ``rule`` element by element; with ``inplace``, write ``input`` by ``in_place_rule``, or by ``rule`` if there is none.
+
+    Declines a tensor that is not floating point.
+    """
     tensor_only(input)
     if not input.dtype.is_floating_point:
         raise Unmodelled("an activation of a tensor that is not floating point")
@@ -228,7 +231,7 @@ PRELU = Rule(
     samples=("F.prelu(a, c[:1])", "F.prelu(a, c)", "F.prelu(a, torch.tensor([0.25]))", "F.prelu(a, i * 0.5)"),
 )
 def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
-    """``F.prelu``: one weight for all, or one for each channel (dimension 1)."""
+    """``F.prelu``: one weight for all, or one for each channel (dimension 1). Raises for another number of weights, or another dtype."""
     tensor_only(input, weight)
     if input.dtype != weight.dtype:
         raise runtime("prelu: Type promoting not supported. Got " + " and ".join(x.dtype.scalar_name for x in (input, weight)), "dtype")
@@ -254,7 +257,10 @@ def prelu(e: Engine, input: Any, weight: Any) -> ShadowTensor:
 @op("F.rrelu", "torch.rrelu", saves="self, the slopes drawn (private); result instead of self when in place",
     samples=("F.rrelu(a)", "F.rrelu(h, inplace=True)", "F.rrelu(a, 0.2, 0.2)", "F.rrelu(a.t())"))  # fmt: skip
 def rrelu(e: Engine, input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False) -> ShadowTensor:
-    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in evaluation."""
+    """``F.rrelu``: the slope for negative values is drawn from [lower, upper] in training, and their mean in evaluation.
+
+    In lockstep the drawn slopes, and with them the values, are unknown. ``inplace`` writes ``input``.
+    """
     tensor_only(input)
     mean = (lower + upper) / 2
     if not input.dtype.is_floating_point:

@@ -203,7 +203,7 @@ def rot90(e: Engine, input: Any, k: int = 1, dims: Any = (0, 1)) -> ShadowTensor
 
 @op(
     "repeat_interleave",
-    saves="index when the numbers of repeats are a tensor",
+    saves="index, if repeats is a tensor",
     samples=("a.repeat_interleave(2)", "torch.repeat_interleave(a, 2, dim=1)", "a.repeat_interleave(i, dim=0)"),
 )
 def repeat_interleave(e: Engine, input: Any, repeats: Any = None, dim: Any = None, *, output_size: Any = None) -> ShadowTensor:

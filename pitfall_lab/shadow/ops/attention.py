@@ -34,7 +34,11 @@ from pitfall_lab.shadow.storage import ShadowTensor
     "F.scaled_dot_product_attention(q4, q4, q4, torch.zeros(3, 3) > 0)"), traits=("products",))  # fmt: skip
 def scaled_dot_product_attention(e: Engine, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
                                  scale: float | None = None, enable_gqa: bool = False) -> ShadowTensor:  # fmt: skip
-    """``F.scaled_dot_product_attention`` of (..., L, E), (..., S, E) and (..., S, V) to (..., L, V)."""
+    """``F.scaled_dot_product_attention`` of (..., L, E), (..., S, E) and (..., S, V) to (..., L, V).
+
+    A bool ``attn_mask`` is True where attention is allowed, any other is added to the scores; ``scale`` defaults to ``1 / sqrt(E)``.
+    Declines half precision, empty operands and ``enable_gqa``.
+    """
     tensor_only(query, key, value, *(() if attn_mask is None else (attn_mask,)))
     if enable_gqa or not query.dtype == key.dtype == value.dtype or query.dtype not in ("float32", "float64"):
         raise Unmodelled("attention with enable_gqa, of several dtypes, or of a dtype other than float32 and float64")
@@ -75,7 +79,11 @@ def _as_numbers(e: Engine, mask: ShadowTensor, like: ShadowTensor) -> ShadowTens
 
 
 def _fits_the_kernel(query: ShadowTensor, key: ShadowTensor, value: ShadowTensor, mask: ShadowTensor | None) -> bool:
-    """Whether torch uses the fused kernel of the CPU."""
+    """Whether torch uses the fused kernel of the CPU.
+
+    All operands have four dimensions, a last stride of 1 and equal batches, heads and last sizes; a mask has two or four dimensions and
+    broadcasts to the scores.
+    """
     if any(x.ndim != 4 or x.stride[-1] != 1 for x in (query, key, value)):
         return False
     if not query.shape[:2] == key.shape[:2] == value.shape[:2] or not query.shape[-1] == key.shape[-1] == value.shape[-1]:

@@ -29,12 +29,15 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def as_list(x: Any) -> list[Any]:
-    """A sequence as a list; a single object as a list of one."""
+    """A sequence as a list; a single object as a list of one, None as an empty one."""
     return [] if x is None else list(x) if isinstance(x, tuple | list) else [x]
 
 
 def first_gradients(e: Engine, outputs: list[ShadowTensor], given: list[Any]) -> list[Gradient | None]:
-    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no gradient."""
+    """The gradients of the roots: those that the caller passes, else ones for scalars; None for a root that requires no gradient.
+
+    Raises torch's error where none is given for a root of several or of non-real elements, and for a given one of another shape.
+    """
     result: list[Gradient | None] = []
     for k, (output, g) in enumerate(zip(outputs, given, strict=True)):
         if g is None:
@@ -74,7 +77,10 @@ def _given(tensor: ShadowTensor, shape: Shape) -> Gradient:
 
 
 def prepare(e: Engine, outputs: list[ShadowTensor], given: list[Any], retain_graph: bool | None, create_graph: bool) -> Pass:
-    """Check the roots and make the pass. ``retain_graph`` defaults to ``create_graph``."""
+    """Check the roots and make the pass. ``retain_graph`` defaults to ``create_graph``, with which the pass records what it does.
+
+    Raises torch's error for a root without a graph, and what :func:`first_gradients` raises.
+    """
     if e.inference:
         raise Unmodelled("a backward inside inference_mode")
     roots = []
@@ -114,7 +120,10 @@ def rehearse(the_pass: Pass) -> tuple[Pass, list[Any]] | None:
 
 
 def check_roots(the_pass: Pass) -> None:
-    """Raise for a root gradient of another shape than its node's output (``validate_outputs``): possible after ``.data = …``."""
+    """Raise for a root gradient of another shape than its node's output (``validate_outputs``): possible after ``.data = …``.
+
+    One that torch would first sum to that shape is declined.
+    """
     for k, ((node, index), gradient) in enumerate(the_pass.roots):
         meta = meta_of((node, index))
         if meta is not None and meta[0] != gradient.shape:
@@ -125,7 +134,10 @@ def check_roots(the_pass: Pass) -> None:
 
 
 def execute(the_pass: Pass, finish: Callable[[], Any], judge: Callable[[], None] | None = None) -> Any:
-    """Run the pass, then ``finish``; where user code runs, return a Suspended call. If the pass raises, ``judge`` is called instead."""
+    """Run the pass, then ``finish``, and return its result. If the pass raises, ``judge`` is called instead.
+
+    In lockstep, where user code runs in the pass, a Suspended call is returned. Raises for a root gradient of a wrong shape.
+    """
     e = the_pass.engine
     check_roots(the_pass)
     kinds = [
@@ -312,7 +324,10 @@ def _nowhere() -> None:
 
 @op(".register_hook", kind="other")
 def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None."""
+    """``Tensor.register_hook``: a stand-alone engine calls the hook; in lockstep torch does, and ``hook`` is None.
+
+    The hook belongs to the grad_fn that the tensor has at its first hook. Raises for a tensor that requires no gradient.
+    """
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)
@@ -349,7 +364,10 @@ def register_hook(e: Engine, self: Any, hook: Any) -> Handle:
 
 @op(".register_post_accumulate_grad_hook", kind="other")
 def register_post_accumulate_grad_hook(e: Engine, self: Any, hook: Any) -> Handle:
-    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return None."""
+    """``register_post_accumulate_grad_hook``: the hook runs after the leaf's ``.grad`` was written, and must return None.
+
+    Raises for a tensor that is no leaf, or requires no gradient.
+    """
     tensor_only(self)
     if not self.requires_grad:
         raise runtime("cannot register a hook on a tensor that doesn't require gradient", tensor=self)

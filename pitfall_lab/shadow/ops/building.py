@@ -196,7 +196,10 @@ class Lying(NamedTuple):
 
 
 def made_of(*operands: np.ndarray) -> np.ndarray:
-    """A new array for the result of an operation on these arrays, with TensorIterator's strides (of one array: those of ``empty_like``)."""
+    """A new array for the result of an operation on these arrays, with TensorIterator's strides (of one array: those of ``empty_like``).
+
+    Its elements are not set; its dtype is that of the last one.
+    """
     lying = [Lying(x.shape, element_strides(x)) for x in operands]
     shape = np.broadcast_shapes(*(x.shape for x in operands))
     stride = preserved(lying[0]) if len(lying) == 1 else layout(shape, lying)
@@ -205,7 +208,7 @@ def made_of(*operands: np.ndarray) -> np.ndarray:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension counted from 0; raises torch's IndexError when out of range."""
+    """A dimension counted from 0; raises torch's IndexError when out of range. Without dimensions, -1 and 0 are allowed."""
     room = max(ndim, 1)
     if not -room <= dim < room:
         text = f"Dimension out of range (expected to be in range of [{-room}, {room - 1}], but got {dim})"
@@ -214,7 +217,7 @@ def wrap_dim(dim: int, ndim: int) -> int:
 
 
 def as_shape(sizes: Sequence[Any]) -> Shape:
-    """The shape given by arguments, which may be ``(2, 3)`` or ``((2, 3),)``."""
+    """The shape given by arguments, which may be ``(2, 3)`` or ``((2, 3),)``. Declines sizes that are no integers."""
     if len(sizes) == 1 and isinstance(sizes[0], tuple | list):
         sizes = sizes[0]
     if not all(isinstance(n, int | np.integer) for n in sizes):
@@ -233,7 +236,10 @@ LARGEST = {"float16": 65504.0, "bfloat16": 3.3895313892515355e38, "float32": 3.4
 
 
 def overflows(value: Any, dtype: DType) -> bool:
-    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``)."""
+    """Whether a Python number overflows a dtype (``c10/util/TypeCast.h``); inf and NaN do not, except in an integer dtype.
+
+    A negative int may wrap around in an unsigned one. Of a complex number for a real dtype, any imaginary part counts.
+    """
     if isinstance(value, complex):
         return (dtype.category < 3 and value.imag != 0) or overflows(value.real, dtype)
     if dtype.category > 1:
@@ -268,7 +274,7 @@ def no_room_to_fill(dtype: DType, value: Any, elements: int) -> str:
 
 
 def tensor_only(*values: Any) -> None:
-    """Decline anything but dense CPU tensors."""
+    """Decline (raise Unmodelled for) a value that is no shadow tensor: a number, None, or a tensor that the shadow does not model."""
     for value in values:
         if not isinstance(value, ShadowTensor):
             raise Unmodelled(f"expected a tensor, got {type(value).__name__}")
@@ -280,7 +286,10 @@ def computed_in(dtype: DType) -> Any:
 
 
 def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = None) -> list[Any] | None:
-    """The operands' values, cast to ``dtype``; None when those of one are unknown. An omitted operand (None) stays None."""
+    """The operands' values, cast to ``dtype``; None when those of one are unknown. An omitted operand (None) stays None.
+
+    Half precision is returned as float32, in which it is computed.
+    """
     found: list[Any] = []
     for x in operands:
         if x is None:
@@ -297,7 +306,7 @@ def arrays(e: Engine, operands: Sequence[Operand | None], dtype: DType | None = 
 
 
 def promoted(*operands: Operand) -> DType:
-    """The result dtype of a pointwise operation, after type promotion."""
+    """The result dtype of a pointwise operation on tensors and numbers, after type promotion; complex32 is declined."""
     first, last = operands[0], operands[-1]
     if len(operands) == 2 and isinstance(first, ShadowTensor) and isinstance(last, ShadowTensor) and first.dtype == last.dtype:
         return first.dtype
@@ -313,7 +322,11 @@ def as_float(dtype: DType) -> DType:
 
 
 def new(e: Engine, shape: Shape, dtype: DType, values: np.ndarray | None, stride: Shape | None = None) -> ShadowTensor:
-    """A new tensor with its own storage and counter; ``values`` may be None (unknown) and are cast and broadcast."""
+    """A new tensor with its own storage and counter; ``values`` may be None (unknown) and are cast and broadcast.
+
+    ``stride`` is in elements; None: contiguous. The values are unknown too with more elements than the engine's limit, or a dtype that
+    NumPy lacks.
+    """
     stride = contiguous_strides(shape) if stride is None else stride
     size = math.prod(shape)
     storage = Storage(size, dtype)
@@ -349,7 +362,7 @@ def drawn(
 
 
 def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A saved clone that only the node has, with the strides of ``clone()``."""
+    """A saved clone that only the node has, with the strides of ``clone()``; with a CloneBackward0 if ``tensor`` requires a gradient."""
     copy = new(e, tensor.shape, tensor.dtype, tensor.window(), preserved(tensor))
     if records(e, tensor):  # torch calls clone, which counts as an operation
         copy.node = e.graph.new_node("CloneBackward0", (e.graph.edge(tensor),), lambda g, _: (g,))
@@ -361,7 +374,11 @@ def copy_of(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
 
 
 def records(e: Engine, *operands: Any) -> bool:
-    """Whether an operation on these operands makes a node."""
+    """Whether an operation on these operands makes a node: grad mode is on and one of them requires a gradient.
+
+    Declines cases that are not modelled: leaves of inference mode outside of it, operands that are all inference tensors, integers with a
+    grad_fn.
+    """
     if not e.grad_enabled or e.inference:
         return False
     wanting = [x for x in operands if isinstance(x, ShadowTensor) and x.requires_grad]
@@ -399,12 +416,15 @@ def check_history(e: Engine, *operands: Any) -> None:
 
 
 def edges(e: Engine, operands: Sequence[Operand | None], count: int | None = None) -> tuple[Edge, ...]:
-    """One edge per operand, empty for numbers."""
+    """One edge per operand, empty for numbers; with ``count``, only for the first so many."""
     return tuple(e.graph.edge(x) if isinstance(x, ShadowTensor) else (None, 0) for x in operands[:count])
 
 
 def keep_inputs(e: Engine, node: Node, rule: Rule, operands: Sequence[Operand | None], *, copies_self: bool = False) -> None:
-    """Save the operands listed in ``rule.keeps`` whose edge is needed."""
+    """Save the operands listed in ``rule.keeps`` whose edge is needed. A number is saved as a tensor of the node's own.
+
+    With ``copies_self``, a clone is saved of the first operand, which the operation is about to write.
+    """
     for k in rule.keeps:
         needed = (k.when,) if isinstance(k.when, int) else k.when
         if not isinstance(k.what, int) or (needed is not None and all(node.children[edge] is None for edge in needed)):
@@ -432,10 +452,11 @@ def pure(
     stride: Shape | None = None,
     hidden: Sequence[str] = (),
 ) -> ShadowTensor:
-    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride.
+    """Run ``rule`` on ``operands``, converted to ``compute_in``, into a new tensor of this shape, dtype and stride (None: contiguous).
 
-    No stride: contiguous. ``hidden`` names further results that are only saved for backward (statistics, buffers): then ``forward``
-    returns a tuple.
+    It gets a node if the rule has one, an operand requires a gradient and ``dtype`` is no integer. Its values are unknown if an operand's
+    are, above the engine's limit, and where the rule returns None. ``hidden`` names further results that are only saved for backward
+    (statistics, buffers): then ``forward`` returns a tuple.
     """
     node = None
     if rule.refused:
@@ -460,7 +481,7 @@ def pure(
 
 
 def try_with_zeros(rule: Rule, operands: Sequence[Operand | None]) -> None:
-    """If values are unknown only because of bfloat16, run the rule on zeros to raise errors for incompatible shapes."""
+    """If values are unknown only because of bfloat16, run the rule on zeros, to decline operands of incompatible shapes."""
     if not any(isinstance(x, ShadowTensor) and x.dtype == "bfloat16" for x in operands):
         return
     found: list[Any] = []
@@ -564,9 +585,10 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
 ) -> ShadowTensor:
     """Run ``rule`` on ``operands`` into the first of them, with torch's checks, in torch's order.
 
-    ``overwrites``: the old values are not used (fill, copy), so that unknown values become known; ``separate``: every
-    element must have its own address although the operation is not elementwise; ``overlapping`` is called to write
-    once more, where elements share an address and the order of torch's writes decides.
+    ``elementwise``: the operands are broadcast to the target and computed element by element. ``copies_self``: where the rule saves the
+    target, a clone is saved. ``overwrites``: the old values are not used (fill, copy), so that unknown values become known; ``separate``:
+    every element must have its own address although the operation is not elementwise; ``overlapping`` is called to write once more, where
+    elements share an address and the order of torch's writes decides.
     """
     target = operands[0]
     tensor_only(target)
@@ -613,7 +635,7 @@ def in_place(  # noqa: C901, PLR0912 - torch's checks, one after the other
 
 
 def overlaps_itself(target: ShadowTensor) -> bool:
-    """Whether several elements of a (small) tensor share an address."""
+    """Whether several elements of a tensor share an address; False for one of more than ``OVERLAP_LIMIT`` elements: it is not examined."""
     if target.numel > OVERLAP_LIMIT or is_dense(target.shape, target.stride):
         return False
     here = positions(target.offset, target.shape, target.stride)
@@ -649,7 +671,7 @@ def reads_what_it_writes(target: ShadowTensor, operands: Sequence[Operand]) -> b
 
 
 def have_common_elements(a: ShadowTensor, b: ShadowTensor) -> bool:
-    """Whether two (small) tensors have an element in common."""
+    """Whether two tensors have an element in common; False if one has more than ``OVERLAP_LIMIT`` elements."""
     if a.storage is not b.storage or a.numel > OVERLAP_LIMIT or b.numel > OVERLAP_LIMIT:
         return False
     here, there = (positions(x.offset, x.shape, x.stride) for x in (a, b))
@@ -676,7 +698,10 @@ def one_by_one(e: Engine, rule: Rule, target: ShadowTensor, operands: Sequence[O
 
 
 def finish_write(e: Engine, target: ShadowTensor, node: Node | None, rule: Rule | None = None) -> None:
-    """After a write: increase the version, set grad_fn, save the result."""
+    """After a write: increase the version, set grad_fn (if there is a ``node``), save the result (if ``rule`` keeps it).
+
+    Raises torch's error for an inference tensor outside of inference mode.
+    """
     if target.inference and target.counter is None and not e.inference:
         # torch raises when it increases the version, after the memory was written.
         raise runtime(errors.INFERENCE_WRITE, "inference-tensor", tensor=target)
@@ -702,7 +727,7 @@ def check_fits(target: ShadowTensor, operands: Sequence[Operand], dtype: DType |
 
 
 def check_overlap(target: ShadowTensor, operands: Sequence[Operand] = ()) -> None:
-    """Raise if elements of the target share an address, or if an input partly overlaps the target in memory."""
+    """Raise if the target is expanded (elements share an address), or if an operand partly overlaps it in memory."""
     if not is_dense(target.shape, target.stride) and target.is_expanded:
         raise runtime(errors.OVERLAP_SELF, "overlap", tensor=target)
     for other in operands:
@@ -723,7 +748,10 @@ def overlaps_partly(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def check_no_overlap(target: ShadowTensor, *others: Any) -> None:
-    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself (``at::assert_no_overlap``)."""
+    """Raise if an input of a scatter or index write overlaps the target in memory, or is the target itself (``at::assert_no_overlap``).
+
+    An overlap that torch's test does not find is declined.
+    """
     for other in others:
         if isinstance(other, ShadowTensor) and (other is target or overlaps_partly(target, other) or _same_place(target, other)):
             raise runtime(errors.OVERLAP_INPUT, "overlap", tensor=target)
@@ -745,7 +773,11 @@ def _same_place(a: ShadowTensor, b: ShadowTensor) -> bool:
 
 
 def open_window(e: Engine, tensor: ShadowTensor, shape: Shape, stride: Shape, offset: int, creation: str | None = None) -> ShadowTensor:
-    """A view of the tensor: it shares the storage, the version counter and the base. It has no grad_fn yet."""
+    """A view of the tensor: it shares the storage, the version counter and the base. It has no grad_fn yet.
+
+    ``creation`` is how the view was made (:class:`ViewOf`); None, and ``"multi"`` with grad mode on, follow the present modes. A view of an
+    inference tensor is just another inference tensor.
+    """
     counter = tensor.counter
     if e.policy.views_have_own_version:
         counter = Counter(tensor.version)
@@ -775,7 +807,7 @@ def view(e: Engine, name: str, tensor: ShadowTensor, shape: Shape, stride: Shape
 
 
 def copied(e: Engine, tensor: ShadowTensor) -> ShadowTensor:
-    """A copy in new memory, for beliefs that an operation copies which in torch returns a view."""
+    """A copy in new memory, with the tensor's own grad_fn, for beliefs that an operation copies which in torch returns a view."""
     fresh = new(e, tensor.shape, tensor.dtype, tensor.window())
     fresh.node, fresh.output_nr, fresh.flag = tensor.node, tensor.output_nr, tensor.flag
     return fresh

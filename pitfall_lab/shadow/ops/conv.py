@@ -24,7 +24,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape, contiguous_strides
 
 
 def per_dimension(value: Any, count: int, name: str = "size") -> Shape:
-    """An option as one integer per dimension: ``3`` becomes ``(3, 3)``."""
+    """An option as ``count`` integers, one per dimension: ``3`` becomes ``(3, 3)``. Declines others, naming the option as ``name``."""
     given = tuple(value) if isinstance(value, tuple | list) else (value,)
     if not all(isinstance(n, int | np.integer) for n in given) or len(given) not in (1, count):
         raise Unmodelled(f"{name} {value!r}")
@@ -111,7 +111,10 @@ def _flat(x: np.ndarray) -> np.ndarray:
 
 def convolve(e: Engine, input: ShadowTensor, weight: ShadowTensor, bias: ShadowTensor | None, windows: Windows, groups: int, *,
              transposed: bool = False, output_padding: Shape = ()) -> ShadowTensor:  # fmt: skip
-    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out."""
+    """``aten::convolution`` of a batch: (N, C, *size) in, (N, O, *size) out; its ``transposed`` form, for which ``output_padding`` is.
+
+    Operands with inf or NaN are declined when their values are used.
+    """
     size = input.shape[2:]
     if transposed:
         each = zip(size, windows.kernel, windows.stride, windows.padding, windows.dilation, output_padding, strict=True)

@@ -36,7 +36,7 @@ def leaf(tensor: ShadowTensor, requires_grad: bool) -> ShadowTensor:
 
 
 def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format: Any = None) -> None:
-    """Decline devices, layouts and memory formats other than dense CPU tensors."""
+    """Decline devices, layouts and memory formats other than dense CPU tensors (contiguous or preserved), and pinned memory."""
     if device is not None and str(device).split(":")[0] != "cpu":
         raise Unmodelled(f"device {device}")
     if layout is not None and "strided" not in str(layout):
@@ -48,7 +48,7 @@ def plain(device: Any, layout: Any = None, pin_memory: Any = None, memory_format
 
 
 def made(e: Engine, shape: Shape, dtype: Any, values: np.ndarray | None, requires_grad: bool = False) -> ShadowTensor:
-    """Return a new tensor with these values."""
+    """Return a new contiguous tensor with these values (None: unknown), a leaf. Raises for an integer or bool that ``requires_grad``."""
     return leaf(new(e, shape, DType(dtype), values), requires_grad)
 
 
@@ -294,7 +294,10 @@ def as_tensor(e: Engine, data: Any, dtype: Any = None, device: Any = None) -> Sh
 
 @op("torch.from_numpy", kind="view")
 def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
-    """``torch.from_numpy``, which shares the array's memory; declined in lockstep, where torch's tensor is taken over."""
+    """``torch.from_numpy``, which shares the array's memory; declined in lockstep, where torch's tensor is taken over.
+
+    Raises for negative strides and for dtypes that torch lacks. Under the belief ``from_numpy_copies`` it is a copy.
+    """
     if not isinstance(ndarray, np.ndarray):
         raise Unmodelled("from_numpy of something that is not an array")
     kind = from_numpy(ndarray.dtype)
@@ -320,7 +323,7 @@ def from_array(e: Engine, ndarray: Any) -> ShadowTensor:
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:
-    """Return the flat array that owns the memory of ``array``."""
+    """Return the flat array that owns the memory of ``array``. Declines memory of another dtype, or one that is not contiguous."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -335,7 +338,10 @@ def _value_error(text: str) -> Exception:
 
 @op(".numpy", ".__array__", kind="view")
 def numpy(e: Engine, self: Any, dtype: Any = None, *, force: bool = False) -> Any:
-    """``Tensor.numpy``: an array that shares the memory when stand-alone, a copy of the values in lockstep."""
+    """``Tensor.numpy``: an array that shares the memory when stand-alone, a copy of the values in lockstep.
+
+    Raises for a tensor that requires grad, unless ``force`` or with grad mode off. Declines unknown values, and a ``dtype``.
+    """
     tensor_only(self)
     if self.requires_grad and e.grad_enabled and not force:
         raise runtime("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.", tensor=self)

@@ -87,7 +87,7 @@ class Term:
         return self.method("to", from_numpy(np.dtype(dtype)))
 
     def sum(self, axis: Any = None, keepdims: bool = False) -> Term:
-        """The sum over some dimensions."""
+        """The sum over the dimensions ``axis``, or over all."""
         return self.method("sum") if axis is None else self.method("sum", axis, keepdims)
 
     def __array_ufunc__(self, ufunc: Any, how: str, *inputs: Any, **_: Any) -> Any:
@@ -350,7 +350,10 @@ class RecordedPass(Pass):
             e.grad_enabled = before
 
     def compute(self, node: Node, incoming: list[Gradient | None], as_meant: bool) -> list[Gradient | None]:
-        """The node's outgoing gradients, by its formula on tensors; None where there is no gradient."""
+        """The node's outgoing gradients, by its formula on tensors; None where there is no gradient.
+
+        Declines a node without a formula, and one that received a gradient without a tensor.
+        """
         del as_meant
         if all(g is None for g in incoming):
             return [None] * len(node.children)
@@ -398,7 +401,10 @@ class RecordedPass(Pass):
         e.arrived.append((tensor.gradient, gradient))
 
     def accumulate(self, node: Node, leaf: ShadowTensor, gradient: Gradient) -> None:
-        """The leaf's ``.grad``: a copy the first time, later a new sum; never in place."""
+        """The leaf's ``.grad``: a copy the first time, later a new sum; never in place.
+
+        A leaf that no longer requires a gradient gets none.
+        """
         if not leaf.requires_grad or gradient.tensor is None:
             return
         e, held = self.engine, leaf.gradient

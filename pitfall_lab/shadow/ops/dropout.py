@@ -42,7 +42,11 @@ def _noise(e: Engine, input: ShadowTensor, p: float, *, feature: bool, alpha: bo
 
 
 def drop(e: Engine, input: Any, p: float, training: bool, inplace: bool, *, feature: bool = False, alpha: bool = False) -> ShadowTensor:
-    """All forms of dropout: of elements or whole channels, to zero or to the lowest value of a SELU (alpha)."""
+    """All forms of dropout: of elements or whole channels (``feature``), to zero or to the lowest value of a SELU (``alpha``).
+
+    The input itself is returned for ``p=0``, outside of ``training``, and if it is empty; ``inplace`` writes it. Raises ValueError unless
+    ``p`` is from 0 to 1.
+    """
     tensor_only(input)
     if not 0 <= p <= 1:
         raise ShadowError("ValueError", f"dropout probability has to be between 0 and 1, but got {p}")

@@ -110,7 +110,11 @@ def check_operands(e: Engine, entry: Op, name: str, args: Sequence[Any]) -> None
 
 
 def check_types(entry: Op, args: Sequence[Any]) -> None:
-    """Raise torch's error for operands of a dtype that its kernel was not compiled for, or decline."""
+    """Raise torch's error for operands of a dtype that its kernel was not compiled for, or decline.
+
+    Declined are complex operands in the table, a negative number with uint8, and calls that also fail in another way. The first tensor's
+    dtype decides.
+    """
     tensors = [x for x in args if isinstance(x, ShadowTensor)]
     if 3 in entry.refuses and any(x.dtype.is_complex for x in tensors):
         raise Unmodelled(f"{entry.names[0]} of a complex tensor")

@@ -69,7 +69,7 @@ def hurwitz(s: float, x: Any) -> Any:
 
 
 def digamma(x: Any) -> Any:
-    """The derivative of ``lgamma``, for x > 0."""
+    """The derivative of ``lgamma``, for x > 0; NaN for other x."""
     y = np.asarray(x, np.float64)
     total = np.zeros_like(y)
     for _ in range(12):
@@ -81,7 +81,7 @@ def digamma(x: Any) -> Any:
 
 
 def polygamma_values(n: int, x: Any) -> Any:
-    """The n-th derivative of ``digamma``, for x > 0."""
+    """The n-th derivative of ``digamma``, for x > 0; NaN for other x."""
     if n == 0:
         return digamma(x)
     values = (-1) ** (n + 1) * math.factorial(n) * hurwitz(n + 1.0, x)
@@ -101,7 +101,7 @@ def _erfinv(y: float) -> float:
 
 
 def bessel_i(order: int, x: Any) -> Any:
-    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision."""
+    """The modified Bessel function of the first kind: its integral, which the midpoint rule gives to full precision. NaN at infinity."""
     angle = (np.arange(64) + 0.5) * math.pi / 64
     wide = np.asarray(x, np.float64)
     wide = np.where(np.isinf(wide), np.nan, wide)  # torch divides infinity by infinity
@@ -281,7 +281,11 @@ def entr(e: Engine, input: Any) -> ShadowTensor:
 
 def binary(name: str, rule: Rule | Callable[[Engine], Rule], samples: tuple[str, ...], *, floats: bool = False, has_in_place: bool = True, methods: bool = True,
            dtype: DType | None = None) -> None:  # fmt: skip
-    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too. The rule may depend on the release."""
+    """Register ``name`` for two tensors (or a tensor and a number) and, with ``has_in_place``, ``name_`` too.
+
+    The ``rule`` may depend on the release. ``floats``: integers become floats; ``dtype``: that of the result; without ``methods``, there is
+    only the function. Where the rule has no node, operands that require grad are declined.
+    """
     of: Callable[[Engine], Rule] = (lambda _e: rule) if isinstance(rule, Rule) else rule
     node, keeps = (rule.node, rule.keeps) if isinstance(rule, Rule) else (name, BOTH)
 
@@ -360,7 +364,10 @@ for _sign, _name in (("l", "left"), ("r", "right")):
 
 
 def _wins(best: Any, better: Any, wins: Any, node: str) -> Callable[[Engine], Rule]:
-    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the result and gets the gradient."""
+    """The rule of ``fmax`` or ``fmin``: if one of two elements is NaN, the other one is the result and gets the gradient.
+
+    In older releases of torch the gradient goes elsewhere: see :data:`FMAX_LOOKS_FOR_NAN` and :data:`FMAX_SHARES`.
+    """
 
     def alone(g: Any, s: Any) -> tuple[Any, Any]:
         first = better(s.self, s.other) | np.isnan(s.other)
@@ -465,9 +472,10 @@ def _with_number(
 
 
 def no_divisor_is_zero(pair: tuple[Any, Any]) -> bool:
-    """Whether all integer divisors are known not to be zero, so that the division cannot raise.
+    """Whether the divisor, ``pair[1]`` (integers), is known not to be zero in any element, so that the division cannot raise.
 
-    For a zero divisor torch raises in the middle of an in-place write, after some elements have been written.
+    False for a tensor with unknown values. For a zero divisor torch raises in the middle of an in-place write, after some elements have
+    been written.
     """
     other = pair[1]
     if isinstance(other, NUMBERS):

@@ -41,7 +41,10 @@ def _check_indices(index: Any, weight: Any) -> None:
 def look_up(
     e: Engine, weight: Any, indices: Any, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> ShadowTensor:
-    """The rows of (rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient."""
+    """The rows of (rows, size) at indices of any shape: (*indices, size). The row ``padding_idx`` gets no gradient (negative: all do).
+
+    With ``scale_grad_by_freq``, the gradient of a row is divided by the number of times that it was looked up.
+    """
     tensor_only(weight, indices)
     if not weight.ndim and records(e, weight):  # torch reads the number of rows for backward before it checks anything
         raise ShadowError("IndexError", "Dimension specified as 0 but tensor has no dimensions", "shape")
@@ -68,7 +71,10 @@ def look_up(
     samples=("torch.embedding_renorm_(p, i, 1.0, 2.0)", "torch.embedding_renorm_(p, i, 1.0, 1.0)"),
 )
 def renormalise(e: Engine, input: Any, indices: Any, max_norm: float, norm_type: float) -> ShadowTensor:
-    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does."""
+    """Rescale, in place, the looked-up rows whose norm exceeds ``max_norm``; the version increases even when no row does.
+
+    Declines orders of the norm other than 1 and 2, unknown indices and ones out of range, and rows that require grad.
+    """
     tensor_only(indices, input)
     if input.ndim != 2:
         shown = f"but got {input.ndim}-dimensional tensor for argument #1 'self' (while checking arguments for embedding_renorm_)"
@@ -108,7 +114,10 @@ def _row_of(padding_idx: int | None, rows: int) -> int:
              "F.embedding(n, a)", "F.embedding(p, a)", "F.embedding(i, a, scale_grad_by_freq=True)", "F.embedding(i[0], p)"))  # fmt: skip
 def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
               scale_grad_by_freq: bool = False, sparse: bool = False) -> ShadowTensor:  # fmt: skip
-    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases its version."""
+    """``F.embedding``; ``max_norm`` first rescales rows of ``weight`` itself through a detached alias, which increases its version.
+
+    Raises for an index or ``padding_idx`` out of range; declines sparse gradients and integer weights.
+    """
     tensor_only(weight, input)
     if weight.ndim != 2 or sparse:
         raise Unmodelled("an embedding whose weight is not 2-D, or with sparse gradients")
@@ -130,7 +139,10 @@ def embedding(e: Engine, input: Any, weight: Any, padding_idx: int | None = None
 def embedding_bag(e: Engine, input: Any, weight: Any, offsets: Any = None, max_norm: float | None = None, norm_type: float = 2, scale_grad_by_freq: bool = False,
                   mode: str = "mean", sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False,
                   padding_idx: int | None = None) -> ShadowTensor:  # fmt: skip
-    """Sum, mean or maximum of each bag of rows: (bags, size)."""
+    """Sum, mean or maximum (``mode``) of each bag of rows: (bags, size). The row ``padding_idx`` is left out of each bag.
+
+    A 2-D input has one bag in each row; of a 1-D input, ``offsets`` says where each begins. ``per_sample_weights`` go with the sum only.
+    """
     if isinstance(weight, ShadowTensor) and weight.dtype == INT64 and input.dtype.category > 1:
         raise Unmodelled("embedding_bag with input and weight exchanged (the old order of arguments)")
     _check_bags(input, weight, per_sample_weights, padding_idx)
@@ -173,7 +185,7 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
     rows, bags = weight.shape, offsets.shape[0]
 
     def members(k: np.ndarray, starts: np.ndarray) -> list[np.ndarray]:
-        """Return the positions in ``k`` that belong to each bag."""
+        """Return the positions in ``k`` that belong to each bag, without those of the row ``pad``."""
         ends = [*starts[1:], k.size]
         return [np.asarray([j for j in range(a, b) if k[j] != pad], int) for a, b in zip(starts, ends, strict=True)]
 
@@ -211,7 +223,10 @@ def _bags(e: Engine, weight: ShadowTensor, index: ShadowTensor, offsets: ShadowT
     traits=("deterministic",),
 )
 def one_hot(e: Engine, tensor: Any, num_classes: int = -1) -> ShadowTensor:
-    """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes)."""
+    """``F.one_hot``: indices of any shape to zeros and ones of shape (*shape, classes).
+
+    ``num_classes`` -1: one more than the largest index. Raises for negative indices and too few classes; declines unknown values.
+    """
     tensor_only(tensor)
     if tensor.dtype != INT64:
         raise runtime("one_hot is only applicable to index tensor of type LongTensor.", "dtype")

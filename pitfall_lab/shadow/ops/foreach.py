@@ -27,7 +27,10 @@ EXTREMA = {"maximum": MAXIMUM, "minimum": MINIMUM}
 
 
 def _each(name: str, apply: Callable[..., Any]) -> None:
-    """Register ``torch._foreach_<name>``: ``apply(engine, element, ...)`` on each element of the lists."""
+    """Register ``torch._foreach_<name>``: ``apply(engine, element, ...)`` on each element of the lists.
+
+    It raises for an empty list and lists of unequal lengths, and declines a call that autograd records.
+    """
 
     def run(e: Engine, tensors: Any, *others: Any, **named: Any) -> Any:
         if not isinstance(tensors, tuple | list):

@@ -36,7 +36,10 @@ def _number(value: Any) -> float:
 
 
 def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTensor], compute: Callable[..., tuple[Array, ...]]) -> None:
-    """Write ``compute(*written, *read)`` into ``written`` without increasing versions."""
+    """Write ``compute(*written, *read)`` into ``written`` without increasing versions; if a value is unknown, the results are.
+
+    Declines a step that autograd records.
+    """
     tensor_only(*written, *read)
     if records(e, *written, *read):
         raise Unmodelled("a fused optimizer step that autograd records")
@@ -49,7 +52,10 @@ def _update(e: Engine, written: Sequence[ShadowTensor], read: Sequence[ShadowTen
 
 
 def _as_it_lies(tensor: ShadowTensor) -> ShadowTensor:
-    """A flat view of numel elements from the tensor's offset: the fused kernels ignore strides."""
+    """A flat view of numel elements from the tensor's offset: the fused kernels ignore strides.
+
+    Declines one that ends beyond its storage.
+    """
     if not tensor.ndim:
         return tensor
     if tensor.offset + tensor.numel > tensor.storage.size:
@@ -167,7 +173,10 @@ def unscale(e: Engine, tensors: Any, found_inf: Any, inv_scale: Any) -> None:
 @op("torch._amp_update_scale_", kind="inplace")
 def update_scale(e: Engine, input: ShadowTensor, growth_tracker: Any, found_inf: Any, scale_growth_factor: float,
                  scale_backoff_factor: float, growth_interval: int) -> ShadowTensor:  # fmt: skip
-    """Halve the scale after an overflow, double it after ``growth_interval`` steps without one. The scale's version is incremented."""
+    """Multiply the scale by ``scale_backoff_factor`` after an overflow.
+
+    After ``growth_interval`` steps without one, multiply it by ``scale_growth_factor``. The scale's version is incremented in any case.
+    """
 
     def compute(scale: Array, steps: Array, infinite: Array) -> tuple[Array, Array]:
         if infinite.any():

@@ -67,7 +67,10 @@ _PARTS = (slice, tuple, list, range, np.ndarray, ShadowTensor)
 
 
 def _expanded(self: ShadowTensor, index: Any) -> list[Any]:
-    """The index as a list, with ``...`` replaced by full slices."""
+    """The index as a list, with ``...`` replaced by full slices (as Ellipsis). A short list that holds slices or lists counts as a tuple.
+
+    Raises for more indices than dimensions; declines uint8 masks and two ellipses.
+    """
     if isinstance(index, list) and len(index) < 32 and any(isinstance(x, _PARTS) or x is None or x is Ellipsis for x in index):
         index = tuple(index)  # as NumPy once did (``treatSequenceAsTuple`` in ``python_variable_indexing.cpp``)
     items = list(index) if isinstance(index, tuple) else [index]
@@ -315,7 +318,7 @@ def _index_layout(self: ShadowTensor, rest: list[ShadowTensor | None], shape: Sh
 
 
 def gather_index(e: Engine, self: ShadowTensor, rest: list[ShadowTensor | None]) -> ShadowTensor:
-    """``self[index tensors]``: a copy, with IndexBackward0."""
+    """``self[index tensors]``: a copy, with IndexBackward0. Raises torch's error for an index out of range, as far as values are known."""
     if records(e, self) and any(t is not None and t.inference for t in rest):
         raise runtime(errors.INFERENCE_SAVED, "inference-tensor", tensor=self)  # before the kernel looks at the index
     _check_masks(self, rest)
@@ -484,9 +487,10 @@ def check_broadcasts(value: ShadowTensor, shape: Shape) -> None:
 
 
 def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tuple[Shape, tuple[int, ShadowError] | None]:
-    """The shape of what an index selects, and the first index number out of range (None without one).
+    """The shape of what an index selects, and the first index number out of range, by position, with torch's error (None without one).
 
-    Torch raises for that number while it writes.
+    Torch raises for that number while it writes. Masks of a wrong shape, index tensors that do not broadcast, and empty dimensions raise
+    here.
     """
     if any(t is not None and not t.ndim and bool_of(t.dtype) for t in rest):
         raise Unmodelled("a bare True or False as index")
@@ -499,7 +503,10 @@ def places_to_write(target: ShadowTensor, rest: list[ShadowTensor | None]) -> tu
 
 
 def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value: Any, *, assigned: bool = True) -> None:
-    """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped."""
+    """``target[index tensors] = value``: IndexPutBackward0. Only where it is ``assigned`` are a value's leading ones dropped.
+
+    Raises torch's errors, for an index out of range after the rows before it are written; declines a value of another dtype.
+    """
     # Torch's order: first Python's number becomes a tensor, or a view is taken, then what autograd forbids, then the overlap, then the shapes.
     if not isinstance(value, ShadowTensor):
         if assigned and e.does(NUMBERS_ARE_FILLED_IN) and _filled(e, target, rest, value):
@@ -544,7 +551,10 @@ def put(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], value:
 
 
 def _write_up_to(e: Engine, target: ShadowTensor, rest: list[ShadowTensor | None], values: np.ndarray | None, count: int) -> None:
-    """Write the rows before an index out of range: torch raises while writing, without increasing the version."""
+    """Write the rows before an index out of range: torch raises while writing, without increasing the version.
+
+    Declines all but one 1-D index into the first dimension of a contiguous tensor of at most ``OVERLAP_LIMIT`` elements.
+    """
     if not count:
         return
     index = rest[0]
@@ -567,7 +577,7 @@ def _long_index(index: Any) -> None:
 
 
 def check_rows(shape: Shape, at: int, index: ShadowTensor) -> None:
-    """Raise the kernel's error for an index out of range (``index_select_out_cpu_``)."""
+    """Raise the kernel's error for an index out of range (``index_select_out_cpu_``); not if the values are unknown."""
     seen = index.window()
     if seen is None:
         return

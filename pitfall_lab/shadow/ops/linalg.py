@@ -168,7 +168,10 @@ IMPRECISE = {"float32": 1e5, "float64": 1e7}
 
 
 def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decline singular matrices, for which torch raises, and nearly singular ones, whose inverse is mostly rounding error."""
+    """The function, declining singular matrices, for which torch raises, and nearly singular ones, whose inverse is mostly rounding error.
+
+    It also declines inf and NaN.
+    """
 
     def run(*arrays: Any) -> Any:
         given = [x for one in arrays for x in (vars(one).values() if isinstance(one, SimpleNamespace) else (one,))]
@@ -186,7 +189,7 @@ def _regular(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def without_overflow(product: Any) -> Any:
-    """A product of matrices, declined where it overflows: the order of adding decides about signs and NaN."""
+    """A product of matrices, declined if it has inf or NaN: the order of adding decides about signs and NaN."""
     if not is_finite(product):
         raise Unmodelled("a matrix product that overflows: inf or NaN depends on the order in which the kernel adds")
     return product

@@ -264,7 +264,10 @@ def _nll_sizes(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight:
 def _nll(
     e: Engine, node: str, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str
 ) -> ShadowTensor:
-    """``nll_loss`` of log-probabilities (C,), (N, C) or (N, C, H, W) and a target without the class dimension."""
+    """``nll_loss`` of log-probabilities (C,), (N, C) or (N, C, H, W) and a target without the class dimension.
+
+    Targets that are ``ignore_index`` count as 0; a mean is over the weights of the others. Raises for a class out of range.
+    """
     if node == "NllLoss2DBackward0" and (target.ndim != 3 or log_probs.shape[2:] != target.shape[1:]):
         raise Unmodelled("nll_loss with operands of incompatible shapes")
     if log_probs.ndim == 1 and target.shape not in ((), (1,)):
@@ -311,7 +314,10 @@ def _nll(
 
 
 def nll(e: Engine, log_probs: ShadowTensor, target: ShadowTensor, weight: Any, ignore_index: int, reduction: str) -> ShadowTensor:
-    """``nll_loss_nd``: torch reshapes any number of inner dimensions to two before it calls the kernel."""
+    """``nll_loss_nd``: torch reshapes any number of inner dimensions to two before it calls the kernel.
+
+    Raises torch's errors for sizes of ``target`` that do not fit, and for a ``weight`` that requires grad.
+    """
     if log_probs.dtype.numpy is None:
         raise Unmodelled(f"a loss of {log_probs.dtype[:]}")
     if log_probs.ndim < 1:
@@ -418,7 +424,11 @@ def _smoothed(
     smoothing: float,
     at: int,
 ) -> ShadowTensor:
-    """``cross_entropy`` with ``label_smoothing``."""
+    """``cross_entropy`` with ``label_smoothing``: (1 - smoothing) times ``plain``, the loss without it, plus a term of all classes.
+
+    That term is smoothing times the mean of the (weighted) negative ``log_probs`` over the classes. Targets that are ``ignore_index`` count
+    in neither.
+    """
     spread = log_probs if weight is None else pointwise.mul(e, log_probs, _column(e, weight, log_probs.ndim, at))
     smooth = pointwise.negative(e, reductions.sum(e, spread, at))
     if log_probs.ndim == 1 and target.ndim:
@@ -839,7 +849,10 @@ def _rows(tensor: ShadowTensor) -> Shape:
 )
 def multi_margin_loss(e: Engine, input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None, size_average: Any = None,
                       reduce: Any = None, reduction: str = "mean") -> ShadowTensor:  # fmt: skip
-    """``F.multi_margin_loss`` of (N, C) scores and N class indices."""
+    """``F.multi_margin_loss`` of (N, C) scores and N class indices: of each row, the amounts by which a class misses the ``margin``.
+
+    They are raised to the power ``p`` (1 or 2, else ValueError), weighted by the target class, and reduced. Declines other shapes.
+    """
     tensor_only(input, target)
     _check(reduction, size_average, reduce)
     if p not in (1, 2):

@@ -208,7 +208,10 @@ def _folds(small: ShadowTensor, shape: Shape, stride: Shape) -> bool:
 
 
 def unsafe_view(e: Engine, self: ShadowTensor, shape: Shape) -> ShadowTensor:
-    """The same memory under another shape, with a counter of its own: writes to the one are not counted on the other."""
+    """The same memory under another shape, with a counter of its own: writes to the one are not counted on the other.
+
+    Raises torch's error if the strides do not allow that shape.
+    """
     before = self.shape
     counter = None if self.counter is None else Counter()
     stride = views.view_strides(before, self.stride, shape)
@@ -333,7 +336,7 @@ def pointwise_add(e: Engine, out: ShadowTensor, bias: ShadowTensor) -> ShadowTen
 
 
 def norm_of(e: Engine, input: ShadowTensor, order: float, dim: int | None, keepdim: bool = False) -> ShadowTensor:
-    """The p-norm over one dimension or all, with the node that torch records when C++ code computes it."""
+    """The p-norm over the dimension ``dim``, or over all (None), with the node that torch records when C++ code computes it."""
     axes = tuple(range(input.ndim)) if dim is None else (dim % input.ndim,)
 
     def forward(x: Any) -> Any:

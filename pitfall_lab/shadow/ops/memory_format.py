@@ -17,7 +17,7 @@ RANKS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def strides(shape: Shape, memory_format: Any) -> Shape:
-    """The strides of a new tensor in that memory format.
+    """The strides of a new tensor in that memory format; raises torch's error for another number of dimensions than the format has.
 
     >>> strides((2, 3, 4, 5), "channels_last"), strides((2, 3), "contiguous_format")
     ((60, 1, 15, 3), (3, 1))
@@ -42,7 +42,10 @@ def channels_last_strides(shape: Shape) -> Shape:
 
 
 def follows(shape: Shape, stride: Shape, memory_format: Any) -> bool:
-    """Whether the strides are those of that memory format; strides of dimensions of size 1 are ignored."""
+    """Whether the strides are those of that memory format; strides of dimensions of size 1 are ignored.
+
+    Without elements, any strides are contiguous_format.
+    """
     nothing = 0 in shape and str(memory_format).removeprefix("torch.") not in RANKS
     return nothing or all(n == 1 or have == want for n, have, want in zip(shape, stride, strides(shape, memory_format), strict=True))
 
@@ -53,7 +56,7 @@ def is_channels_last(tensor: ShadowTensor) -> bool:
 
 
 def lies_channels_last(shape: Shape, stride: Shape) -> bool:
-    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``)."""
+    """Like :func:`is_channels_last`, for a shape and strides (``is_channels_last_strides_2d``). False without elements."""
     if 0 in shape or stride[1] == 0:
         return False
     least = 0
@@ -76,7 +79,7 @@ def any_channels_last(*tensors: Any) -> bool:
 
 
 def suggested(shape: Shape, *tensors: Any) -> Shape:
-    """The strides of a result that takes channels_last from any of ``tensors``."""
+    """The strides of a result that takes channels_last from any of ``tensors``; contiguous ones if none of them is."""
     return channels_last_strides(shape) if any_channels_last(*tensors) else contiguous_strides(shape)
 
 

@@ -128,7 +128,10 @@ _random_fill("cauchy_", "CauchyBackward0", None, lambda r, shape, median=0.0, si
 
 
 def _init(name: str, value: Any = None) -> None:
-    """Register ``nn.init.<name>``: an in-place fill under no_grad. The values of a random fill are unknown."""
+    """Register ``nn.init.<name>``: an in-place fill under no_grad.
+
+    In lockstep the values of a random fill are unknown; stand-alone they are small normal numbers, whatever the distribution.
+    """
 
     def run(e: Engine, tensor: Any, *parameters: Any, **named: Any) -> ShadowTensor:
         tensor_only(tensor)
@@ -247,7 +250,10 @@ def delete_grad(e: Engine, self: Any) -> None:
 
 @op(".set_", kind="inplace", samples=("p.set_(torch.ones(2))", "a.set_(torch.ones(2))"))
 def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
-    """``set_``: take over another tensor's storage and strides; the version counter stays."""
+    """``set_``: take over another tensor's storage and strides; the version counter stays, and is increased.
+
+    Declines views, tensors that require grad, and a source of another dtype.
+    """
     tensor_only(self, source)
     if self.dtype != source.dtype:
         raise Unmodelled("set_ to a source of another dtype")
@@ -266,7 +272,10 @@ def set_(e: Engine, self: Any, source: Any) -> ShadowTensor:
 
 @op(".resize_", kind="inplace", samples=("p.resize_(2, 3)", "p.resize_(2)", "h.resize_(4)"), traits=("deterministic",))
 def resize_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
-    """Another shape on the same memory; the same size changes nothing and is not counted."""
+    """Another shape on the same memory; the same size changes nothing and is not counted.
+
+    Where the memory is too small, it grows, and the values become unknown. Raises for a tensor that requires grad.
+    """
     tensor_only(self)
     if e.inference:
         raise Unmodelled("resize_ inside inference_mode")
@@ -367,7 +376,7 @@ def tolist(e: Engine, self: Any) -> Any:
 
 
 def cast(e: Engine, self: ShadowTensor, dtype: DType, copy: bool = False, memory_format: Any = None) -> ShadowTensor:
-    """``Tensor.to(dtype)``: a converted copy, or the tensor itself if it has the dtype already."""
+    """``Tensor.to(dtype)``: a converted copy; without ``copy``, the tensor itself if it has the dtype and the ``memory_format`` already."""
     keeps = memory_format is None or "preserve" in str(memory_format)
     if self.dtype == dtype and not (copy or e.policy.to_always_copies) and (keeps or suggests(self, memory_format)):
         return self

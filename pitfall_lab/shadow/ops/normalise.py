@@ -74,7 +74,10 @@ def _through_statistics(g: np.ndarray, normal: np.ndarray, rstd: np.ndarray, axe
     samples=("F.layer_norm(a, (3,))", "F.layer_norm(a, (3,), c, c * 2)", "F.layer_norm(p, (2, 3))"),
 )
 def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> ShadowTensor:
-    """``F.layer_norm`` of an input of shape (..., *normalized_shape)."""
+    """``F.layer_norm`` of an input of shape (..., *normalized_shape): each row is normalised, then weighed and shifted if these are given.
+
+    Declines other shapes and most mixtures of dtypes.
+    """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     shape = tuple(normalized_shape)
@@ -109,7 +112,10 @@ def layer_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None,
     "F.batch_norm(seq, d4, d4, training=True, momentum=0.5)"))  # fmt: skip
 def batch_norm(e: Engine, input: Any, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None, training: bool = False,
                momentum: float = 0.1, eps: float = 1e-5) -> ShadowTensor:  # fmt: skip
-    """``F.batch_norm`` of (N, C, ...). In training the running statistics are written *without* increasing their version."""
+    """``F.batch_norm`` of (N, C, ...). In training the running statistics are written *without* increasing their version.
+
+    The batch's own statistics are used in ``training``, else the running ones.
+    """
     running = [x for x in (running_mean, running_var) if x is not None]
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *running, *given)
@@ -211,7 +217,10 @@ def _normalised(
 def group_norm(
     e: Engine, input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> ShadowTensor:
-    """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels."""
+    """``F.group_norm`` of an input of shape (N, C, ...): normalises ``num_groups`` consecutive groups of channels.
+
+    ``weight`` and ``bias`` have one number for each channel. Raises if the groups do not divide the channels; declines an empty input.
+    """
     given = [x for x in (weight, bias) if x is not None]
     tensor_only(input, *given)
     if input.ndim >= 2 and num_groups > 0 and input.shape[0] * input.shape[1] // num_groups * math.prod(input.shape[2:]) == 1:
@@ -286,7 +295,10 @@ def instance_norm(e: Engine, input: Any, running_mean: Any = None, running_var: 
     ),
 )
 def rms_norm(e: Engine, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> ShadowTensor:
-    """``input / sqrt(average(input ** 2) + eps)``, composed of other operations."""
+    """``input / sqrt(average(input ** 2) + eps)``, times ``weight`` if there is one, composed of other operations.
+
+    The average is over the last dimensions, those of ``normalized_shape``.
+    """
     tensor_only(input, *(() if weight is None else (weight,)))
     shape = tuple(normalized_shape)
     if (

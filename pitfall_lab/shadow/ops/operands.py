@@ -49,7 +49,7 @@ _LINES = {line.split(" = ")[0]: line.split(" = ", 1)[1] for line in OPERANDS.str
 
 @cache
 def named(source: str) -> tuple[str, ...]:
-    """The operands that an expression names, in order of appearance.
+    """The operands (of ``OPERANDS`` and ``MORE``) that an expression names, each once, in order of appearance.
 
     >>> named("torch.add(b, a, alpha=2)")
     ('b', 'a')
@@ -60,7 +60,7 @@ def named(source: str) -> tuple[str, ...]:
 
 @cache
 def definitions(source: str) -> str:
-    """The lines that make the operands that an expression names.
+    """The lines of source that make the operands that an expression names, and those that these are made of.
 
     >>> print(definitions("h.exp_()"))
     a = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], requires_grad=True)

@@ -28,7 +28,10 @@ EXTREMA = frozenset({"maximum", "minimum"})
 
 
 def run_into(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result), counting one change each."""
+    """Run ``entry`` and write what it makes into ``kwargs["out"]`` (a tensor, or one for each result), counting one change each.
+
+    With ``out=None`` it runs as usual. Raises torch's error if an argument or ``out`` requires grad; declines ``out`` of another dtype.
+    """
     out = kwargs["out"]
     if out is None:
         return entry.run(e, *args, **{key: value for key, value in kwargs.items() if key != "out"})
@@ -71,7 +74,10 @@ def _made(e: Engine, entry: Op, args: Sequence[Any], kwargs: dict[str, Any], tar
 
 
 def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
-    """The function name in torch's error for ``out=``: for a composite, that of the operation inside it that raises."""
+    """The function name in torch's error for ``out=``: for a composite, that of the operation inside it that raises.
+
+    Declines composites that are not in :data:`REFUSED_AS`; without a node among the results, the name is ``short``.
+    """
     node = next((r.node for r in results if r.node is not None), None)
     if node is None:
         return short
@@ -84,7 +90,10 @@ def _refused_as(short: str, results: Sequence[ShadowTensor]) -> str:
 
 
 def _fits(target: ShadowTensor, result: ShadowTensor, operands: Sequence[Any], in_place: bool) -> None:
-    """Decline an ``out=`` tensor of another shape than the result, or one that overlaps an operand: the outcome depends on the kernel."""
+    """Decline an ``out=`` tensor that overlaps an operand or itself, or has another shape: the outcome depends on the kernel.
+
+    An empty one at the beginning of a storage of its own may have another shape; an operand may be written ``in_place``.
+    """
     if result.storage is target.storage or target.inference:
         raise Unmodelled("out= that the result already shares memory with, or that is an inference tensor")
     taken = target.storage.size or target.offset or target.storage.shared or any(x is target for x in operands)

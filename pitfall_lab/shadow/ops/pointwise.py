@@ -58,7 +58,7 @@ def no_out(out: object) -> None:
 
 
 def operand(value: Any) -> Any:
-    """A tensor or a number; anything else has no model."""
+    """The value itself, a tensor or a Python number (for a NumPy number, the Python one); anything else is declined."""
     if isinstance(value, np.generic) and not isinstance(value, np.bool_):
         value = value.item()
     if not isinstance(value, (ShadowTensor, *NUMBERS)):
@@ -227,7 +227,7 @@ def div_in_place(e: Engine, self: Any, other: Any, *, rounding_mode: str | None 
 
 
 def _division(rounding_mode: str | None) -> Rule:
-    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given.
+    """The rule of ``div`` with a ``rounding_mode``; "" means that the argument was not given. Rounding itself is declined.
 
     Torch records ``DivBackward2`` if the argument is given, even as None.
     """

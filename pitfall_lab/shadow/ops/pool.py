@@ -31,7 +31,10 @@ Spans = tuple[tuple[tuple[int, int, int], ...], ...]
 
 
 def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    """How many windows fit; ``aten/src/ATen/native/Pool.h``, ``pooling_output_shape``."""
+    """How many windows fit; ``aten/src/ATen/native/Pool.h``, ``pooling_output_shape``.
+
+    With ``ceil_mode`` a last window that reaches beyond the padded input counts, if it begins inside the input or its left border.
+    """
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     number = -(-room // stride) + 1 if ceil_mode else room // stride + 1
     # the last window must begin inside the input or its left border
@@ -39,7 +42,7 @@ def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil
 
 
 def sliding(size: Shape, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool) -> Spans:
-    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step)."""
+    """For each dimension, the windows of a kernel with stride, padding and dilation, as (start, stop, step), without their padding."""
     found = []
     for n, k, s, p, d in zip(size, kernel, stride, padding, dilation, strict=True):
         row = []
@@ -67,7 +70,10 @@ def cells(spans: Spans) -> Iterator[tuple[Any, Any]]:
 
 
 def max_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, *, shown: bool) -> tuple[ShadowTensor, ShadowTensor]:
-    """``(values, indices)``; an index counts within the inner dimensions. ``shown``: the program gets the indices too."""
+    """``(values, indices)``; an index counts within the inner dimensions. ``shown``: the program gets the indices too.
+
+    Of equal numbers the first one is taken, of several NaN the last.
+    """
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]
     shape = (*outer, *(len(row) for row in spans))
@@ -156,7 +162,7 @@ def _too_small(input: ShadowTensor, counts: Sequence[int], function: str) -> Exc
 
 
 def _flattened(e: Engine, input: ShadowTensor, rank: int, run: Callable[[ShadowTensor], Any], function: str) -> Any:
-    """Run a one-dimensional pooling as a two-dimensional one: ``squeeze(run(unsqueeze(input)))``."""
+    """Run a one-dimensional pooling (``rank`` 1) as a two-dimensional one: ``squeeze(run(unsqueeze(input)))``; any other as it is."""
     if rank != 1:
         return run(input)
     if input.ndim not in (2, 3):
@@ -277,7 +283,7 @@ _register_adaptive_max(3, ("F.adaptive_max_pool3d(vol, 2)",))
 
 
 def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors: np.ndarray) -> ShadowTensor:
-    """Sums of windows over their ``divisors`` (one for each window)."""
+    """Sums of windows over their ``divisors`` (one for each window); ``spans`` are the windows along each of the last dimensions."""
     rank = len(spans)
     size, outer = input.shape[input.ndim - rank :], input.shape[: input.ndim - rank]
     shape = (*outer, *divisors.shape)
@@ -301,7 +307,7 @@ def mean_pool(e: Engine, name: str, input: ShadowTensor, spans: Spans, divisors:
 
 
 def _areas(size: Shape, kernel: Shape, stride: Shape, padding: Shape, spans: Spans, include_pad: bool, override: int | None) -> np.ndarray:
-    """The divisor of each window: the number of its elements, with or without those of the padding, or ``override``."""
+    """The divisor of each window: the number of its elements, with those of the padding if ``include_pad``; ``override`` replaces it."""
     total = np.ones(tuple(len(row) for row in spans))
     if override is not None:
         return total * override
@@ -369,7 +375,10 @@ def _register_adaptive_avg(rank: int, samples: tuple[str, ...]) -> None:
 
 
 def _mean_of_all(e: Engine, input: ShadowTensor, rank: int) -> ShadowTensor:
-    """``adaptive_avg_pool`` to size 1: the mean of each channel, which torch computes with ``mean``."""
+    """``adaptive_avg_pool`` to size 1: the mean of each channel, which torch computes with ``mean``.
+
+    A channels_last input gives a channels_last result, with another node; without a batch dimension it is declined.
+    """
     mean = reduce.mean(e, input, tuple(range(-rank, 0)), keepdim=True)
     if not any_channels_last(input):
         return mean

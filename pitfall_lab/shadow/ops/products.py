@@ -28,7 +28,10 @@ def _scaled(x: Any, factor: float) -> Any:
 def _register_sum(
     name: str, names: tuple[str, str], product: Any, slopes: Any, ranks: tuple[int, int], shape: Any, samples: tuple[str, ...]
 ) -> None:
-    """Register ``beta * input + alpha * product(x, y)``: ``x`` is saved if ``y`` requires grad, and ``y`` if ``x`` does."""
+    """Register ``beta * input + alpha * product(x, y)``: ``x`` is saved if ``y`` requires grad, and ``y`` if ``x`` does.
+
+    ``ranks`` are the numbers of dimensions of x and y, ``shape`` gives the result's or None (declined), ``slopes`` both gradients.
+    """
     keeps = tuple(sorted((Keep(names[0], 1, 2), Keep(names[1], 2, 1)), key=lambda keep: keep.name))
     title = name.capitalize()
 
@@ -123,7 +126,10 @@ def _dimensions(given: Any, ndim: int) -> list[int]:
 @op("torch.functional.tensordot", "torch.tensordot", saves="as mm", samples=(
     "torch.tensordot(a, b, dims=([1], [1]))", "torch.tensordot(a, w, dims=1)", "torch.tensordot(a, b)", "torch.tensordot(a, c, 1)", "torch.tensordot(img, k2, dims=([1], [1]))"), traits=("products",))  # fmt: skip
 def tensordot(e: Engine, a: Any, b: Any, dims: Any = 2, out: Any = None) -> ShadowTensor:
-    """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given."""
+    """Sum over pairs of dimensions; the last ``dims`` of a and the first of b when a number is given.
+
+    Raises for dimensions that do not exist or occur twice; declines pairs of unequal size or size 1, and one-element results.
+    """
     pointwise.no_out(out)
     tensor_only(a, b)
     if isinstance(dims, int):
@@ -172,7 +178,11 @@ def inner(e: Engine, input: Any, other: Any) -> ShadowTensor:
 
 
 def _labels(equation: str, count: int) -> tuple[list[str], str]:
-    """The subscripts of each operand and of the result of an ``einsum`` equation."""
+    """The subscripts of each operand and of the result of an ``einsum`` equation.
+
+    Without an arrow, the result has the letters that occur once, sorted. Declines an ellipsis, a letter repeated in one operand, and
+    another number of operands than ``count``.
+    """
     text = equation.replace(" ", "")
     if "." in text:
         raise Unmodelled("einsum with an ellipsis")
@@ -190,7 +200,7 @@ def _labels(equation: str, count: int) -> tuple[list[str], str]:
     "torch.einsum('i,j->ij', c, a[0])", "torch.einsum('bct,bdt->bcd', seq, seq * 2)", "torch.einsum('bhqd,bhkd->bhqk', q4, q4 + 1)", "torch.einsum('ij,j', a, c)", "torch.einsum('ij,ij->ij', a, b)",
     "torch.einsum('bhqk,bhkd->bqhd', q4.mT, q4)", "torch.einsum('ij,jk', a, w)", "torch.einsum('ij,k->i', a, c)"), traits=("products",))  # fmt: skip
 def einsum(e: Engine, *arguments: Any) -> ShadowTensor:
-    """Sums of products named by letters: one operand or two."""
+    """Sums of products named by letters: one operand or two. More of them, an ellipsis and lists of dimensions are declined."""
     if len(arguments) == 2 and isinstance(arguments[1], tuple | list):
         arguments = (arguments[0], *arguments[1])
     equation, *operands = arguments
@@ -254,7 +264,7 @@ def _contract(e: Engine, x: ShadowTensor, y: ShadowTensor, both: Sequence[int]) 
 @op("F.bilinear", "torch.bilinear", saves="input1, input2 (views) and weight", samples=(
     "F.bilinear(a, b, waves(4, 3, 3).requires_grad_(), c4)", "F.bilinear(a, p, waves(2, 3, 3).requires_grad_())", "F.bilinear(a[None], b[None], waves(2, 3, 3))"), traits=("products",))  # fmt: skip
 def bilinear(e: Engine, input1: Any, input2: Any, weight: Any, bias: Any = None) -> ShadowTensor:
-    """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O)."""
+    """``F.bilinear`` of (..., I), (..., J) and a weight (O, I, J) to (..., O). Other shapes and several dtypes are declined."""
     given = [x for x in (input1, input2, weight, bias) if x is not None]
     tensor_only(*given)
     if (
@@ -317,7 +327,10 @@ def cosine_similarity(e: Engine, x1: Any, x2: Any, dim: int = 1, eps: float = 1e
     samples=("torch.cdist(a, b)", "torch.cdist(a, p, p=1.0)", "torch.cdist(a, a)", "torch.cdist(seq, seq * 2)"),
 )
 def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_mm_for_euclid_dist_if_necessary") -> ShadowTensor:
-    """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R)."""
+    """``torch.cdist``: the distances between rows of (..., P, M) and (..., R, M), of shape (..., P, R).
+
+    Declines a ``p`` other than 1 and 2, and more than 25 rows, from which on torch may compute them otherwise.
+    """
     tensor_only(x1, x2)
     if (
         p not in (1, 2)
@@ -362,7 +375,10 @@ def cdist(e: Engine, x1: Any, x2: Any, p: float = 2.0, compute_mode: Any = "use_
     ),
 )
 def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTensor:
-    """The norm over all dimensions but one, which are kept with size 1."""
+    """The norm over all dimensions but ``dim``, which are kept with size 1; with ``dim=-1`` over all, without dimensions.
+
+    Declines a ``dim`` that is neither the first nor the last one.
+    """
     tensor_only(v)
     if dim == -1:
         return matmul.norm_of(e, v, pow, None)
@@ -385,7 +401,7 @@ def norm_except_dim(e: Engine, v: Any, pow: int = 2, dim: int = 0) -> ShadowTens
     ),
 )
 def weight_norm(e: Engine, v: Any, g: Any, dim: int = 0) -> ShadowTensor:
-    """``g * v / norm(v)``, the norm over all dimensions but ``dim``."""
+    """``g * v / norm(v)``, the norm over all dimensions but ``dim``, which must be the first or the last one (others are declined)."""
     tensor_only(v, g)
     if dim not in (0, v.ndim - 1) or v.dtype != g.dtype or v.ndim < 2:
         raise Unmodelled("weight norm along an inner dim, of a tensor with fewer than 2 dimensions, or with v and g of different dtypes")

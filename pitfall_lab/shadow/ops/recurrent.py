@@ -130,7 +130,7 @@ def _the_same(gates: ShadowTensor) -> ShadowTensor:
 def _steps(
     e: Engine, cell: Cell, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool = False
 ) -> tuple[ShadowTensor, State]:
-    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state."""
+    """Run one layer over all time steps: (T, N, I) to (T, N, H), and the last state; ``backwards``: from the last step to the first."""
     gates = list(views.unbind(e, weights.of_input(e, input), 0))
     outputs = []
     for step in reversed(gates) if backwards else gates:
@@ -249,7 +249,10 @@ def _lstm_forward(
 
 
 def _mkldnn_layer(e: Engine, input: ShadowTensor, state: State, weights: Weights, *, backwards: bool) -> tuple[ShadowTensor, State]:
-    """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H), and the last state."""
+    """One direction of one LSTM layer as one ``MkldnnRnnLayerBackward0``: (T, N, I) to (T, N, H), and the last state.
+
+    ``backwards``: from the last step to the first; the outputs stay in the order of the steps.
+    """
     biases = [b for b in (weights.bias_ih, weights.bias_hh) if b is not None]
     matrices = [weights.ih, weights.hh, *biases]
     length, count, hidden = input.shape[0], *state[0].shape

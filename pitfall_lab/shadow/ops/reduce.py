@@ -41,7 +41,7 @@ from pitfall_lab.shadow.storage import ShadowTensor, Shape
 
 
 def reduced_dims(dim: Any, ndim: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all of them for None and for ()."""
+    """The dimensions to reduce, counted from the front; all of them for None and for (). None of a tensor without dimensions."""
     if dim is None or dim in ((), []):
         return tuple(range(ndim))
     dims = tuple(wrap_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim))
@@ -270,7 +270,10 @@ def _has_room(input: ShadowTensor, name: str, dims: Sequence[int]) -> None:
 
 
 def along(e: Engine, name: str, input: ShadowTensor, at: int, keepdim: bool, where: Callable[..., Any]) -> Pair:
-    """``(values, indices)`` of a search such as ``max`` along one dimension; the gradient goes to the elements found."""
+    """``(values, indices)`` of a search such as ``max`` along one dimension; the gradient goes to the elements found.
+
+    ``where(array, axis=, keepdims=)`` finds the indices. Raises torch's error for a dimension of size 0.
+    """
     _has_room(input, name.partition("Backward")[0].lower(), (at,))
     shape, before = reduced_shape(input.shape, (at,), keepdim), input.shape
     node = None
@@ -347,7 +350,10 @@ def _spread(e: Engine, name: str, input: Any, dim: Any, correction: float, keepd
 
 
 def _lengths(x: np.ndarray, order: float, dims: tuple[int, ...], keepdim: bool) -> np.ndarray:
-    """The p-norms of an array over some dimensions."""
+    """The p-norms of an array of absolute values over some dimensions.
+
+    For ``order`` 0 it is the number of elements that are not 0, for infinity the largest, for minus infinity the smallest one.
+    """
     if order == 0:
         return np.sum(x != 0, axis=dims, keepdims=keepdim)
     if math.isinf(order):

@@ -54,10 +54,10 @@ def add(
     source: str = "",
     traits: tuple[Trait, ...] = (),
 ) -> Op:
-    """Register one operation under all its names.
+    """Register one operation under all its names; raises ValueError if one of them is taken.
 
-    A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only
-    the method, ``F.relu`` is ``torch.nn.functional.relu``.
+    A short name means the function and the method: ``exp`` is ``torch.exp`` and ``torch.Tensor.exp``; ``.exp`` is only the method,
+    ``F.relu`` is ``torch.nn.functional.relu``.
     """
     spelled = tuple(full for name in ((names,) if isinstance(names, str) else names) for full in spell(name))
     entry = Op(spelled, run, kind, saves, samples, source, traits=traits)
@@ -69,7 +69,7 @@ def add(
 
 
 def also(known: str, *names: str) -> None:
-    """Give a registered operation, named in full, more full names."""
+    """Give a registered operation, named in full, more full names; raises ValueError if one of them is taken."""
     entry = replace(ENTRIES[known], names=(*ENTRIES[known].names, *names))
     for full in names:
         if full in ENTRIES:

@@ -58,7 +58,10 @@ def _places(size: int, before: int, after: int, mode: str) -> np.ndarray:
 
 
 def pad_with(e: Engine, input: ShadowTensor, pad: Sequence[int], mode: str) -> ShadowTensor:
-    """``F.pad`` with something else than a constant: reflect, replicate or circular."""
+    """``F.pad`` with something else than a constant: reflect, replicate or circular.
+
+    Raises torch's error where a border of reflect is not smaller than its dimension; declines negative paddings and other modes.
+    """
     rank = len(pad) // 2
     if (
         mode not in ("reflect", "replicate", "circular")
@@ -196,7 +199,10 @@ def _cubic(size: int, out: int, factor: float | None, align_corners: bool) -> np
 
 
 def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Shape, Sequence[float | None]]:
-    """The size of the output and the scale factor of each dimension; a factor is None if the size was given."""
+    """The size of the output and the scale factor of each dimension; without ``factors``, all factors are None.
+
+    Declines an input of another number of dimensions than ``rank`` + 2, and one that is empty or not floating point.
+    """
     inner = input.shape[2:]
     if input.ndim != rank + 2 or 0 in input.shape or not input.dtype.is_floating_point:
         raise Unmodelled("upsampling of an input that is empty, not floating point, or of another number of dimensions")
@@ -210,7 +216,7 @@ def _sizes(input: ShadowTensor, size: Any, factors: Any, rank: int) -> tuple[Sha
 def upsample(
     e: Engine, node: str, input: ShadowTensor, size: Any, factors: Any, row: Callable[[int, int, float | None], np.ndarray], rank: int
 ) -> ShadowTensor:
-    """Interpolation of (N, C, *inner) to (N, C, *size)."""
+    """Interpolation of (N, C, *inner) to (N, C, *size); without a ``size``, to the inner sizes times ``factors``, rounded down."""
     wanted, scale = _sizes(input, size, factors, rank)
     if any(n < 1 for n in wanted):
         raise Unmodelled("upsampling to an empty result")

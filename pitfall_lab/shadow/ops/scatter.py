@@ -385,7 +385,10 @@ def sort(e: Engine, input: Any, dim: int = -1, descending: bool = False, stable:
 
 
 def _sorted(x: np.ndarray, at: int, descending: bool, stable: bool) -> np.ndarray:
-    """The indices that sort ``x``. Which of equal elements comes first is the processor's choice, unless ``stable`` is set."""
+    """The indices that sort ``x``. Which of equal elements comes first is the processor's choice, unless ``stable`` is set.
+
+    So equal elements are declined without ``stable``, in rows longer than ``STABLE``.
+    """
     order = _order(x, at, descending)
     if not stable and x.shape[at] > STABLE:
         row = np.moveaxis(np.take_along_axis(x, order, at), at, -1)

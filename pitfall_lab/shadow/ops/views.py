@@ -126,7 +126,7 @@ def view_(e: Engine, self: Any, *size: Any) -> ShadowTensor:
 
 
 def _view_dtype(e: Engine, self: ShadowTensor, dtype: DType) -> ShadowTensor:
-    """``view(dtype)``: the same storage and version counter, without grad_fn."""
+    """``view(dtype)``: the same storage and version counter, without grad_fn. Only for a dtype with as many bytes; others are declined."""
     if dtype.itemsize != self.dtype.itemsize or (self.requires_grad and dtype.category >= 2) or (self.inference and not e.inference):
         raise Unmodelled("view(dtype) of a tensor that requires grad, of an inference tensor, or to a dtype of another element size")
     result = alias(e, self, self.counter)
@@ -413,7 +413,7 @@ def expand(e: Engine, self: Any, *size: Any, implicit: bool = False) -> ShadowTe
 
 
 def expanded(self: ShadowTensor, wanted: Shape) -> tuple[Shape, Shape]:
-    """Shape and strides of ``self`` expanded to ``wanted``; torch's errors when it does not fit."""
+    """Shape and strides (in elements) of ``self`` expanded to ``wanted``, where -1 keeps a size; torch's errors when it does not fit."""
     if not self.ndim and -1 in wanted:
         raise runtime("numel: integer multiplication overflow", "shape")
     if len(wanted) < self.ndim:
@@ -487,7 +487,7 @@ def slice_window(e: Engine, self: ShadowTensor, dim: int, start: int, stop: int,
 
 
 def select_window(e: Engine, self: ShadowTensor, dim: int, index: int) -> ShadowTensor:
-    """The view ``self[..., index, ...]``."""
+    """The view ``self[..., index, ...]`` along ``dim``; both count from 0 and are not checked."""
     shape, stride = self.shape[:dim] + self.shape[dim + 1 :], self.stride[:dim] + self.stride[dim + 1 :]
     place: tuple[Any, ...] = (*(slice(None),) * dim, index, ...)
     return view(
@@ -712,7 +712,10 @@ def vsplit(e: Engine, input: Any, indices_or_sections: Any) -> tuple[ShadowTenso
 
 
 def _even_split(e: Engine, name: str, input: ShadowTensor, sections: Any, at: int) -> tuple[ShadowTensor, ...]:
-    """Split into pieces of equal size; raise torch's error (which calls the size of the dimension a dimension) if that is impossible."""
+    """Split into so many pieces of equal size, or at the given indices.
+
+    Raises torch's error (which calls the size of the dimension a dimension) if the pieces cannot be equal.
+    """
     if isinstance(sections, int) and (not sections or input.shape[at] % sections):
         text = (
             f"torch.{name} attempted to split along dimension {at}, but the size of the dimension {input.shape[at]} "
@@ -831,7 +834,10 @@ def transpose_in_place(e: Engine, self: Any, dim0: int, dim1: int) -> ShadowTens
 
 
 def alias(e: Engine, tensor: ShadowTensor, counter: Counter | None) -> ShadowTensor:
-    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it."""
+    """A tensor on the same storage without grad_fn, as ``detach()`` and ``.data`` return it; it counts writes with ``counter``.
+
+    An alias of an inference tensor is one too, and has no counter in inference mode, else a new one.
+    """
     result = ShadowTensor(e.graph, tensor.storage, tensor.shape, tensor.stride, tensor.offset, tensor.dtype, counter)
     if tensor.inference:
         # Outside inference_mode the alias may be written (it has a version counter, which is not readable), views of it may not.

@@ -47,7 +47,11 @@ class Operation:
     entry: Op | None = None
 
     def studies(self) -> list[Study]:
-        """One study for each sample that creates other nodes than the samples before it, at most four; empty if no call is known."""
+        """One study for each sample that creates other nodes than the samples before it, at most four; empty if no call is known.
+
+        Samples in which other operations take part are left out, if there are others; without samples, calls are guessed. If no sample
+        creates a node, one study of the first that runs.
+        """
         samples = self.entry.samples if self.entry else ()
         calls = [code for code in samples if direct(code)]
         if not any("inplace" not in code for code in calls):
@@ -80,7 +84,10 @@ def made(code: str) -> tuple[str, ...] | None:
 
 
 def guesses(name: str) -> Iterator[str]:
-    """Yield at most one call of an operation without samples that torch accepts: the first that creates a node, else the first one."""
+    """Yield at most one call of an operation without samples that torch accepts: the first that creates a node, else the first one.
+
+    None for the operations of :data:`ELSEWHERE`.
+    """
     found = None
     if ELSEWHERE.search(name.rsplit(".", maxsplit=1)[-1]):
         return
@@ -98,6 +105,8 @@ def guesses(name: str) -> Iterator[str]:
 
 def called(name: str, operands: str) -> str | None:
     """An expression that calls a function or a method; None if the first operand cannot have a method called on it.
+
+    None also for a property with more than one operand.
 
     >>> called("torch.Tensor.copysign", "a, b"), called("torch.Tensor.H.__get__", "a")
     ('a.copysign(b)', 'a.H')
@@ -123,7 +132,10 @@ def modelled() -> tuple[Operation, ...]:
 
 @cache
 def mirrored() -> tuple[Operation, ...]:
-    """The public functions and methods of torch without an entry; a function and the method with its name count as one."""
+    """The public functions and methods of torch without an entry, except those whose calls are not recorded (:func:`is_quiet`).
+
+    A function and the method with its name count as one.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         functions = torch.overrides.get_testing_overrides()
@@ -147,7 +159,10 @@ def topic_words(topic: str) -> str:
 
 
 def find(word: str) -> list[Operation]:
-    """The operations with a name, as users write it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``, ``torch.cdist``."""
+    """The operations with a name, as users write it: ``exp``, ``mul_``, ``Tensor.view``, ``F.layer_norm``, ``torch.cdist``.
+
+    May be empty.
+    """
     known = {name: operation for operation in (*modelled(), *mirrored()) for name in operation.names}
     spelled = re.sub(r"^nn\.", "torch.nn.", re.sub(r"^Tensor\.", "torch.Tensor.", re.sub(r"^F\.", "torch.nn.functional.", word)))
     short = spelled.removeprefix("torch.").removeprefix("functional.") if not spelled.startswith("torch.nn") else spelled

@@ -106,7 +106,7 @@ class Study:
         return self._written(lambda text: MODIFIED not in text)
 
     def harmless(self) -> list[str]:
-        """The tensors that may be overwritten before backward without an error."""
+        """The tensors whose overwriting before backward raised no error in any trial."""
         every = dict.fromkeys(name for trial in self.trials for name in trial.writes)
         return [name for name in every if all(trial.writes.get(name) is None for trial in self.trials)]
 
@@ -252,7 +252,7 @@ class Run:
         return self.operands | {k: t for k, t in self.results.items() if not any(t is o for o in self.operands.values())}
 
     def nodes(self) -> Iterator[Node]:
-        """The nodes that the operation created, nearest to the result first."""
+        """The nodes that the operation created, nearest to the result first; AccumulateGrad nodes are left out."""
         # the dictionary holds the nodes, so that no id is used again
         seen = {id(fn): fn for _, _, fn in self.before.values() if fn is not None}
         todo = [t.grad_fn for t in self.results.values() if t.requires_grad]
@@ -278,7 +278,10 @@ def _trial(module: ModuleType, code: str, able: frozenset[str], wanting: frozens
 
 
 def _backward(module: ModuleType, code: str, plain: frozenset[str], target: str | None = None) -> str | None:
-    """Run the expression, overwrite ``target``, run backward; return the first sentence of the error, or None."""
+    """Run the expression, overwrite ``target`` (nothing, if None), run backward; return the first sentence of the error, or None.
+
+    Raises :class:`Failed` if the shadow has no model for the backward.
+    """
     run = Run(module, code, plain)
     flowing = list(run.flowing().values())
     with warnings.catch_warnings():
@@ -326,7 +329,7 @@ def _slots(fn: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _whose(slot: str, saved: Any, run: Run) -> str:
-    """Return whose memory a saved tensor is: an operand's, a result's, a leaf's inside the expression, or its own."""
+    """Return whose memory a saved tensor is, in the words of :class:`Node`: an operand's, a result's, an inner leaf's, or its own."""
     if saved is None:
         return "lost"
     results_first = slot.startswith("result") or slot in {"values", "indices"}

@@ -24,11 +24,12 @@ MOST_BACKWARDS, MOST_LEAVES, HEAD = 200, 300, 8
 def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, meant: bool = False) -> dict[str, Any]:
     """Run ``source`` in ``namespace`` and return what it computed, as plain data that JSON can hold.
 
-    Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each: the digests of its ``roots``, of the
-    ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of ``torch.autograd.grad``, and whether
-    it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and arrays that are values of global
-    variables at the end), ``numbers`` (the finite values of global variables that are one number, in the order of their first
-    assignment) and ``warnings`` (the texts of torch's warnings).
+    Keys: ``error`` (``None`` or the type of the exception that ended it), ``backwards`` (for each of the first ``MOST_BACKWARDS``: the
+    digests of its ``roots``, of the ``leaves`` at that moment, of the ``gradients`` they have afterwards and of the ``results`` of
+    ``torch.autograd.grad``, and whether it ``raised``), ``leaves`` (their digests at the end), ``names`` (the digests of the tensors and
+    arrays that are values of global variables at the end), ``numbers`` (the finite values of global variables that are one number, in the
+    order of their first assignment) and ``warnings`` (the texts of torch's warnings). With ``meant``, each tensor is cloned when it is
+    saved for backward.
     """
     record = _Record()
     error = None
@@ -51,7 +52,7 @@ def witness(source: str | ast.Module, name: str, namespace: dict[str, Any], *, m
 
 
 def prepare(source: str) -> None:
-    """If ``source`` needs modules that torch imports late (more than a second), import them once, before a process is forked per run."""
+    """If ``source`` contains ``optim``, import what torch's optimizers import late (more than a second), before processes are forked."""
     if "optim" in source:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -141,7 +142,7 @@ class _Record:
 
 
 def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
-    """Return the leaves that ``roots`` were computed from, in the order of a walk through the graph."""
+    """Return the leaves that ``roots`` were computed from, at most ``MOST_LEAVES``, in the order of a walk through the graph."""
     pending = [root.grad_fn for root in roots if isinstance(root, torch.Tensor) and root.grad_fn is not None]
     seen: set[Any] = set()
     found: list[torch.Tensor] = []
@@ -157,7 +158,10 @@ def _leaves(roots: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def digest(tensor: Any) -> dict[str, Any] | None:
-    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector, and first elements; None for others."""
+    """A tensor summarised by a few numbers: shape, sum, norm, inner product with a fixed vector, and the first eight elements.
+
+    None for what is no tensor. A tensor on ``meta`` or in another layout has no numbers; NaN and infinity are texts.
+    """
     if not isinstance(tensor, torch.Tensor):
         return None
     if tensor.is_meta or tensor.layout is not torch.strided:

@@ -94,7 +94,11 @@ class Kinds:
         return tuple(key)
 
     def wanted_again(self, args: Any, operands: list[TensorRecord]) -> tuple[Any, ...] | None:
-        """The arguments that the next call of this line must have to use the compiled function of :class:`Again`; None if it cannot."""
+        """The arguments that the next call of this line must have to use the compiled function of :class:`Again`.
+
+        None if it cannot: there must be one or two tensors, on different storages, none of them a leaf that requires a gradient, and
+        otherwise only plain constants.
+        """
         if len(operands) not in (1, 2) or any(record.form.is_flagged for record in operands):
             return None
         if len(operands) == 2 and operands[0].shadow.storage is operands[1].shadow.storage:  # type: ignore[union-attr]
@@ -170,7 +174,7 @@ class Kinds:
         return self._gather(kwargs.values(), key, operands, frame, plain)
 
     def _adopted(self, real: Any, frame: FrameType) -> TensorRecord | None:
-        """Adopt a tensor for the call that is about to run; None if an event must be written first."""
+        """Adopt a tensor for the call that is about to run; None if an event must be written first, as for a tensor on known memory."""
         if not self._may_meet():
             return None
         seen = tensor_facts.read(real)
@@ -212,7 +216,7 @@ class Kinds:
 
 @cache
 def _writes(func: Any) -> bool:
-    """Whether a function writes its first operand; then the positions of the other operands in the same storage matter."""
+    """Whether a function writes its first operand, or has no entry; then the positions of the other operands in the same storage matter."""
     entry = ENTRIES.get(name_of(func))
     return entry is None or entry.kind == "inplace"
 

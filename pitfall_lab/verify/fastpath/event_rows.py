@@ -92,7 +92,7 @@ class Rows:
         return self.cells[start : start + MARKS + len(self.sayings[self.cells[start]].roles)]
 
     def event(self, step: int) -> Event:
-        """The event of a step, expanded from its row."""
+        """The event of a step, expanded from its row, or from its place in what a backward ran."""
         ran = self._events[step]
         if type(ran) is Ran:
             return self._node_event(ran, step)
@@ -346,7 +346,7 @@ class Labels:
         self.roles: list[tuple[int, str]] = []
 
     def slot(self, label: str) -> Slot:
-        """The placeholder for a label."""
+        """The placeholder for a label; raises :class:`Unsayable` if it belongs neither to an operand nor to what the call created."""
         letter, number = label[0], int(label[1:])
         before = getattr(self._births, letter)
         if number > before:
@@ -369,7 +369,7 @@ class Labels:
         return self.role((operand, "v"))
 
     def beginning(self, storage: str, offset: int) -> _Beginning | int:
-        """The storage offset of a tensor in the event, or a placeholder for it."""
+        """The storage offset of a tensor in the event, in elements; a placeholder for it if the storage is an operand's."""
         if self.slot(storage)[2]:
             return offset
         if self._is_open:

@@ -89,7 +89,10 @@ class FastLane:
         self.functions = set()
 
     def before(self, func: Any, args: Any, kwargs: Any, place: Place) -> Ahead | None:  # noqa: C901 - runs before every call
-        """Run the call in the shadow by its plan; return None if it has none."""
+        """Run the call in the shadow by its plan; return None if it has none, or must take the full path.
+
+        Tensors seen for the first time may have been adopted even then; their effects wait in ``kinds.met``.
+        """
         kinds = self.kinds
         if not kinds.are_usual() or not self._is_free():
             return None
@@ -127,7 +130,10 @@ class FastLane:
         return plan, operands, results, nodes, place, args, kwargs, insides, None
 
     def _done(self, plan: Plan, operands: list[TensorRecord], place: Place, args: Any, kwargs: Any) -> Ahead | None:
-        """Run the call with the shadow's entry; return None if the entry has no model for it."""
+        """Run the call with the shadow's entry; return None if the entry has no model for it.
+
+        An error that it predicts is part of the result.
+        """
         engine, before = self._world.engine, None
         engine.packs, engine.default_float = False, FLOAT32
         if plan.writes:
@@ -158,7 +164,10 @@ class FastLane:
         return argument_values.convert(value, lambda real: self._by_id[id(real)].shadow, DType, Device)
 
     def _conforms(self, ahead: Ahead) -> bool:
-        """Whether the shadow's entry did what the plan says."""
+        """Whether the shadow's entry did what the plan says.
+
+        That is: no error, the same numbers of nodes, results and writes, and results of the expected forms at the expected places.
+        """
         plan, operands, shadows, nodes, _, _, _, _, done = ahead
         applied = done.applied  # type: ignore[union-attr]
         if applied is None or applied.stale or applied.ran or len(shadows) != len(plan.results) or len(nodes) != len(plan.kinds):
@@ -194,7 +203,7 @@ class FastLane:
         return is_counted and x.storage is on.storage and (opens or x.offset == on.offset + window.offset)  # type: ignore[union-attr]
 
     def _plan_of_others(self, key: Any, func: Any, operands: list[TensorRecord], place: Place) -> Plan | None:
-        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it."""
+        """A plan made by an earlier recording; or the plan for ``x.grad = None``, if library code does it; else None."""
         known = self._shared.plans.get(key)
         if known is not None:
             mine = self._plans[key] = known.among(self._writer.rows)
@@ -355,7 +364,7 @@ class FastLane:
         return True
 
     def _is_written(self, ahead: Ahead, real: Any) -> bool:
-        """Like :meth:`_agrees`, for a call that writes memory in a recording without values."""
+        """Like :meth:`_agrees`, for a call that writes memory in a recording without values; storage, shape and versions are compared."""
         plan, operands, (shadow,), _, place, _, _, _, _ = ahead
         record: Any = operands[0]
         counter = shadow.counter
@@ -420,7 +429,10 @@ class FastLane:
         return True
 
     def _clearing(self, record: TensorRecord) -> Plan | None:
-        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for the others."""
+        """The plan for ``x.grad = None``: one for a tensor whose gradient is in the trace, one for a tensor without a gradient.
+
+        None if there is a gradient that the trace does not show.
+        """
         gradient = record.shadow.gradient  # type: ignore[union-attr]
         knows = gradient is not None
         if gradient is not None and not (gradient.mark and self._writer.remembers(f"tensors.{record.label}")):
@@ -449,7 +461,7 @@ class FastLane:
         self, plan: Plan, place: Place, births: tuple[int, int, int, int], operands: list[TensorRecord], result: TensorRecord | None,
         step: int, numbers: Any = None, plain: tuple[Any, ...] | None = None,
     ) -> None:  # fmt: skip
-        """Write the row. ``result`` is the record that may get a name."""
+        """Write the row. ``result`` is the record that may get a name (None: no result gets one)."""
         records, naming = self._records, self._naming
         caller, site, frame, scope = place
         names = None

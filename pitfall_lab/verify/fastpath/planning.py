@@ -106,7 +106,7 @@ class Planning:
         self._refused[key] = self._refused.get(key, 0) + 1
 
     def learn(self, call: Call, applied: Applied, result: Any, effects: list[Effect], operands: tuple[Operand, ...]) -> None:
-        """Called when torch and the shadow agreed on the call: make its plan."""
+        """Called when torch and the shadow agreed on the call: make its plan; none without a key or recipe, or if no row can express it."""
         key, recipe, records = self._key, self._candidate, self._records
         self._key = self._candidate = None
         if key is None or recipe is None:

@@ -29,7 +29,10 @@ class Numbers:
         self._records, self._memory = records, memory
 
     def _are_same(self, memory: Any, storage: Storage, operands: list[TensorRecord], op: str) -> bool:
-        """Whether torch's and the shadow's contents are equal up to rounding; if so, the shadow gets torch's."""
+        """Whether torch's and the shadow's contents are equal up to rounding; if so, the shadow gets torch's.
+
+        True if the shadow has none.
+        """
         data = storage.data
         if data is None:
             return True
@@ -46,7 +49,10 @@ class Numbers:
         return True
 
     def agree(self, reals: Any, shadows: tuple[ShadowTensor, ...], plan: Plan, operands: list[TensorRecord]) -> bool:
-        """Compare the contents of new storages, or those of the storage that the call wrote and its version; False if they differ."""
+        """Compare the contents of new storages, or those of the storage that the call wrote and its version; False if they differ.
+
+        Contents that the shadow does not have count as equal.
+        """
         if plan.writes:
             real, shadow = reals[0], shadows[0]
             memory = real.untyped_storage()
