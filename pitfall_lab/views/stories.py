@@ -122,7 +122,9 @@ def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
 def _of_finding(facts: Facts, names: dict[str, str], finding: dict[str, Any]) -> Story:
     trace = facts.trace
     beats = [_of_related(trace, related) for related in finding.get("related", ())]
-    if all(beat["role"] == "other" and beat["line"] != finding.get("line") for beat in beats):
+    line = finding.get("line")
+    is_thin = all(beat["role"] == "other" for beat in beats) or (len(beats) == 1 and line is not None)
+    if is_thin and all(beat["line"] != line for beat in beats):
         beats.append(_own_place(trace, finding))
     beats.sort(key=lambda beat: _order(trace, beat))
     return {
