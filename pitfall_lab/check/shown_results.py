@@ -29,9 +29,14 @@ def line(before: str, after: str, again: str) -> Printed | None:
     if len(was) != len(now):
         return None
     for old, new in zip(reversed(was), reversed(now), strict=True):
-        if old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST:
+        differs = old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST
+        if differs and _is_whole(old) and _is_whole(new):
             return Printed("", " ".join(old.split()), " ".join(new.split()))
     return None
+
+
+def _is_whole(text: str) -> bool:
+    return text.count("(") == text.count(")") and text.count("[") == text.count("]")
 
 
 def number(before: Mapping[str, float], after: Mapping[str, float], again: Mapping[str, float]) -> Printed | None:

@@ -45,6 +45,12 @@ def test_programs_that_draw_without_a_seed_are_run_with_the_same_numbers(shop: W
     assert shown.before.split()[0] == shown.after.split()[0]
 
 
+def test_a_tensor_printed_in_several_lines_is_not_shown_in_part(shop: Workshop) -> None:
+    shown = first_fix(shop, BROADCAST + "print(f'slope {layer.weight.item():.2f}')\nprint(layer(x[:3]))\n")
+    assert shown is not None
+    assert shown.after.startswith("slope ")
+
+
 def test_without_output_the_last_number_that_differs_is_shown(shop: Workshop) -> None:
     shown = first_fix(shop, BROADCAST + "final = loss.item()\n")
     assert shown is not None
