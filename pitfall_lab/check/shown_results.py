@@ -14,6 +14,7 @@ from pitfall_lab.rules import Printed
 MOST = 100
 """The maximal length of a line that is shown."""
 _NUMBER = re.compile(r"\d")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def line(before: str, after: str, again: str) -> Printed | None:
@@ -28,15 +29,22 @@ def line(before: str, after: str, again: str) -> Printed | None:
     was, now, repeated = before.splitlines(), after.splitlines(), set(again.splitlines())
     if len(was) != len(now):
         return None
-    for old, new in zip(reversed(was), reversed(now), strict=True):
+    lines = zip(was, now, _whole_lines(was), _whole_lines(now), strict=True)
+    for old, new, *whole in reversed(list(lines)):
         differs = old.split() != new.split() and new in repeated and _NUMBER.search(new) and max(len(old), len(new)) <= MOST
-        if differs and _is_whole(old) and _is_whole(new):
+        if differs and all(whole):
             return Printed("", " ".join(old.split()), " ".join(new.split()))
     return None
 
 
-def _is_whole(text: str) -> bool:
-    return text.count("(") == text.count(")") and text.count("[") == text.count("]")
+def _whole_lines(lines: list[str]) -> list[bool]:
+    """For each line whether no bracket is open at its beginning or at its end; True for all if one is never closed, as in ``:(``."""
+    found, depth = [], 0
+    for text in lines:
+        plain, before = _COLOUR.sub("", text), depth
+        depth = max(0, depth + sum(map(plain.count, "([{")) - sum(map(plain.count, ")]}")))
+        found.append(before == depth == 0)
+    return found if depth == 0 else [True] * len(lines)
 
 
 def number(before: Mapping[str, float], after: Mapping[str, float], again: Mapping[str, float]) -> Printed | None:
