@@ -169,7 +169,10 @@ def _finding(story: Story, found: Again) -> Finding:
     harm = (
         T(en=f"and {there.en} takes the same memory for its target.", zh=f"而{there.zh}把同一块内存当作目标：原来的数已经没有了。")
         if found.target
-        else T(en=f"so {there.en} is given other numbers in each round.", zh=f"所以{there.zh}每一轮得到的数都不同。")
+        else T(
+            en=f"so the changes add up in the data that {there.en} is given.",
+            zh=f"所以这些修改在{there.zh}得到的数据里逐轮累积。",
+        )
     )
     return RULE.finding(
         span, found.first.step,

@@ -58,5 +58,5 @@ def test_the_headline_is_the_line_that_is_worth_a_look(stage):
     trace = trace_program(HALVED)
     root = stage.show(state_of(trace, rules.find(trace)))
     ((line, _),) = worth(HALVED)
-    assert root.locator(".pl-message").inner_text() == f"Line {line} is worth a look."
+    assert root.locator(".pl-message").inner_text() == f"No mistake was found. Line {line} is worth a look."
     assert root.locator(".pl-outcome").inner_text() == "✓ finished without an error"

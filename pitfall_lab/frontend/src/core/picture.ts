@@ -532,9 +532,12 @@ export function worthTitle(model: ExplorerModel): string {
   const [first] = worth;
   if (model.stories.length || !first || why || !say(head, "en").startsWith("✓")) return "";
   const lines = new Set(worth.map((one) => one.line)).size;
-  if (lines > 1) return model.t(`${lines} lines are worth a look.`, `有 ${lines} 行值得一看。`);
+  if (lines > 1) return model.t(`No mistake was found. ${lines} lines are worth a look.`, `没有发现错误。有 ${lines} 行值得一看。`);
   const place = say(first.place, model.language);
-  return model.t(`${place.charAt(0).toUpperCase()}${place.slice(1)} is worth a look.`, `${place}值得一看。`);
+  return model.t(
+    `No mistake was found. ${place.charAt(0).toUpperCase()}${place.slice(1)} is worth a look.`,
+    `没有发现错误。${place}值得一看。`,
+  );
 }
 
 /** What is seldom meant, where no rule says anything: a line each, that leads to its step. Null where there is nothing of the kind. */
@@ -554,7 +557,7 @@ export function worthALook(model: ExplorerModel, go: Go): HTMLElement | null {
     ),
   );
   const title = model.t("Worth a look", "值得一看");
-  const note = model.t("No rule found a mistake here; these lines may be right.", "没有规则发现错误；这些行可能是对的。");
+  const note = model.t("These lines may be right.", "这些行可能是对的。");
   return h(
     "section",
     { class: "pl-picture pl-worth", group: title },
