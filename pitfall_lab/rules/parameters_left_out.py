@@ -35,7 +35,7 @@ def find(story: Story) -> Iterator[Finding]:
         changed = any(m.kind in ("used", "frozen", "cleared") for m in moments)
         parameter = (story.tensor(label) or {}).get("kind") == "parameter"
         if label not in held and label not in elsewhere and len(added) >= ROUNDS and not changed and parameter:
-            left += [label] if _thawed(story, label) or _comes_after(story, label, added[0], held) else []
+            left += [label] if _thawed(story, label, held) or _comes_after(story, label, added[0], held) else []
     if left and not any(plain_lists(story)):
         yield _finding(story, left, lives(story)[left[0]][0].event)
 
@@ -47,13 +47,19 @@ def _trains_layers(story: Story, held: set[str]) -> bool:
     )
 
 
-def _thawed(story: Story, label: str) -> bool:
-    """Whether the parameter was frozen, and requires grad again since after an optimizer was made."""
+def _thawed(story: Story, label: str, held: set[str]) -> bool:
+    """Whether the parameter was frozen, requires grad again since after an optimizer was made, and held parameters moved after that.
+
+    Only the first steps of an optimizer are recorded as such; that it went on shows in what it holds.
+    """
     values = story.history("tensors", label, "requires_grad")
     thawed = next((at for (_, before), (at, now) in pairwise(values) if now and not before), None)
     made = [optimizer.step for optimizer in story.trace.optimizers]
     frozen = any(at < thawed and not now for at, now in values) if thawed is not None else False
-    return thawed is not None and frozen and bool(made) and made[0] <= thawed and any(s.step > thawed for s in story.trace.optimizer_steps)
+    if thawed is None or not frozen or not made or made[0] > thawed:
+        return False
+    storages = {str((story.tensor(each) or {}).get("storage")) for each in held}
+    return any(story.writes(storage, thawed, len(story.events)) for storage in storages)
 
 
 def _comes_after(story: Story, label: str, backward: Event, held: set[str]) -> bool:
@@ -122,13 +128,23 @@ def _fixes(story: Story, left: list[str], node: ast.Call | None) -> tuple[Fix, .
     given = next((k.value for k in node.keywords if k.arg == "params"), node.args[0] if node.args else None) if node is not None else None
     if given is None:
         return ()
+    every = next((n for n in ast.walk(given) if isinstance(n, ast.Call) and call_name(n) in ("parameters", "named_parameters")), None)
+    fixes = []
+    if every is not None and every is not given and "requires_grad" in program.segment(given):
+        whole = program.segment(every).replace("named_parameters", "parameters")
+        said = T(
+            en=f"Give it all of `{whole}`: what is frozen gets no gradient and is not changed",
+            zh=f"把 `{whole}` 全部交给它：冻结的参数没有梯度，不会被改变",
+        )
+        fixes.append(Fix(said, program.replace((given, whole)), meaning="later"))
     names = [name for label in left if (name := story.name(label))]
     owners = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
     known = {program.segment(t) for n in program.nodes if isinstance(n, ast.Assign) for t in n.targets}
     owners = list(dict.fromkeys(next((o[:i] for i in _dots(o) if o[:i] in known), o) for o in owners))
     added = ", ".join(f"*{owner}.parameters()" if owner else name for owner, name in zip(owners, names, strict=False))
     title = T(en="Give these parameters to the optimizer too", zh="把这些参数也交给优化器")
-    return unique(program.text, [Fix(title, program.replace((given, f"[*{program.segment(given)}, {added}]")), meaning="later")])
+    fixes.append(Fix(title, program.replace((given, f"[*{program.segment(given)}, {added}]")), meaning="later"))
+    return unique(program.text, fixes)
 
 
 def _dots(text: str) -> list[int]:

@@ -12,6 +12,27 @@ body, one, two = nn.Linear(3, 4), nn.Linear(4, 1), nn.Linear(4, 1)
 opt = SGD([*body.parameters(), *one.parameters(), *two.parameters()], lr=0.1)
 """
 
+THAWED = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import Adam
+
+torch.manual_seed(0)
+x, y = torch.randn(8, 3), torch.randn(8, 1)
+body, head = nn.Linear(3, 4), nn.Linear(4, 1)
+net = nn.Sequential(body, nn.Tanh(), head)
+body.requires_grad_(False)
+opt = Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)  # PL611
+for epoch in range(30):
+    if epoch == 12:
+        body.requires_grad_(True)
+    loss = F.mse_loss(net(x), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
 WRONG = {
     "a difference in the middle of large pictures of whole numbers": """
 frames = torch.full((3, 1, 40, 40), 90, dtype=torch.uint8)
@@ -344,3 +365,8 @@ def test_they_are_found_however_they_are_written(shop: Workshop) -> None:
 
 def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
     assert_quiet(shop, together(RIGHT))
+
+
+def test_a_body_that_is_thawed_when_the_optimizer_has_what_required_gradients_before(shop: Workshop) -> None:
+    assert_found(shop, THAWED, repaired=True)
+    assert_quiet(shop, THAWED.replace("opt = Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)", "opt = Adam(net.parameters())"))
