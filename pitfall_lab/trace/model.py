@@ -317,9 +317,10 @@ class Scheduler:
     """A learning-rate ``scheduler`` (its class name) was created after ``step`` events, for the optimizer with index ``optimizer``.
 
     With ``made`` False its creation was not observed, and the place is that of its first step. ``steps`` is how often its ``step()`` was
-    called, ``first`` are the first of these; ``settings`` its numbers (``T_max``, ``gamma``; ``best`` and ``mode``, 0 for min, of one
-    that looks at a metric). ``count`` is the type of the value that it counts its steps with: anything else than ``int`` was given to
-    ``step()`` by the program. ``shared`` are the variables that several of its functions, made from one text, read when they are called.
+    called, ``first`` are the first of these; ``settings`` its numbers (``T_max``, ``gamma``, ``base_lr``, the highest rate of the
+    optimizer's groups when it was made; ``best`` and ``mode``, 0 for min, of one that looks at a metric). ``count`` is the type of the
+    value that it counts its steps with: anything else than ``int`` was given to ``step()`` by the program. ``shared`` are the variables
+    that several of its functions, made from one text, read when they are called.
     """
 
     step: int

@@ -307,6 +307,9 @@ class BesideCalls:
 def _settings(scheduler: Any) -> tuple[tuple[str, float], ...]:
     held = ((name, vars(scheduler).get(name)) for name in SETTINGS)
     numbers = [(name, float(value)) for name, value in held if type(value) in (int, float) and math.isfinite(value)]
+    base = vars(scheduler).get("base_lrs")
+    if type(base) is list and base and all(type(rate) is float and math.isfinite(rate) for rate in base):
+        numbers.append(("base_lr", max(base)))
     if vars(scheduler).get("mode") in MODES:
         numbers.append(("mode", float(MODES.index(vars(scheduler)["mode"]))))
     return tuple(numbers)
