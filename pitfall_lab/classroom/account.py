@@ -75,9 +75,12 @@ def _unread(entries: Sequence[Entry]) -> Iterable[str]:
         yield f"Could not be read: {listed(theirs)}: {reason}."
     if open_ := [names[entry.row.student] for entry in entries if not entry.row.absent and not entry.is_decided]:
         yield (
-            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read beside the other "
-            f"submissions (ask for the notebook as JupyterLab saves it) and grade with --resume, or give a mark in {OVERRIDES}."
+            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read in its place (ask "
+            "for the notebook as JupyterLab saves it), or take a file away where nothing in it counts, and grade with --resume; or give a "
+            f"mark in {OVERRIDES}."
         )
+    if beside := [f"{names[entry.row.student]}: {', '.join(entry.row.beside)}" for entry in entries if entry.row.beside]:
+        yield f"Beside notebooks, and not read, since these are none: {listed(beside)}."
 
 
 def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:

@@ -331,7 +331,7 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
 
     So may be what the notes say of that. A row that is another one is stored.
     """
-    row = replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides)
+    row = replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides, beside=sheet.beside)
     if row != known:
         state.keep(row)
     return row
@@ -340,7 +340,7 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
 def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
     """The row of the state file for a submission; without outcomes if it could not be read."""
     read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
-    return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides)
+    return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides, beside=sheet.beside)
 
 
 Work = Iterator[tuple[submissions.Sheet, list[dict[str, Any]]]]

@@ -45,7 +45,7 @@ class Row:
 
     ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is when the newest
     of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that graded it. ``absent``: there is none.
-    ``asides`` are notes for the teacher alone.
+    ``asides`` are notes for the teacher alone. ``beside`` are files beside the notebooks that are none and were not read.
     """
 
     student: str
@@ -58,6 +58,7 @@ class Row:
     versions: tuple[str, str] = ("", "")
     absent: bool = False
     asides: tuple[T, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -107,6 +108,7 @@ class Row:
             "problem": [self.problem.en, self.problem.zh] if self.problem else None,
             "received": self.received,
             "versions": self.versions,
+            "beside": self.beside,
         }
         return json.dumps(values, separators=(",", ":"))
 
@@ -123,6 +125,7 @@ class Row:
             None if values.get("received") is None else float(values["received"]),
             (str(values["versions"][0]), str(values["versions"][1])) if "versions" in values else ("", ""),
             asides=tuple(T(en=note[0], zh=note[1]) for note in values.get("asides", ())),
+            beside=tuple(map(str, values.get("beside", ()))),
         )
 
 

@@ -232,7 +232,8 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
     )
     hints = "" if outcome.status == "solved" else _hints(outcome.key, language)
     said = escape(ending(outcome.status, to_student=True).say(language))
-    return f"<h2>{title}</h2>{task}<p>{said}{detail}</p><ul>{''.join(lines)}</ul>{hints}{cell}"
+    nothing = f"<p>{escape(why.say(language))}</p>" if (why := outcome.why_nothing) else ""
+    return f"<h2>{title}</h2>{task}<p>{said}{detail}</p><ul>{''.join(lines)}</ul>{nothing}{hints}{cell}"
 
 
 def _hints(key: str, language: Language) -> str:

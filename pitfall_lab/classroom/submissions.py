@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import stat
@@ -47,6 +48,12 @@ _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
 _OURS = re.compile(r"readme(\.(md|txt|rst|html))?", re.IGNORECASE)
 """Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
+_INSTEAD = (
+    *(".pdf", ".py", ".txt", ".json", ".html", ".htm", ".doc", ".docx", ".odt", ".rtf"),
+    *(".rar", ".7z", ".tar", ".tgz", ".png", ".jpg", ".jpeg", ".heic"),
+)
+"""Endings of what is handed in instead of a notebook; beside one, it is not read, and this is said."""
+MOST_BESIDE = 20
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED = 500
@@ -60,6 +67,7 @@ class Submission:
     """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called).
 
     ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot be read.
+    ``beside`` are names of files in a folder that may have been handed in instead of a notebook.
     """
 
     student: str
@@ -70,6 +78,7 @@ class Submission:
     notes: tuple[T, ...] = ()
     asides: tuple[T, ...] = ()
     received: float | None = None
+    beside: tuple[str, ...] = ()
 
     def names(self, folder: Path) -> tuple[str, ...]:
         """The names under which a submission appears in the folder of the submissions. Names of files inside it are not used."""
@@ -93,6 +102,8 @@ class Sheet:
     received: float | None = None
     asides: tuple[T, ...] = ()
     """Notes for the teacher alone."""
+    beside: tuple[str, ...] = ()
+    """Files beside the notebooks that are none, and were not read."""
 
 
 def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
@@ -113,7 +124,11 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
         elif entry.is_dir():
             files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
             problem = _unusable(entry, files)
-            out.append(Submission(_name(entry), files, problem, is_folder=True, received=_newest(entry) if problem else None))
+            received = _newest(entry) if problem else None
+            others = [path.name for path in _below(entry, DEEPEST, endings=_INSTEAD)] if files else []
+            beside = _beside(others)
+            notes = tuple(map(_not_read, beside))
+            out.append(Submission(_name(entry), files, problem, is_folder=True, notes=notes, received=received, beside=beside))
         else:
             out.append(Submission(_name(entry), (entry,)))
     return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not ours.fullmatch(entry.name)]
@@ -190,11 +205,16 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     usable = [each for each in of if each.problem is None]
     said = ", ".join(names)
     asides = (T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}"),)
-    notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem)
+    beside = tuple(each.student for each in of if each.problem and each.is_folder and not each.files)
+    notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem and each.student in beside)
+    notes += tuple(note for each in usable for note in each.notes)
     files = tuple(file for each in usable for file in each.files)
-    problem = None if usable else of[-1].problem
-    received = None if usable else max((each.received for each in of if each.received is not None), default=None)
-    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, notes, asides, received)
+    bad = [each for each in of if each.problem and each.student not in beside]
+    problem = of[-1].problem if not usable else _in_part(bad[-1].student, bad[-1].problem) if bad and bad[-1].problem else None
+    received = max((each.received for each in of if each.received is not None), default=None) if problem else None
+    beside += tuple(name for each in usable for name in each.beside)
+    folder = any(each.is_folder for each in of)
+    return Submission(str(student or names[-1]), files, problem, folder, names, notes, asides, received, beside)
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
@@ -246,6 +266,16 @@ class _Book:
 
 
 @dataclass(frozen=True, slots=True)
+class _Broken:
+    """A file that cannot be read: its name, why, how many notebooks are older, and whether it is known to be none (a PDF)."""
+
+    name: str
+    why: T
+    place: float
+    is_other: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Cell:
     """An answer: its text, the file that it is in, and when that was written."""
 
@@ -274,45 +304,76 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     cells: dict[str, list[_Cell]] = {}
     almost: list[_Almost] = []
     notes = list(submission.notes)
-    unreadable: list[tuple[str, T]] = []
-    files = _files(submission, unreadable)
+    broken: list[_Broken] = []
+    files = _files(submission, broken)
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
     received = attempted(names) or max((file.written for file in files), default=None)
     asides = submission.asides
     if any((said := form(name)) and said.late for name in names):
         asides += (T(en="Canvas calls it late", zh="Canvas 标记为迟交"),)
-    total, readable = 0, 0
+    total, readable, place = 0, 0, 0
+    newest: dict[str, int] = {}
     for file in files:
         try:
-            for book in _books(file):
+            books = _books(file)
+        except Exception as problem:  # a slip of ours costs one submission, not the class
+            broken.append(_broken(file.name, problem, place))
+            continue
+        for book in books:
+            place += 1
+            try:
                 total += len(book.raw)
                 _allow(total)
                 for key, source in _cells(_notebook(book.raw, notes), almost):
                     cells.setdefault(key, []).append(_Cell(source, book.name, book.written))
+                    newest[key] = place
                 readable += 1
-        except Unreadable as reason:
-            unreadable.append((file.name, reason.sentence))
-        except Exception as problem:  # a slip of ours costs one file, not the class
-            kind = type(problem).__name__
-            unreadable.append((file.name, T(en=f"it cannot be read ({kind})", zh=f"无法读取（{kind}）")))
-    if not readable:
-        why = unreadable[0][1]
-        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides)
-    notes += [_left_out(name, why) for name, why in unreadable]
+            except Exception as problem:
+                broken.append(_broken(book.name, problem, place))
+    zipped = [f"{file.name}/{name}" for file in files for name in _beside(archives.others(file.raw, _INSTEAD))] if readable else []
+    beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other))
+    lost = [each for each in broken if not each.is_other and not all(newest.get(key, 0) > each.place for key in keys)]
+    if not readable or lost:
+        why = _in_part(lost[-1].name, lost[-1].why) if readable else broken[0].why
+        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides, beside=beside)
+    notes += [_left_out(each.name, each.why) for each in broken]
+    notes += map(_not_read, zipped)
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
     notes += _which(cells, taken)
     answers = {key: cell.source for key, cell in taken.items()}
     open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
     notes += [note for each in almost if (note := _meant(each, open_ones))]
     notes = list(dict.fromkeys(notes))
-    return Sheet(submission.student, answers, tuple(notes), digest, _beliefs(submission), received=received, asides=asides)
+    return Sheet(submission.student, answers, tuple(notes), digest, _beliefs(submission), received=received, asides=asides, beside=beside)
+
+
+def _broken(name: str, problem: Exception, place: float) -> _Broken:
+    if isinstance(problem, Unreadable):
+        return _Broken(name, problem.sentence, place, problem.is_other)
+    kind = type(problem).__name__
+    return _Broken(name, T(en=f"it cannot be read ({kind})", zh=f"无法读取（{kind}）"), place)
+
+
+def _in_part(name: str, why: T) -> T:
+    """Why a submission has no mark of which other files can be read: what counts may be in the one that cannot."""
+    return T(en=f"{name}, which may hold what counts: {why.en}", zh=f"{name}（其中可能有应计分的答案）：{why.zh}")
+
+
+def _beside(names: Iterable[str]) -> tuple[str, ...]:
+    """The first of the names of files beside notebooks, without the teacher's README."""
+    own = (name for name in names if not _OURS.fullmatch(name))
+    return tuple(_printable(name) for name in itertools.islice(own, MOST_BESIDE))
+
+
+def _not_read(name: str) -> T:
+    return T(en=f"{name} is no notebook and was not read", zh=f"{name} 不是笔记本，未读取")
 
 
 def _left_out(name: str, why: T) -> T:
     return T(en=f"{name} was left out: {why.en}", zh=f"{name} 未计入：{why.zh}")
 
 
-def _files(submission: Submission, unreadable: list[tuple[str, T]]) -> list[_Book]:
+def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
     """The files of a submission that can be read at all, oldest first."""
     files = []
     total = 0
@@ -323,7 +384,7 @@ def _files(submission: Submission, unreadable: list[tuple[str, T]]) -> list[_Boo
             _allow(total)
             files.append(_Book(_printable(path.name), raw, written))
         except Unreadable as reason:
-            unreadable.append((_printable(path.name), reason.sentence))
+            broken.append(_broken(_printable(path.name), reason, math.inf))
     return [files[n] for n in in_order([(file.name, file.written) for file in files])]
 
 

@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -410,8 +411,56 @@ def test_an_archive_that_cannot_be_read_gets_one_sentence(tmp_path: Path, raw: b
     (sheet,) = handed_in(tmp_path, {"ada.zip": raw}).values()
     assert sentence in (sheet.problem.en if sheet.problem else "")
     (sheet,) = handed_in(tmp_path, {"ada.zip": raw, "ada/04.ipynb": book(e4_2="x = 1")}).values()
-    assert sheet.cells == {"4.2": "x = 1"}
-    assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+    if re.search("no notebook in the zip|it is a (?:PDF|web page|picture)", sentence):  # it has no answers
+        assert sheet.cells == {"4.2": "x = 1"}
+        assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+        assert sheet.beside == ("ada.zip",)
+    else:
+        assert not sheet.cells
+        assert sheet.problem is not None
+        assert sheet.problem.en.startswith("ada.zip, which may hold what counts: ")
+        assert sentence in sheet.problem.en
+
+
+@pytest.mark.parametrize("broken", [b"no", b"", b'{"worksheets": []}', b"PK\x03\x04", b"7z\xbc\xaf'\x1c"])
+@pytest.mark.parametrize("form", ["{}", "ada/{}", "zip"])
+def test_a_notebook_that_cannot_be_read_leaves_no_mark_beside_one_that_can(tmp_path: Path, broken: bytes, form: str) -> None:
+    files = {"12.ipynb": book(e12_2="x = 1"), "04.ipynb": broken}
+    if form == "zip":
+        (sheet,) = handed_in(tmp_path, {"ada.zip": packed(files)}).values()
+    elif form == "{}":
+        roster = [Person("1001", "1001", "Ada")]
+        (sheet,) = handed_in(tmp_path, {f"1001_{name}": raw for name, raw in files.items()}, roster).values()
+    else:
+        (sheet,) = handed_in(tmp_path, {form.format(name): raw for name, raw in files.items()}).values()
+    assert not sheet.cells
+    assert sheet.problem is not None
+    assert re.match(r"(?:ada\.zip/|1001_)?04\.ipynb, which may hold what counts: \w", sheet.problem.en)
+    assert "04.ipynb（其中可能有应计分的答案）" in sheet.problem.zh
+
+
+def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exercise(tmp_path: Path) -> None:
+    whole = book(e4_2="x = 1", e12_2="y = 1")
+    (sheet,) = handed_in(tmp_path / "newest", {"ada/04.ipynb": whole, "ada/04 (1).ipynb": b"no"}).values()
+    assert sheet.problem is not None
+    assert sheet.problem.en.startswith("04 (1).ipynb, ")
+    (sheet,) = handed_in(tmp_path / "older", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": whole}).values()
+    assert sheet.problem is None
+    assert sheet.cells == {"4.2": "x = 1", "12.2": "y = 1"}
+    assert [note.en for note in sheet.notes] == ["04.ipynb was left out: it is not a notebook: it is no JSON"]
+    (sheet,) = handed_in(tmp_path / "half", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": book(e4_2="x = 1")}).values()
+    assert sheet.problem is not None
+
+
+def test_what_is_beside_a_notebook_and_was_not_read_is_said(tmp_path: Path) -> None:
+    files = {"04.ipynb": book(e4_2="x = 1"), "02.pdf": b"%PDF", "README.txt": b"", "data.csv": b"1", ".hidden.pdf": b""}
+    for name, sheet in (
+        ("", handed_in(tmp_path / "folder", {f"ada/{name}": raw for name, raw in files.items()})["ada"]),
+        ("ada.zip/", handed_in(tmp_path / "zip", {"ada.zip": packed(files)})["ada"]),
+    ):
+        assert sheet.cells == {"4.2": "x = 1"}
+        assert sheet.beside == (f"{name}02.pdf",)
+        assert [note.en for note in sheet.notes] == [f"{name}02.pdf is no notebook and was not read"]
 
 
 @pytest.mark.parametrize("inside", ["./04.ipynb", "../../04.ipynb", "a/../04.ipynb"])
@@ -563,6 +612,25 @@ def test_the_last_lines_say_what_became_of_everybody(week: Path, capsys: pytest.
     assert "“Ada Lovelace” 3 points for 4.2, which is worth 1" in lines[7]
 
 
+def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (week / "submissions" / "1001").mkdir()
+    (week / "submissions" / "1001" / "04.ipynb").write_bytes(b"no")
+    (week / "submissions" / "1001" / "12.ipynb").write_bytes(book(e12_2="x = 1"))
+    (week / "submissions" / "1001" / "12.pdf").write_bytes(b"%PDF")
+    assert main(["grade", str(week), "--trust", "--lms", "moodle", "--report", str(week / "report")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    name = "Zoë Müller"
+    assert f"Could not be read: 1 (“{name}”): 04.ipynb, which may hold what counts: it is not a notebook: it is no JSON." in lines
+    assert any(line.startswith("Without a mark, ") and f"“{name}”" in line for line in lines)
+    assert f"Beside notebooks, and not read, since these are none: 1 (“{name}: 12.pdf”)." in lines
+    with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        (line,) = [line for line in csv.DictReader(file) if line["student"] == "1001"]
+    assert (line["verdict"], line["points"], line["12.2"]) == ("unreadable", "", "")
+    assert name not in (week / "grades.moodle.csv").read_text(encoding="utf-8")
+    (page,) = [path for path in (week / "report" / "students").iterdir() if "1001" in path.name]
+    assert "No mark yet" in page.read_text(encoding="utf-8")
+
+
 def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (week / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("\n1007,Anna Schmidt,\n1009,Anna Schmidt,\n")
@@ -582,7 +650,7 @@ def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pyt
     assert "In the column student of roster.csv, and no submission is called so: 1 (“broke”)." in capsys.readouterr().out.splitlines()
     at = lines.index("Could not be read: 1 (“broken”): it is not a notebook: it is no JSON.")
     assert lines[at + 1].startswith("Without a mark, since it could not be read or not all be graded: 1 (“broken”). Put what can be read")
-    assert lines[at + 1].endswith("and grade with --resume, or give a mark in overrides.csv.")
+    assert lines[at + 1].endswith("and grade with --resume; or give a mark in overrides.csv.")
     with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         (notes,) = [line["notes"] for line in csv.DictReader(file) if line["student"] == "Anna Schmidt"]
     assert "the name fits 2 people in the roster (1007, 1009)" in notes
