@@ -33,12 +33,12 @@ DASK_SECONDS = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab grade``."""
     parser.epilog = (
-        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or a folder of submissions: each file or "
-        "folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when every submission has a row."
+        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or a folder of submissions with --chapters: "
+        "each file or folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when every submission has a row."
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder, or a folder of submissions")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)")
-    parser.add_argument("--chapters", metavar="N,M", help="without an assignment.toml: grade all exercises of these chapters")
+    parser.add_argument("--chapters", metavar="N,M", help="of a folder without an assignment.toml: grade all exercises of these chapters")
     parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
     parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), help="the language of the pages (default: en)")
     parser.add_argument(
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     folder: Path = args.folder
     if not folder.is_dir():
         raise Refusal(f"There is no folder {folder}.")
-    assignment, where = _assignment(args, folder)
+    assignment, where, folder = _assignment(args, folder)
     if not where.is_dir():
         raise Refusal(f"There is no folder {where}; put the submissions there, one file or folder for each student.")
     grades: Path = args.output or folder / "grades.csv"
@@ -249,10 +249,17 @@ def _teachers(
     return people, overrides, whole
 
 
-def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path]:
-    """The assignment, with the limits of the command line, and the folder of the submissions."""
-    path, where = assignments.place(folder)
-    if args.chapters:
+def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path, Path]:
+    """The assignment, with the limits of the command line, the folder of the submissions, and the one that the table goes into."""
+    path, where, home = assignments.place(folder)
+    if args.chapters is not None and not where.is_dir():  # a file of that name among submissions is a student's
+        path, where, home = None, folder, folder
+    if args.chapters is not None and path is not None:
+        raise Refusal(
+            f"{path} says what is graded here, for how many points and until when: leave --chapters away. Without it, these chapters can "
+            "be graded in a folder of their own with a copy of the submissions."
+        )
+    if args.chapters is not None:
         chapters = assignments.chosen(args.chapters)
         ident = "chapters-" + "-".join(map(str, chapters))
         assignment = assignments.of_chapters(chapters, ident=ident, name=folder.resolve().name)
@@ -261,7 +268,7 @@ def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Pat
     else:
         assignment = assignments.load(path)
     given = {name: value for name, value in (("timeout", args.timeout), ("memory", args.memory)) if value is not None}
-    return replace(assignment, limits=replace(assignment.limits, **given)), where
+    return replace(assignment, limits=replace(assignment.limits, **given)), where, home
 
 
 def _fenced(*, trust: bool) -> bool:
