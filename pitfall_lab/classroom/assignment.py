@@ -117,7 +117,11 @@ def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
                 raise Refusal(f"{key!r} is a chapter, not an exercise; write {' '.join(there)}, or --chapters {key} for all of them.")
             raise Refusal(
                 f"{key!r} is not an exercise; "
-                + (f"there are {', '.join(there)}." if there else "write them as 4.1 4.3 12.2; `pitfall-lab classroom exercises` lists all.")
+                + (
+                    f"there are {', '.join(there)}."
+                    if there
+                    else "write them as 4.1 4.3 12.2; `pitfall-lab classroom exercises` lists all."
+                )
             )
     if not keys:
         raise Refusal("No exercise is named; write them as 4.1 4.3 12.2.")

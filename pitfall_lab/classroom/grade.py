@@ -33,8 +33,9 @@ DASK_SECONDS = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab grade``."""
     parser.epilog = (
-        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or a folder of submissions with --chapters: "
-        "each file or folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when every submission has a row."
+        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or with --chapters a folder of "
+        "submissions: each file or folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when "
+        "every submission has a row."
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder, or a folder of submissions")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)")
@@ -85,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     options = _as_before(args, grades, where, before)
     if left := _left(args, grades, where, earlier):
         options["left"] = left
+    if others := _left_tables(args, grades, where, earlier):
+        options["left_lms"] = others
     faults = roster.Faults()
     people, overrides, whole = _teachers(args, where.parent, assignment, faults)
     found, directory, skipped = _found(where, grades, people)
@@ -178,14 +181,30 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
     home = grades.parent
     if home.resolve() == where.resolve():
         before = {}
-    columns = {system: column for system, column in before.get("lms", {}).items() if system in lms.SYSTEMS}
+    written = {**_tables(before, "left_lms"), **_tables(before, "lms")}
+    columns = {system: column for system, column in written.items() if system in lms.SYSTEMS}
     args.lms = columns | {system: args.column or columns.get(system) for system in args.lms or list(columns)}
-    for name in ("report", "roster"):
-        if getattr(args, name) is None and before.get(name):
-            setattr(args, name, home / before[name])
+    for name, also in (("report", "left"), ("roster", "")):
+        if getattr(args, name) is None and (path := before.get(name) or before.get(also)):
+            setattr(args, name, home / path)
     args.language = args.language or before.get("language") or "en"
     paths = {name: os.path.relpath(path, home) for name in ("report", "roster") if (path := getattr(args, name))}
     return {"lms": args.lms, "language": args.language, **paths} if args.lms or paths else {}
+
+
+def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
+    """The tables for other systems that the options of an earlier run have under a name, by system, with their column's name."""
+    found = options.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _left_tables(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> dict[str, Any]:
+    """The tables of earlier runs that this one does not write anew, for the run that continues it."""
+    if grades.parent.resolve() == where.resolve():
+        return {}
+    written = {**_tables(earlier, "left_lms"), **_tables(earlier, "lms")}
+    there = [system for system in written if system in lms.SYSTEMS and lms.place(grades, system).exists()]
+    return {system: written[system] for system in there if system not in args.lms}
 
 
 def _left(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> str | None:
@@ -209,7 +228,8 @@ def _write_others(
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
         path = lms.write(grades, system, assignment, entries, column)
-        about = lms.about(system, entries, lms.title(assignment, column), args.titles)
+        name = lms.title(assignment, column)
+        about = lms.other_points(system, name, args.possible, most) + lms.about(system, entries, name, args.titles)
         print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{about}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
@@ -229,19 +249,19 @@ def _teachers(
 ) -> tuple[list[roster.Person] | None, list[ledger.Override], bool]:
     """The roster (None without one), the teacher's own marks, and whether the roster's list of people could be read.
 
-    ``args`` gets the ``titles`` of the roster's columns.
+    ``args`` gets the ``titles`` of the roster's columns, and the points of those that are an item of a gradebook (``possible``).
 
     They are beside the assignment; a file that is called so among the submissions is a student's. They are read before anything is
     graded, and ``faults`` gets what is wrong in them.
     """
     there = (home / assignments.NAME).is_file()
-    args.titles = ()
+    args.titles, args.possible = (), {}
     listed, own = args.roster or home / roster.NAME, home / ledger.NAME
     people, overrides, whole = None, [], True
     if args.roster or (there and listed.exists()):
         whole = False
         with faults.noted():
-            people, args.titles = roster.read(listed, faults), roster.titles(listed)
+            people, args.titles, args.possible = roster.read(listed, faults), roster.titles(listed), roster.possible(listed)
             whole = True
     if there and own.exists():
         with faults.noted():

@@ -112,12 +112,13 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
     Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote there: these are no
     submissions.
     """
-    ours = re.compile(rf"{_OURS.pattern}|{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
+    generated = re.compile(rf"{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out: list[Submission] = []
     entries = sorted(folder.iterdir(), key=lambda path: path.name)
     skipped = [entry for entry in entries if _LEFT_BEHIND.fullmatch(entry.name)] + _receipts(entries)
+    skipped += [entry for entry in entries if entry not in skipped and entry.is_file() and _OURS.fullmatch(entry.name)]
     for entry in entries:
-        if entry in skipped or (entry.is_file() and ours.fullmatch(entry.name)):
+        if entry in skipped or (entry.is_file() and generated.fullmatch(entry.name)):
             continue
         if entry.is_symlink():
             out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
@@ -131,7 +132,7 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
             out.append(Submission(_name(entry), files, problem, is_folder=True, notes=notes, received=received, beside=beside))
         else:
             out.append(Submission(_name(entry), (entry,)))
-    return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not ours.fullmatch(entry.name)]
+    return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not generated.fullmatch(entry.name)]
 
 
 def _receipts(entries: Sequence[Path]) -> list[Path]:
@@ -324,7 +325,8 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
             try:
                 total += len(book.raw)
                 _allow(total)
-                for key, source in _cells(_notebook(book.raw, notes), almost):
+                for key, source, around in _cells(_notebook(book.raw, notes), almost):
+                    notes += [_around(key, around)] if around and key in keys else []
                     cells.setdefault(key, []).append(_Cell(source, book.name, book.written))
                     newest[key] = place
                 readable += 1
@@ -518,8 +520,15 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     return cells
 
 
-def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str]]:
-    """Each exercise cell: its key and what is below the line of the magic. Cells that look like one come to ``almost``."""
+def _around(key: str, names: Sequence[str]) -> T:
+    """A sentence for a student: these magics above the exercise do nothing here."""
+    what, one = ", ".join(f"`%%{name}`" for name in names), len(names) == 1
+    en = f"{key}: {what} above the exercise {'has' if one else 'have'} a meaning in a notebook only and {'was' if one else 'were'} skipped"
+    return T(en=en, zh=f"{key}：练习之上的 {what} 只在笔记本中有意义，已跳过")
+
+
+def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each exercise cell: its key, what is below its first line, the magics above. Cells that look like one come to ``almost``."""
     wrapped = 0
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
@@ -557,18 +566,19 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
     return T(en=en, zh=zh)
 
 
-def exercise_of(source: str) -> tuple[str, str] | None:
-    """The key of the exercise that a cell answers, and the cell's text below ``%%exercise``; None if the cell answers none.
+def exercise_of(source: str) -> tuple[str, str, tuple[str, ...]] | None:
+    """The key of the exercise that a cell answers, the cell's text below ``%%exercise``, the magics above; None if the cell answers none.
 
     The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and magics that run the cell as it is.
     """
     if begin := CELL.match(source):
-        return begin[1], source[begin.end() :]
+        return begin[1], source[begin.end() :], ()
     if "%%exercise" not in source[:FIRST_LINES]:
         return None
     from IPython.core.inputtransformer2 import TransformerManager
 
-    for _ in range(len(_AROUND)):
+    around: list[str] = []
+    while len(around) < len(_AROUND):
         lines = source.splitlines(keepends=True)
         for change in cast("list[Any]", TransformerManager().cleanup_transforms):
             lines = change(lines)
@@ -576,7 +586,8 @@ def exercise_of(source: str) -> tuple[str, str] | None:
         source = "".join(lines[1:])
         if name == "exercise" and len(words) < FIRST_LINES:
             with contextlib.suppress(practice.Unreadable):
-                return practice.options(words).key, source
+                return practice.options(words).key, source, tuple(around)
         if name not in _AROUND:
             break
+        around.append(name)
     return None

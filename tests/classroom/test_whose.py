@@ -452,6 +452,26 @@ def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exerci
     assert sheet.problem is not None
 
 
+def test_magics_above_an_exercise_are_said_to_be_skipped(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "source": f"{above}%%exercise {key}\nx = 1"}
+        for above, key in (("%%time\n%%capture\n", "4.2"), ("%%time\n", "9.1"))
+    ]
+    (sheet,) = handed_in(tmp_path, {"ada.ipynb": json.dumps({"cells": cells}).encode()}).values()
+    assert sheet.cells == {"4.2": "x = 1"}
+    assert [note.en for note in sheet.notes] == [
+        "4.2: `%%time`, `%%capture` above the exercise have a meaning in a notebook only and were skipped"
+    ]
+
+
+def test_a_readme_among_the_submissions_is_named(tmp_path: Path) -> None:
+    for name in ("readme.txt", "grades.csv", "ada.ipynb"):
+        (tmp_path / name).write_bytes(book())
+    found, skipped = submissions.found(tmp_path)
+    assert [each.student for each in found] == ["ada"]
+    assert skipped == ["readme.txt"]
+
+
 def test_what_is_beside_a_notebook_and_was_not_read_is_said(tmp_path: Path) -> None:
     files = {"04.ipynb": book(e4_2="x = 1"), "02.pdf": b"%PDF", "README.txt": b"", "data.csv": b"1", ".hidden.pdf": b""}
     for name, sheet in (
@@ -561,7 +581,7 @@ def test_no_table_for_another_system_has_two_lines_for_one_student(tmp_path: Pat
 
 
 def test_blackboard_gets_the_last_name_that_a_comma_marks() -> None:
-    assert [lms._last_and_first(name) for name in ("Müller, Max", "Ada Lovelace", "Zoë")] == [
+    assert [whose.last_and_first(name) for name in ("Müller, Max", "Ada Lovelace", "Zoë")] == [
         ("Müller", "Max"),
         ("Lovelace", "Ada"),
         ("Zoë", ""),
@@ -610,6 +630,20 @@ def test_the_last_lines_say_what_became_of_everybody(week: Path, capsys: pytest.
     assert "1 (“Zoë Müller”)" in lines[5]
     assert "1 (“Jean-Luc d'Arc”)" in lines[6]
     assert "“Ada Lovelace” 3 points for 4.2, which is worth 1" in lines[7]
+
+
+def test_a_repeated_run_leaves_tables_and_pages_for_the_next_resume(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, report = week / "grades.moodle.csv", week / "report"
+    assert main(["grade", str(week), "--trust", "--lms", "moodle", "--column", "Third", "--report", str(report)]) == 0
+    for _ in range(2):  # a repeated full run leaves what is there as it is
+        assert main(["grade", str(week), "--trust"]) == 0
+    with (week / "overrides.csv").open("a", encoding="utf-8") as file:
+        file.write("1001,,6,late mark\n")
+    assert "late mark" not in table.read_text(encoding="utf-8")
+    assert main(["grade", str(week), "--trust", "--resume"]) == 0
+    assert "late mark" in table.read_text(encoding="utf-8")
+    assert ",Third," in table.read_text(encoding="utf-8").splitlines()[0]
+    assert any("late mark" in page.read_text(encoding="utf-8") for page in (report / "students").iterdir())
 
 
 def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -852,12 +886,12 @@ def test_pages_that_are_not_written_anew_are_said_to_be_of_an_earlier_run(week: 
     sentence = f"The pages in {report} are of an earlier run and were not written anew; --report {report} does it."
     assert main([*words, "--report", str(report)]) == 0
     assert "earlier run" not in capsys.readouterr().out
-    for more in ([], ["--resume"], [], ["--only", "ada"]):
-        assert main([*words, *more]) == 0
+    for _ in range(2):
+        assert main(words) == 0
         assert sentence in capsys.readouterr().out
-    assert main([*words, "--resume", "--report", str(report)]) == 0
-    assert main([*words, "--resume"]) == 0
-    assert "earlier run" not in capsys.readouterr().out
+    for more in (["--resume"], ["--only", "ada"]):  # these go on from the run that wrote them
+        assert main([*words, *more]) == 0
+        assert "earlier run" not in capsys.readouterr().out
 
 
 def test_only_grades_those_whom_it_names(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -896,7 +930,7 @@ def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(week: Path,
     assert "Handed in nothing, and have no mark: 2 (“Jean-Luc d'Arc”, “Zoë Müller”)" in capsys.readouterr().out
     page = (week / "report" / "index.html").read_text(encoding="utf-8")
     assert "Who did not hand in (2)" in page
-    assert "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007), Anna Schmidt (1009)</p>" in page
+    assert "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007); Anna Schmidt (1009)</p>" in page
 
 
 def test_a_name_that_fits_two_people_is_refused_also_where_one_handed_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -973,7 +1007,7 @@ def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: 
         os.utime(each, (EARLY, EARLY))
     words = ["grade", str(week), "--trust"]
     assert main(words) == 0
-    said = "It is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
+    said = "“Ada Lovelace” is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
     for when, later in ((LATE, True), (EARLY, False)):
         path.write_bytes(b"no notebook")
         os.utime(path, (EARLY, EARLY))
