@@ -7,6 +7,7 @@ Nothing here runs or imports what a submission holds.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -48,12 +49,14 @@ _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
 _OURS = re.compile(r"readme(\.(md|txt|rst|html))?", re.IGNORECASE)
 """Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
+_READ = (".ipynb", ".zip")
 _INSTEAD = (
     *(".pdf", ".py", ".txt", ".json", ".html", ".htm", ".doc", ".docx", ".odt", ".rtf"),
     *(".rar", ".7z", ".tar", ".tgz", ".png", ".jpg", ".jpeg", ".heic"),
 )
 """Endings of what is handed in instead of a notebook; beside one, it is not read, and this is said."""
 MOST_BESIDE = 20
+_LINK = T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED = 500
@@ -121,7 +124,7 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
         if entry in skipped or (entry.is_file() and generated.fullmatch(entry.name)):
             continue
         if entry.is_symlink():
-            out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
+            out.append(Submission(_name(entry), (), _LINK))
         elif entry.is_dir():
             files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
             problem = _unusable(entry, files)
@@ -243,15 +246,19 @@ def _printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
-def _below(folder: Path, depth: int, endings: tuple[str, ...] = (".ipynb", ".zip")) -> Iterator[Path]:
+def _below(folder: Path, depth: int, endings: tuple[str, ...] = _READ) -> Iterator[Path]:
+    """The files with these endings in a folder, and in those inside it; links, which lead anywhere, only where notebooks are looked for."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
-        if _LEFT_BEHIND.fullmatch(entry.name) or entry.is_symlink():
+        if _LEFT_BEHIND.fullmatch(entry.name):
             continue
-        if entry.is_dir() and depth:
+        if entry.is_symlink():
+            if entry.name.lower().endswith(endings) and endings == _READ:  # it is not followed, and this is said
+                yield Path(entry.path)
+        elif entry.is_dir() and depth:
             yield from _below(Path(entry.path), depth - 1, endings)
         elif entry.is_file() and entry.name.lower().endswith(endings):
             yield Path(entry.path)
@@ -469,6 +476,8 @@ def _bytes(path: Path) -> tuple[bytes, float]:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise Unreadable(_LINK.en, _LINK.zh) from None
         raise Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)

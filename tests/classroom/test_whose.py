@@ -464,6 +464,16 @@ def test_magics_above_an_exercise_are_said_to_be_skipped(tmp_path: Path) -> None
     ]
 
 
+def test_a_link_in_a_folder_is_not_followed_and_leaves_no_mark(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_bytes(book(e12_2="x = 1"))
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    (tmp_path / "in" / "ada" / "12.ipynb").symlink_to(tmp_path / "secret.txt")
+    (sheet,) = handed_in(tmp_path / "in", {"ada/04.ipynb": book(e4_2="x = 1")}).values()
+    assert not sheet.cells
+    assert sheet.problem is not None
+    assert sheet.problem.en == "12.ipynb, which may hold what counts: it is a link, and links are not followed"
+
+
 def test_a_readme_among_the_submissions_is_named(tmp_path: Path) -> None:
     for name in ("readme.txt", "grades.csv", "ada.ipynb"):
         (tmp_path / name).write_bytes(book())

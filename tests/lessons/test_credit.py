@@ -11,6 +11,7 @@ from pitfall_lab.lessons.attempt import Observation
 from pitfall_lab.lessons.credit import earned, idle
 from pitfall_lab.lessons.exercise import Exercise, Runner, grade
 from pitfall_lab.lessons.exercises import exercises
+from pitfall_lab.notebook import practice
 
 BODIES = (
     "pass",
@@ -85,6 +86,18 @@ def test_an_answer_that_does_something_keeps_its_share_where_a_constant_would_be
     key: str, source: str, share: float
 ) -> None:
     assert points(exercises()[key], source) == pytest.approx(share)
+
+
+def test_the_notebook_says_why_what_holds_earns_nothing() -> None:
+    exercise = exercises()["8.3"]
+    tried = practice.Practice(None)
+    said = str(tried.grade(exercise, "def sensitivity(model, batch):\n    return torch.zeros(1)\n"))
+    assert "✓" in said
+    assert "What holds here also holds for an answer that does nothing, so it earns nothing." in said
+    assert "which is 0 % of the points" in said
+    half = "def sensitivity(model, batch):\n    batch.requires_grad_(True)\n    return torch.autograd.grad(model(batch).sum(), batch)[0]\n"
+    assert "earns nothing." not in str(tried.grade(exercise, half))
+    assert "什么都不做" in str(tried.grade(exercise, "def sensitivity(model, batch):\n    return torch.zeros(1)\n", "zh"))
 
 
 def test_work_on_an_argument_counts_also_where_nothing_is_returned() -> None:
