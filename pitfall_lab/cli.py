@@ -11,7 +11,7 @@ import re
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pitfall_lab import processes
 
@@ -45,11 +45,36 @@ def installed_version() -> str:
         return "(not installed: running from the source tree)"
 
 
+_MISTAKES: tuple[tuple[str, str], ...] = (
+    (r"the following arguments are required: (?P<what>.+)", "{what} is missing"),
+    (r"one of the arguments (?P<what>.+) is required", "one of {what} is needed"),
+    (r"argument (?P<what>\S+): expected (?:one|at least one) argument", "what belongs to {what} is missing"),
+    (r"argument (?P<what>.+): invalid choice: (?P<word>.+) \(choose from (?P<those>.+)\)", "{word} is no {what}; there are {those}"),
+    (r"argument (?P<what>\S+): not allowed with argument (?P<other>\S+)", "{what} and {other} cannot be used together"),
+    (r"argument (?P<what>.+?): (?P<rest>.+)", "{what}: {rest}"),
+)
+"""What argparse says of words that it cannot use, and the same as a sentence that does not speak of arguments."""
+
+
+class _OneSentence(argparse.ArgumentParser):
+    """A parser that says in one sentence what it cannot use, as everything else that cannot be used is said."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the command with exit code 2."""
+        for pattern, sentence in _MISTAKES:
+            if found := re.fullmatch(pattern, message, re.DOTALL):
+                parts = found.groupdict()
+                message = sentence.format(**{**parts, "those": (parts.get("those") or "").replace("'", "")})
+                break
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}; `{self.prog} --help` says what there is.\n")
+
+
 def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The argument parser; the arguments of ``command`` are filled in, those of the others are filled in when they are needed."""
     parser = argparse.ArgumentParser(prog="pitfall-lab", description="See where PyTorch bites.")
     parser.add_argument("--version", action="version", version=f"pitfall-lab {installed_version()}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    kind = _OneSentence if command in _FOR_TEACHERS else argparse.ArgumentParser
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=kind)
     for name, (module, summary) in COMMANDS.items():
         # Without --help of their own until filled in: `pitfall-lab check --help` always reaches the filled-in one.
         sub = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
@@ -58,6 +83,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+_FOR_TEACHERS = ("classroom", "grade")
 _NUMBERS = {
     "--chapters": re.compile(r"\d\d?(-\d\d?)?(,\d\d?(-\d\d?)?)*,?"),
     "--exercises": re.compile(r"\d\d?\.\d{1,3}(,\d\d?\.\d{1,3})*,?"),
@@ -82,6 +108,15 @@ def _together(words: Sequence[str]) -> list[str]:
     return found
 
 
+def _too_many(word: str) -> str:
+    """A sentence on a word that no option takes and that is no folder, since one is named already."""
+    word = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in word[:60])
+    if word.startswith("-"):
+        return f"there is no option {word} here; --help lists those that there are."
+    numbers = "chapters are written as 5,12 or 5-7, exercises as 4.1 4.3 12.2"
+    return f"“{word}” is one word too many: {numbers}, and a folder with spaces in its name needs quotation marks."
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 2 for input that cannot be used, always with one sentence on stderr."""
     processes.forget_current_folder()
@@ -94,7 +129,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     passed_on: list[str] = []
     if command == "check" and "--" in words:  # what follows is the checked program's
         words, passed_on = words[: words.index("--")], words[words.index("--") + 1 :]
-    arguments = build_parser(command).parse_args(_together(words) if command in {"classroom", "grade"} else words)
+    if command in _FOR_TEACHERS:
+        arguments, unknown = build_parser(command).parse_known_args(_together(words))
+        if unknown:
+            print(f"pitfall-lab {command}: {_too_many(unknown[0])}", file=sys.stderr)
+            return 2
+    else:
+        arguments = build_parser(command).parse_args(words)
     arguments.passed_on = passed_on
     try:
         return int(import_module(COMMANDS[arguments.command][0]).run(arguments))
@@ -105,5 +146,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # `pitfall-lab check x.py | head`: the reader has seen enough. Closing stderr keeps Python from complaining at exit.
         sys.stderr.close()
         return 0
+    except OSError as problem:  # a path that no file can have, a full disk
+        if command not in _FOR_TEACHERS:
+            raise
+        name = f"{problem.filename}: " if problem.filename else ""
+        print(f"pitfall-lab {command}: {name}{problem.strerror or problem}.", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         return 130

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pitfall_lab.classroom.assignment import Assignment
+from pitfall_lab.classroom.assignment import NAME, Assignment
 from pitfall_lab.classroom.ledger import NAME as OVERRIDES
 from pitfall_lab.classroom.ledger import Entry, Override, called, counted, in_all
 from pitfall_lab.classroom.register import plain
@@ -38,6 +38,9 @@ def tell(
     kept = "" if fenced else " Nothing kept the submissions from your files."
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts)
     print(f"{len(handed)} submission{'s' * (len(handed) != 1)}: {said}. The table is in {grades}.{kept}")
+    names = called(entries)
+    if stopped := [names[entry.row.student] for entry in handed if entry.row.was_stopped and entry.row.verdict != "stopped"]:
+        print(f"Cells were stopped, too, of: {listed(stopped)}. Their verdict is what matters more; the notes say which cells.")
     if skipped:
         print(f"Not read, since these are no submissions: {listed(skipped)}.")
     for line in (*_unread(entries), *_late(entries, found), *_people(entries, found, directory)):
@@ -61,7 +64,7 @@ def tell_again(entries: Sequence[Entry], before: Mapping[str, Mapping[str, str]]
         once = ", ".join(name for name in theirs if name not in stems)
         print(f"Graded again: {shown(names[student])} ({once}): {in_all(entry)}, {was}{why}.")
         if old and entry.late > float(old.get("late_days") or 0) and entry.person.received is None:
-            print(f"It is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
+            print(f"{shown(names[student])} is later than before, {_source(entry, theirs)}: {_CURE_OF_TIMES}")
 
 
 def _unread(entries: Sequence[Entry]) -> Iterable[str]:
@@ -75,9 +78,12 @@ def _unread(entries: Sequence[Entry]) -> Iterable[str]:
         yield f"Could not be read: {listed(theirs)}: {reason}."
     if open_ := [names[entry.row.student] for entry in entries if not entry.row.absent and not entry.is_decided]:
         yield (
-            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read beside the other "
-            f"submissions (ask for the notebook as JupyterLab saves it) and grade with --resume, or give a mark in {OVERRIDES}."
+            f"Without a mark, since it could not be read or not all be graded: {listed(open_)}. Put what can be read in its place (ask "
+            "for the notebook as JupyterLab saves it), or take a file away where nothing in it counts, and grade with --resume; or give a "
+            f"mark in {OVERRIDES}."
         )
+    if beside := [f"{names[entry.row.student]}: {', '.join(entry.row.beside)}" for entry in entries if entry.row.beside]:
+        yield f"Beside notebooks, and not read, since these are none: {listed(beside)}."
 
 
 def _late(entries: Sequence[Entry], found: Sequence[Submission]) -> Iterable[str]:
@@ -137,6 +143,8 @@ def _people(entries: Sequence[Entry], found: Sequence[Submission], directory: Di
         yield f"In the column student of {ROSTER}, and no submission is called so: {listed(wrong)}."
     if without := [names[entry.row.student] for entry in absent if not entry.has_mark and not entry.maybe]:
         yield f"Handed in nothing, and have no mark: {listed(without)}."
+    if in_part := [names[entry.row.student] for entry in entries if entry.in_part]:
+        yield f"Have marks of yours for some exercises only, so that the others count 0: {listed(in_part)}."
     if marked := [names[entry.row.student] for entry in absent if entry.has_mark]:
         yield f"Handed in nothing, and have a mark of yours: {listed(marked)}."
 
@@ -150,6 +158,8 @@ def warn(assignment: Assignment, overrides: Sequence[Override]) -> None:
     """Print warnings about entries of the teacher's files that are allowed but may be mistakes, and how the deadline was read."""
     if assignment.due is not None:
         print(f"The deadline is {assignment.clock(assignment.due)}.")
+    elif assignment.late_penalty or assignment.late_days:
+        print(f"{NAME} has late_penalty or late_days and no deadline (due), so nobody is late.")
     if assignment.points and (without := [key for key in assignment.keys if key not in assignment.points]):
         print(f"[points] has no line for {listed(without)}: each counts 1.")
     most = sum(assignment.worth(key) for key in assignment.keys)

@@ -17,11 +17,12 @@ _OTHERS = {b"Rar!": "RAR", b"7z\xbc\xaf'": "7z", b"\x1f\x8b": "gzip", b"BZh": "b
 
 
 class Unreadable(Exception):
-    """The file cannot be read as notebooks; ``sentence`` says why."""
+    """The file cannot be read as notebooks; ``sentence`` says why. ``is_other``: it is known to be something else, and has no answers."""
 
-    def __init__(self, en: str, zh: str) -> None:
+    def __init__(self, en: str, zh: str, *, is_other: bool = False) -> None:
         super().__init__(en)
         self.sentence = T(en=en, zh=zh)
+        self.is_other = is_other
 
 
 _DOCUMENTS = {
@@ -52,7 +53,7 @@ def refuse_documents(name: str, raw: bytes) -> None:
         known.append(("a Python program", "Python 程序"))
     if known:
         en, zh = known[0]
-        raise Unreadable(f"it is {en}, not a notebook (a file .ipynb)", f"它是{zh}，不是笔记本（.ipynb 文件）")
+        raise Unreadable(f"it is {en}, not a notebook (a file .ipynb)", f"它是{zh}，不是笔记本（.ipynb 文件）", is_other=True)
 
 
 def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, float]]:
@@ -69,7 +70,7 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
             if not books:
                 said = _others([each.filename for each in box.infolist() if not each.is_dir()])
                 en, zh = said and f", but {said}", said and f"，只有 {said}"
-                raise Unreadable(f"there is no notebook in the zip{en}", f"压缩包中没有笔记本{zh}")
+                raise Unreadable(f"there is no notebook in the zip{en}", f"压缩包中没有笔记本{zh}", is_other=True)
             if len(books) > most:
                 raise Unreadable(f"there are more than {most} notebooks in the zip", f"压缩包中的笔记本超过 {most} 个")
             for each in books:
@@ -81,6 +82,18 @@ def unpacked(raw: bytes, *, most: int, largest: int) -> list[tuple[str, bytes, f
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, OverflowError):
         raise Unreadable("it is a zip that cannot be read: unpack it", "这是无法读取的压缩包：请先解压") from None
     return found
+
+
+def others(raw: bytes, endings: tuple[str, ...]) -> list[str]:
+    """The names of a zip's other files with these endings; empty if it is no zip, or cannot be read."""
+    if not is_zip(raw):
+        return []
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as box:
+            names = [name for name in box.namelist() if not _is_left_behind(name)]
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, OverflowError):
+        return []
+    return [name.rsplit("/", 1)[-1] for name in names if name.lower().endswith(endings)]
 
 
 def _is_notebook(name: str) -> bool:

@@ -95,7 +95,10 @@ def chosen(text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"\s*(\d{1,2})(?:\s*-\s*(\d{1,2}))?\s*", part)
         if not match:
             raise Refusal(f"{part.strip()!r} is not a chapter's number; write 5,12 or 5-7.")
-        numbers += range(int(match[1]), int(match[2] or match[1]) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise Refusal(f"{part.strip()!r} is a range the wrong way round; write {last}-{first}.")
+        numbers += range(first, last + 1)
     for number in numbers:
         if number not in available():
             there = ", ".join(map(str, available()))
@@ -109,10 +112,16 @@ def chosen_exercises(words: Iterable[str]) -> tuple[str, ...]:
     known = {key for there in available().values() for key in there}
     for key in keys:
         if key not in known:
-            there = ", ".join(available().get(int(key.partition(".")[0]) if re.fullmatch(r"\d{1,2}(\.\d*)?", key) else 0, ()))
+            there = available().get(int(key.partition(".")[0]) if re.fullmatch(r"\d{1,2}(\.\d*)?", key) else 0, ())
+            if there and "." not in key:
+                raise Refusal(f"{key!r} is a chapter, not an exercise; write {' '.join(there)}, or --chapters {key} for all of them.")
             raise Refusal(
                 f"{key!r} is not an exercise; "
-                + (f"there are {there}." if there else "write them as 4.1 4.3 12.2; `pitfall-lab classroom exercises` lists all.")
+                + (
+                    f"there are {', '.join(there)}."
+                    if there
+                    else "write them as 4.1 4.3 12.2; `pitfall-lab classroom exercises` lists all."
+                )
             )
     if not keys:
         raise Refusal("No exercise is named; write them as 4.1 4.3 12.2.")
@@ -206,13 +215,19 @@ def _number(path: Path, values: dict[str, Any], key: str, usual: float, *, least
     return value
 
 
-def place(folder: Path) -> tuple[Path | None, Path]:
-    """The file that describes the assignment (None if there is none) and the folder of its submissions.
+def place(folder: Path) -> tuple[Path | None, Path, Path]:
+    """The file that describes the assignment (None if there is none), the folder of its submissions, and the one for the table.
 
-    ``folder`` is either the assignment's folder or the folder of its submissions.
+    ``folder`` is the assignment's folder, or the ``submissions`` in it, which is the same; or any folder of submissions. Raises
+    :class:`~pitfall_lab.cli.Refusal` for another folder of an assignment: it may be handed out, and a table has names and marks.
     """
-    if (folder / NAME).is_file():
-        return folder / NAME, folder / SUBMISSIONS
-    if (folder.parent / NAME).is_file():
-        return folder.parent / NAME, folder
-    return None, folder
+    above = folder.resolve().parent
+    if (above / NAME).is_file() and folder.resolve().name == SUBMISSIONS:
+        home = folder.parent if folder.name == SUBMISSIONS else above
+    elif (folder / NAME).is_file():
+        home = folder
+    elif (above / NAME).is_file():
+        raise Refusal(f"{folder} is a folder of the assignment in {above}, and not where its submissions are; grade {above}.")
+    else:
+        return None, folder, folder
+    return home / NAME, home / SUBMISSIONS, home

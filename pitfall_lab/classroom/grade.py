@@ -33,12 +33,13 @@ DASK_SECONDS = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``pitfall-lab grade``."""
     parser.epilog = (
-        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or a folder of submissions: each file or "
-        "folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when every submission has a row."
+        "DIR is what `pitfall-lab classroom init` made (the submissions are in DIR/submissions), or with --chapters a folder of "
+        "submissions: each file or folder in it is one student's. Only the sources of %%exercise cells count. The exit code is 0 when "
+        "every submission has a row."
     )
     parser.add_argument("folder", metavar="DIR", type=Path, help="the assignment's folder, or a folder of submissions")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, default=None, help="the table (default: DIR/grades.csv)")
-    parser.add_argument("--chapters", metavar="N,M", help="without an assignment.toml: grade all exercises of these chapters")
+    parser.add_argument("--chapters", metavar="N,M", help="of a folder without an assignment.toml: grade all exercises of these chapters")
     parser.add_argument("--report", metavar="FOLDER", type=Path, help="write a page for each student and one for the class into FOLDER")
     parser.add_argument("--lang", "--language", dest="language", choices=("en", "zh"), help="the language of the pages (default: en)")
     parser.add_argument(
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     folder: Path = args.folder
     if not folder.is_dir():
         raise Refusal(f"There is no folder {folder}.")
-    assignment, where = _assignment(args, folder)
+    assignment, where, folder = _assignment(args, folder)
     if not where.is_dir():
         raise Refusal(f"There is no folder {where}; put the submissions there, one file or folder for each student.")
     grades: Path = args.output or folder / "grades.csv"
@@ -85,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     options = _as_before(args, grades, where, before)
     if left := _left(args, grades, where, earlier):
         options["left"] = left
+    if others := _left_tables(args, grades, where, earlier):
+        options["left_lms"] = others
     faults = roster.Faults()
     people, overrides, whole = _teachers(args, where.parent, assignment, faults)
     found, directory, skipped = _found(where, grades, people)
@@ -178,14 +181,30 @@ def _as_before(args: argparse.Namespace, grades: Path, where: Path, before: dict
     home = grades.parent
     if home.resolve() == where.resolve():
         before = {}
-    columns = {system: column for system, column in before.get("lms", {}).items() if system in lms.SYSTEMS}
+    written = {**_tables(before, "left_lms"), **_tables(before, "lms")}
+    columns = {system: column for system, column in written.items() if system in lms.SYSTEMS}
     args.lms = columns | {system: args.column or columns.get(system) for system in args.lms or list(columns)}
-    for name in ("report", "roster"):
-        if getattr(args, name) is None and before.get(name):
-            setattr(args, name, home / before[name])
+    for name, also in (("report", "left"), ("roster", "")):
+        if getattr(args, name) is None and (path := before.get(name) or before.get(also)):
+            setattr(args, name, home / path)
     args.language = args.language or before.get("language") or "en"
     paths = {name: os.path.relpath(path, home) for name in ("report", "roster") if (path := getattr(args, name))}
     return {"lms": args.lms, "language": args.language, **paths} if args.lms or paths else {}
+
+
+def _tables(options: dict[str, Any], name: str) -> dict[str, Any]:
+    """The tables for other systems that the options of an earlier run have under a name, by system, with their column's name."""
+    found = options.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _left_tables(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> dict[str, Any]:
+    """The tables of earlier runs that this one does not write anew, for the run that continues it."""
+    if grades.parent.resolve() == where.resolve():
+        return {}
+    written = {**_tables(earlier, "left_lms"), **_tables(earlier, "lms")}
+    there = [system for system in written if system in lms.SYSTEMS and lms.place(grades, system).exists()]
+    return {system: written[system] for system in there if system not in args.lms}
 
 
 def _left(args: argparse.Namespace, grades: Path, where: Path, earlier: dict[str, Any]) -> str | None:
@@ -209,7 +228,8 @@ def _write_others(
     for system, column in args.lms.items():
         most = sum(assignment.worth(key) for key in assignment.keys)
         path = lms.write(grades, system, assignment, entries, column)
-        about = lms.about(system, entries, lms.title(assignment, column), args.titles)
+        name = lms.title(assignment, column)
+        about = lms.other_points(system, name, args.possible, most) + lms.about(system, entries, name, args.titles)
         print(f"For {system.capitalize()}: {path}, for an item of {ledger.counted(most)}.{about}")
     for system in lms.SYSTEMS:
         if system not in args.lms and (old := lms.place(grades, system)).exists():
@@ -229,19 +249,19 @@ def _teachers(
 ) -> tuple[list[roster.Person] | None, list[ledger.Override], bool]:
     """The roster (None without one), the teacher's own marks, and whether the roster's list of people could be read.
 
-    ``args`` gets the ``titles`` of the roster's columns.
+    ``args`` gets the ``titles`` of the roster's columns, and the points of those that are an item of a gradebook (``possible``).
 
     They are beside the assignment; a file that is called so among the submissions is a student's. They are read before anything is
     graded, and ``faults`` gets what is wrong in them.
     """
     there = (home / assignments.NAME).is_file()
-    args.titles = ()
+    args.titles, args.possible = (), {}
     listed, own = args.roster or home / roster.NAME, home / ledger.NAME
     people, overrides, whole = None, [], True
     if args.roster or (there and listed.exists()):
         whole = False
         with faults.noted():
-            people, args.titles = roster.read(listed, faults), roster.titles(listed)
+            people, args.titles, args.possible = roster.read(listed, faults), roster.titles(listed), roster.possible(listed)
             whole = True
     if there and own.exists():
         with faults.noted():
@@ -249,10 +269,17 @@ def _teachers(
     return people, overrides, whole
 
 
-def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path]:
-    """The assignment, with the limits of the command line, and the folder of the submissions."""
-    path, where = assignments.place(folder)
-    if args.chapters:
+def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Path, Path]:
+    """The assignment, with the limits of the command line, the folder of the submissions, and the one that the table goes into."""
+    path, where, home = assignments.place(folder)
+    if args.chapters is not None and not where.is_dir():  # a file of that name among submissions is a student's
+        path, where, home = None, folder, folder
+    if args.chapters is not None and path is not None:
+        raise Refusal(
+            f"{path} says what is graded here, for how many points and until when: leave --chapters away. Without it, these chapters can "
+            "be graded in a folder of their own with a copy of the submissions."
+        )
+    if args.chapters is not None:
         chapters = assignments.chosen(args.chapters)
         ident = "chapters-" + "-".join(map(str, chapters))
         assignment = assignments.of_chapters(chapters, ident=ident, name=folder.resolve().name)
@@ -261,7 +288,7 @@ def _assignment(args: argparse.Namespace, folder: Path) -> tuple[Assignment, Pat
     else:
         assignment = assignments.load(path)
     given = {name: value for name, value in (("timeout", args.timeout), ("memory", args.memory)) if value is not None}
-    return replace(assignment, limits=replace(assignment.limits, **given)), where
+    return replace(assignment, limits=replace(assignment.limits, **given)), where, home
 
 
 def _fenced(*, trust: bool) -> bool:
@@ -331,7 +358,7 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
 
     So may be what the notes say of that. A row that is another one is stored.
     """
-    row = replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides)
+    row = replace(known, received=sheet.received, notes=sheet.notes, asides=sheet.asides, beside=sheet.beside)
     if row != known:
         state.keep(row)
     return row
@@ -340,7 +367,7 @@ def _renewed(known: Row, sheet: submissions.Sheet, state: State) -> Row:
 def _row(sheet: submissions.Sheet, outcomes: tuple[Outcome, ...] = ()) -> Row:
     """The row of the state file for a submission; without outcomes if it could not be read."""
     read = (sheet.notes, sheet.beliefs, sheet.problem, sheet.received)
-    return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides)
+    return Row(sheet.student, sheet.digest, outcomes, *read, versions=versions(), asides=sheet.asides, beside=sheet.beside)
 
 
 Work = Iterator[tuple[submissions.Sheet, list[dict[str, Any]]]]

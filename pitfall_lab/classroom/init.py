@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     from pitfall_lab.classroom.exercise_list import listing
 
-    print(listing(assignments.chosen(args.chapters) if args.chapters else None, args.language))
+    print(listing(assignments.chosen(args.chapters) if args.chapters is not None else None, args.language))
     return 0
 
 
@@ -113,7 +113,7 @@ def make(args: argparse.Namespace) -> int:
     if args.nbgrader and not re.fullmatch(r"[\w-]+", name):
         raise Refusal("nbgrader takes letters, digits, _ and - in the name of an assignment.")
     ident = secrets.token_hex(6)
-    if args.exercises:
+    if args.exercises is not None:
         made = Assignment(ident, name, assignments.chosen_exercises([args.exercises]))
     else:
         made = assignments.of_chapters(assignments.chosen(args.chapters), ident=ident, name=name)

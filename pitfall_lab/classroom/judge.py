@@ -25,8 +25,8 @@ from pitfall_lab.classroom.unneeded import unneeded
 from pitfall_lab.lessons.attempt import Observation, Problem, Request
 from pitfall_lab.lessons.credit import had as _had
 from pitfall_lab.lessons.credit import idle as _idle
-from pitfall_lab.lessons.credit import share
-from pitfall_lab.lessons.exercise import Exercise, Result, grade
+from pitfall_lab.lessons.credit import share, why_nothing
+from pitfall_lab.lessons.exercise import Exercise, Result, Runner, grade
 from pitfall_lab.trace import T
 
 Status = Literal[
@@ -112,6 +112,11 @@ class Outcome:
         if self.status == "solved":
             return 1.0
         return share((mark.holds, mark.had, mark.idle) for mark in self.marks)
+
+    @property
+    def why_nothing(self) -> T | None:
+        """Why it earns nothing though properties hold that the given cell lacks; None if there is nothing to explain."""
+        return why_nothing(((mark.holds, mark.had) for mark in self.marks), self.credit)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain data for JSON."""
@@ -229,6 +234,11 @@ class _Sitting:
     def __post_init__(self) -> None:
         self.left = self.limits.timeout
 
+    @property
+    def is_tampered(self) -> bool:
+        """Whether a run was found to reach for the grader."""
+        return self.ended == "tampered"
+
     def __call__(self, requests: Sequence[Request]) -> list[Observation]:
         """Return what was observed in the runs; after a run that ended badly, observations that contain nothing but that error."""
         seen = self._seen(requests) if requests and self.ended is None else None
@@ -333,9 +343,7 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     Whatever the answer does when it runs, it raises nothing here: its outcome says how it ended.
     """
     started = time.monotonic()
-    free = list(zip(_had(exercise), _idle(exercise), strict=True))
-    each = zip(exercise.properties, free, strict=True)
-    blank = tuple(Said(_pair(prop.sentence), False, had, idle=idle) for prop, (had, idle) in each)
+    blank = tuple(Said(_pair(prop.sentence), False, had) for prop, had in zip(exercise.properties, _had(exercise), strict=True))
     if source is None:
         return Outcome(exercise.key, "missing", blank)
     kept = source if len(source) <= 20_000 else source[:20_000] + "\n…"
@@ -351,19 +359,21 @@ def judged(exercise: Exercise, source: str | None, room: Room, limits: Limits) -
     skipped = tuple(sitting.skipped)[: kernel.MOST_SKIPPED]
     if result.error and result.error.type == "SystemExit":
         return Outcome(exercise.key, "exit", blank, "SystemExit", seconds, kept, skipped)
-    found = _found(exercise, result, free)
+    found = _found(exercise, result, source, sitting)
+    if sitting.is_tampered:  # in the run that shows whether it depends on its input; any other end of that run does not count
+        return Outcome(exercise.key, "tampered", blank, sitting.detail, seconds, kept)
     words = unneeded(source, (exercise.given, *exercise.right)) if found.credit else ()
     return replace(found, seconds=seconds, source=kept, skipped=skipped, unneeded=words)
 
 
 def known(exercise: Exercise, source: str) -> Outcome:
     """Return what an answer that comes with the course is worth; it is trusted, so it runs in this process."""
-    free = list(zip(_had(exercise), _idle(exercise), strict=True))
-    return replace(_found(exercise, grade(exercise, source), free), source=source)
+    return replace(_found(exercise, grade(exercise, source), source), source=source)
 
 
-def _found(exercise: Exercise, result: Result, free: Sequence[tuple[bool, bool]]) -> Outcome:
-    found = zip(result.marks, free, strict=True)
+def _found(exercise: Exercise, result: Result, source: str, *runner: Runner) -> Outcome:
+    idle = _idle(exercise, source, [mark.holds for mark in result.marks], *runner)
+    found = zip(result.marks, zip(_had(exercise), idle, strict=True), strict=True)
     marks = tuple(Said(_pair(m.sentence), m.holds, had, _pair(m.reason), idle) for m, (had, idle) in found)
     held = sum(mark.holds for mark in marks)
     error = None if result.error and result.error.type == _raised(exercise) else result.error

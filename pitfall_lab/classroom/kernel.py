@@ -18,6 +18,9 @@ _SPECIAL = re.compile(
 """Found in every text that IPython's transformer may change; a text without it stays as it is."""
 MOST_SKIPPED = 5
 
+_ASKING = {"pinfo": "?", "pinfo2": "??", "psearch": "?"}
+"""What IPython makes of a question mark after a name."""
+
 skipped: list[str] = []
 """The magics and shell commands that this process has skipped, as the cell writes them."""
 
@@ -45,9 +48,9 @@ def as_python(source: str) -> str:
 class Shell:
     """What ``get_ipython()`` returns here: every call on it does nothing and is noted."""
 
-    def run_line_magic(self, name: str, *_: object, **__: object) -> None:
-        """What ``%name`` calls: does nothing, and notes the magic as skipped."""
-        _note(f"%{name}")
+    def run_line_magic(self, name: str, line: object = "", *_: object, **__: object) -> None:
+        """What ``%name`` and ``thing?`` call: does nothing, and notes the magic as skipped, as the cell writes it."""
+        _note(f"{line}{_ASKING[name]}" if name in _ASKING else f"%{name}")
 
     def run_cell_magic(self, name: str, *_: object, **__: object) -> None:
         """What ``%%name`` calls: does nothing, and notes the magic as skipped, with the lines below it."""

@@ -18,12 +18,13 @@ from pathlib import Path
 from pitfall_lab.classroom.assignment import Assignment
 from pitfall_lab.classroom.register import SHOWN_OF_DIGEST, Row, plain, write_whole
 from pitfall_lab.classroom.roster import Faults, Person, number_in, shown, table
-from pitfall_lab.classroom.whose import Directory, folded
+from pitfall_lab.classroom.whose import Directory, by_name
 from pitfall_lab.cli import Refusal
 from pitfall_lab.trace import Language, T
 
 NAME = "overrides.csv"
 _STRANGER = T(en="not in the roster", zh="不在名单中")
+_UNDECIDED = frozenset({"absent", "unreadable", "unfinished"})
 DAY = 86_400
 DIGITS = 6
 """Digits after the point to which a sum of points is rounded, so that it is 0.3 and not 0.30000000000000004."""
@@ -43,6 +44,7 @@ class Override:
 class Entry:
     """One student's line: the graded exercises, the student, and the resulting points; ``own``: the teacher gave one of them.
 
+    ``in_part``: the teacher gave marks for some exercises of what has none otherwise, so the others count 0.
     ``asides`` are for the teacher alone; ``timed``: there is a deadline, and the time of the submission is known. ``maybe``: this
     person has no submission, but one whose owner is unknown may be theirs. ``unrounded`` is the sum before rounding, from which ``total``
     and percentages are rounded. ``points`` leaves out exercises that could not be graded.
@@ -61,6 +63,7 @@ class Entry:
     asides: tuple[T, ...] = ()
     timed: bool = False
     maybe: bool = False
+    in_part: bool = False
 
     @property
     def received(self) -> float | None:
@@ -75,7 +78,7 @@ class Entry:
     @property
     def is_decided(self) -> bool:
         """Whether its points are a mark: what could not be read or not all be graded has none before the teacher gives one."""
-        return self.own or self.row.verdict not in {"absent", "unreadable", "unfinished"}
+        return self.own or self.row.verdict not in _UNDECIDED
 
     def shown(self, key: str = "") -> str:
         """The points for an exercise ("": the sum) as tables have them; "" where there is no mark."""
@@ -95,13 +98,13 @@ def read_overrides(path: Path, assignment: Assignment, into: Faults | None = Non
     """
     found: dict[tuple[str, str], Override] = {}
     faults = into or Faults()
-    for line, cells in table(path, ("student", "exercise", "points", "note"), ("student",)):
+    for line, cells in table(path, ("student", "exercise", "points", "note"), ("student",), faults, all_of=("points", "note")):
         student, key, note = cells["student"], cells["exercise"], cells["note"]
         with faults.noted():
             if key and key not in assignment.keys:
                 raise Refusal(f"{path}, line {line}: {shown(key)} is no exercise of this assignment.")
-            if not student or not cells["points"] or not note:
-                raise Refusal(f"{path}, line {line}: a student, points and a note are needed.")
+            if missing := [name for name in ("student", "points", "note") if not cells[name]]:
+                raise Refusal(f"{path}, line {line}: {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing.")
             if (student, key) in found:
                 raise Refusal(f"{path}, line {line}: {shown(student)} has two marks for {key or 'the sum'}.")
             found[student, key] = Override(student, key, number_in(path, line, "points", cells["points"]), note)
@@ -150,7 +153,7 @@ def settled(
         stranger = people is not None and person is None
         asides = (directory.doubt(row.student) or _STRANGER,) if stranger else ()
         entries.append(replace(entry, asides=asides, listed=not stranger, maybe=row.absent and row.student in unclear))
-    return sorted(entries, key=lambda entry: (entry.person.section, folded(entry.person.name or entry.row.student), entry.row.student))
+    return sorted(entries, key=lambda entry: (entry.person.section, *by_name(entry.person.name or entry.row.student), entry.row.student))
 
 
 def called(entries: Iterable[Entry]) -> dict[str, str]:
@@ -240,14 +243,8 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
     notes = []
     for each in own:
         if each.key:
-            was, points[each.key] = points.get(each.key, 0.0), each.points
-            exact[each.key] = each.points
-            notes.append(
-                T(
-                    en=f"{each.key}: {counted(each.points)} by the teacher instead of {was:g} ({each.note})",
-                    zh=f"{each.key}：教师给 {each.points:g} 分，原为 {was:g} 分（{each.note}）",
-                )
-            )
+            notes.append(_given(f"{each.key}: ", f"{each.key}：", each, points.get(each.key)))
+            points[each.key] = exact[each.key] = each.points
     unrounded = sum(exact.values())
     before = _rounded_sum(points, exact)
     late, lost = _lateness(assignment, row, person)
@@ -259,10 +256,20 @@ def _entry(assignment: Assignment, row: Row, person: Person, own: Sequence[Overr
     timed = assignment.due is not None and _received(row, person) is not None
     for each in own:
         if not each.key:
-            en = f"{counted(each.points)} in all by the teacher instead of {total:g} ({each.note})"
-            notes.append(T(en=en, zh=f"教师给总分 {each.points:g} 分，原为 {total:g} 分（{each.note}）"))
+            decided = row.verdict not in _UNDECIDED or len(own) > 1
+            notes.append(_given("in all: ", "总分：", each, total if decided else None))
             total = unrounded = each.points
-    return Entry(row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed)
+    in_part = row.verdict in _UNDECIDED and bool(own) and all(each.key for each in own) and not set(assignment.keys) <= set(points)
+    return Entry(row, person, points, total, unrounded, late, deducted, tuple(notes), own=bool(own), timed=timed, in_part=in_part)
+
+
+def _given(en: str, zh: str, mark: Override, was: float | None) -> T:
+    """A note on a mark of the teacher's for what ``en`` and ``zh`` name, with the points that there were; None: there was no mark."""
+    before = T(en=f" instead of {was:g}", zh=f"，原为 {was:g} 分") if was is not None else T(en="", zh="")
+    return T(
+        en=f"{en}{counted(mark.points)} by the teacher{before.en} ({mark.note})",
+        zh=f"{zh}教师给 {mark.points:g} 分{before.zh}（{mark.note}）",
+    )
 
 
 def _rounded_sum(points: dict[str, float], exact: dict[str, float]) -> float:

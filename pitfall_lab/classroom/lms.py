@@ -19,7 +19,7 @@ import io
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,7 +30,7 @@ from pitfall_lab.classroom.ledger import Entry, called
 from pitfall_lab.classroom.register import plain, write_whole
 from pitfall_lab.classroom.roster import NAME as ROSTER
 from pitfall_lab.classroom.roster import listed, shown
-from pitfall_lab.classroom.whose import folded
+from pitfall_lab.classroom.whose import folded, last_and_first
 from pitfall_lab.cli import Refusal
 
 _NUMBERED = {"canvas": re.compile(r"(?P<name>.+) \(\d+\)"), "blackboard": re.compile(r"(?P<name>[^|]+?)(?: \[Total Pts:[^|]*\])? ?\|\d+")}
@@ -108,7 +108,7 @@ def _blackboard(column: str, most: float, people: _Class) -> Table:
     rows = []
     for each in people.entries:
         login = people.known(each, "login") or each.person.student
-        rows.append([*_last_and_first(people.known(each, "name")), login, people.known(each, "ident"), _mark(each)])
+        rows.append([*last_and_first(people.known(each, "name")), login, people.known(each, "ident"), _mark(each)])
     return [head, *rows]
 
 
@@ -157,6 +157,19 @@ def about(system: str, entries: Sequence[Entry], column: str = "", titles: Seque
     return "".join(f" {sentence}" for sentence in said)
 
 
+def other_points(system: str, column: str, possible: Mapping[str, float], most: float) -> str:
+    """A sentence if the column that is written into is out of other points in the gradebook that is the roster; "" if it is not."""
+    pattern = _NUMBERED.get(system)
+    theirs = next((points for title, points in possible.items() if _same_column(pattern, title, column)), most)
+    return f" In {ROSTER}, {shown(column)} is out of {theirs:g}: set the same points there." if theirs != most else ""
+
+
+def _same_column(pattern: re.Pattern[str] | None, title: str, column: str) -> bool:
+    """Whether both name the same item: as they are, or by its number."""
+    numbers = [re.search(r"\|\s*(\d+)|\((\d+)\)$", text) for text in (title, column)]
+    return title == column or bool(pattern and all(numbers) and numbers[0] and numbers[1] and numbers[0].groups() == numbers[1].groups())
+
+
 def _there(system: str, column: str, titles: Sequence[str]) -> str:
     """The end of a sentence that names the column of the roster's file with this name, which a teacher may want to write into.
 
@@ -172,15 +185,6 @@ def _mark(entry: Entry) -> str:
 
 def _feedback(entry: Entry) -> str:
     return "; ".join(entry.remarks(to_student=True))
-
-
-def _last_and_first(name: str) -> tuple[str, str]:
-    """The last and the first name: split at the comma of “Müller, Max”; without a comma the last word is the last name."""
-    if "," in name:
-        last, _, first = name.partition(",")
-    else:
-        first, _, last = name.rpartition(" ")
-    return last.strip(), first.strip()
 
 
 def place(grades: Path, system: str) -> Path:

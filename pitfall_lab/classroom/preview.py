@@ -33,11 +33,13 @@ _WORDS = {
     "hints": T(en="Hints", zh="提示"),
     "had": T(en="as given", zh="原题已有"),
     "rule": T(
-        en="Points: a solved exercise has all of its points. Of one that is not, the properties count that the cell as it is given lacks: "
-        "those that the answer has, less those of the given cell that it lost. What the given cell has is marked [as given]; it earns "
-        "nothing by itself. An answer that has only properties which an answer has that does nothing is worth nothing.",
-        zh="评分：全部性质成立得满分。否则只计原题单元格所缺的性质：答案具备的，减去原题具备而答案失去的。"
-        "原题单元格已具备的标有 [原题已有]，本身不得分。若答案只有什么都不做也具备的性质，则不得分。",
+        en="Points: a solved exercise has all of its points. Otherwise each property that the given cell lacks is worth an equal share of "
+        "the points: an answer gets a share for each of them that it has, and loses one for each property of the given cell that it no "
+        "longer has. What the given cell has is marked [as given]; it earns nothing by itself. If everything that holds would also hold "
+        "for a function that does nothing (it returns a constant, or its argument as it is), the exercise earns 0.",
+        zh="评分：全部性质成立得满分。否则，原题单元格所缺的每项性质占相等的分值：答案每具备一项得一份，"
+        "每失去一项原题具备的性质扣一份。原题单元格已具备的标有 [原题已有]，本身不得分。"
+        "若成立的性质，什么都不做的函数（返回常数或原样返回参数）也都具备，则该题得 0 分。",
     ),
     "example": T(en="an example: one answer right, the others wrong", zh="示例：一题正确，其余错误"),
 }

@@ -33,7 +33,7 @@ VERDICTS: dict[str, T] = {
     "unreadable": T(en="could not be read", zh="无法读取"),
     "absent": T(en="did not hand in", zh="未提交"),
 }
-_SKIPPED = T(en="{what} has a meaning in a notebook only and was skipped", zh="{what} 只在笔记本中有意义，已跳过")
+_SKIPPED = T(en="{what} {has} a meaning in a notebook only and {was} skipped", zh="{what} 只在笔记本中有意义，已跳过")
 _UNNEEDED = T(en="it uses {what}, which no exercise needs: read the cell", zh="使用了 {what}，这是练习不需要的：请阅读该单元格")
 _UNGRADED = T(en="the grader itself failed here; your teacher looks at the cell", zh="评分程序本身在此出错；老师会查看此单元格")
 _STOPPED = ("timeout", "memory", "output", "exit", "crash")
@@ -45,7 +45,7 @@ class Row:
 
     ``beliefs`` are the misconceptions that the learner's own progress file names, each with its item. ``received`` is when the newest
     of its files was written (seconds since 1970), ``versions`` those of pitfall_lab and torch that graded it. ``absent``: there is none.
-    ``asides`` are notes for the teacher alone.
+    ``asides`` are notes for the teacher alone. ``beside`` are files beside the notebooks that are none and were not read.
     """
 
     student: str
@@ -58,6 +58,7 @@ class Row:
     versions: tuple[str, str] = ("", "")
     absent: bool = False
     asides: tuple[T, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -73,9 +74,14 @@ class Row:
             return "tampered"
         if any(outcome.unneeded for outcome in self.outcomes):
             return "look"
-        if seen & set(_STOPPED):
+        if self.was_stopped:
             return "stopped"
         return "empty" if seen <= {"missing", "unsolved"} else "graded"
+
+    @property
+    def was_stopped(self) -> bool:
+        """Whether a cell had to be stopped, or ended its process; another verdict may matter more."""
+        return any(outcome.status in _STOPPED for outcome in self.outcomes)
 
     def points(self, assignment: Assignment) -> float:
         """Return the sum of the points of all exercises."""
@@ -91,7 +97,9 @@ class Row:
                 said.append(f"{outcome.key}: {ending(outcome.status, to_student=to_student).say(language)}{detail}")
             for sentence, words in ((_SKIPPED, outcome.skipped), (_UNNEEDED, () if to_student else outcome.unneeded)):
                 if words:
-                    said.append(f"{outcome.key}: {sentence.say(language).format(what=', '.join(f'`{each}`' for each in words))}")
+                    verbs = {"has": "has" if len(words) == 1 else "have", "was": "was" if len(words) == 1 else "were"}
+                    what = ", ".join(f"`{each}`" for each in words)
+                    said.append(f"{outcome.key}: {sentence.say(language).format(what=what, **verbs)}")
         return said
 
     def to_json(self) -> str:
@@ -107,6 +115,7 @@ class Row:
             "problem": [self.problem.en, self.problem.zh] if self.problem else None,
             "received": self.received,
             "versions": self.versions,
+            "beside": self.beside,
         }
         return json.dumps(values, separators=(",", ":"))
 
@@ -123,6 +132,7 @@ class Row:
             None if values.get("received") is None else float(values["received"]),
             (str(values["versions"][0]), str(values["versions"][1])) if "versions" in values else ("", ""),
             asides=tuple(T(en=note[0], zh=note[1]) for note in values.get("asides", ())),
+            beside=tuple(map(str, values.get("beside", ()))),
         )
 
 

@@ -232,7 +232,8 @@ def _outcome(assignment: Assignment, outcome: Outcome, points: float | None, lan
     )
     hints = "" if outcome.status == "solved" else _hints(outcome.key, language)
     said = escape(ending(outcome.status, to_student=True).say(language))
-    return f"<h2>{title}</h2>{task}<p>{said}{detail}</p><ul>{''.join(lines)}</ul>{hints}{cell}"
+    nothing = f"<p>{escape(why.say(language))}</p>" if (why := outcome.why_nothing) else ""
+    return f"<h2>{title}</h2>{task}<p>{said}{detail}</p><ul>{''.join(lines)}</ul>{nothing}{hints}{cell}"
 
 
 def _hints(key: str, language: Language) -> str:
@@ -250,7 +251,7 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
         parts[0] = parts[0].replace("</p>", f" {escape(said)}</p>")
     names_of = called(entries)
     if same := similar.same_files(rows):
-        groups = "".join(f"<li>{escape(', '.join(names_of[student] for student in students))}</li>" for students in same)
+        groups = "".join(f"<li>{escape('; '.join(names_of[student] for student in students))}</li>" for students in same)
         parts.append(f"<h2>{_say('same_files', language)}</h2><ul>{groups}</ul>")
     alone = len(parts)
     found = similar.all_pairs(rows, assignment.keys)
@@ -263,7 +264,7 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
         heads = _heads(("student", "student", "alike_in", "exercise"), language)
         parts.append(f"<h2>{_say('together', language)}</h2><table>{heads}{''.join(lines)}</table>")
     for pair in found[: similar.SHOWN]:
-        names = [escape(", ".join(names_of[student] for student in students)) for students in (pair.one, pair.other)]
+        names = [escape("; ".join(names_of[student] for student in students)) for students in (pair.one, pair.other)]
         head = "".join(f"<th scope=col>{name}</th>" for name in names)
         cells = "".join(
             f"<tr class={'same' if same else 'differs'}>{_side(mine, same)}{_side(theirs, same)}</tr>"
@@ -273,7 +274,7 @@ def alike_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     if len(parts) == alone:
         parts.append(f"<p>{_say('none_alike', language)}</p>")
     common = [
-        f"<h3>{escape(key)} · {len(students)}</h3><p>{escape(', '.join(names_of[student] for student in students))}</p>"
+        f"<h3>{escape(key)} · {len(students)}</h3><p>{escape('; '.join(names_of[student] for student in students))}</p>"
         f"<details><summary>{_say('answer', language)}</summary><pre tabindex=0>{escape(source)}</pre></details>"
         for key, students, source in similar.common(rows, assignment.keys)
     ]
@@ -303,7 +304,7 @@ def class_page(assignment: Assignment, entries: Sequence[Entry], language: Langu
     names = called(entries)
     for what, maybe in (("absent", False), ("maybe", True)):
         if absent := [names[entry.row.student] for entry in entries if entry.row.absent and entry.maybe == maybe]:
-            parts.append(f"<h2>{_say(what, language)} ({len(absent)})</h2><p>{escape(', '.join(absent))}</p>")
+            parts.append(f"<h2>{_say(what, language)} ({len(absent)})</h2><p>{escape('; '.join(absent))}</p>")
     return page(f"{_WORDS['class'].say(language)} · {assignment.name}", "".join(parts), language)
 
 

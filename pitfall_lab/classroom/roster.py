@@ -6,7 +6,9 @@ import contextlib
 import csv
 import difflib
 import io
+import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +34,8 @@ _EXPORTED = {
 """What Canvas, Moodle and Blackboard call these columns in their lists of participants and in their gradebooks."""
 _NO_PEOPLE = ("Points Possible", "Student, Test")
 """Lines that Canvas adds to its gradebook."""
+_TOTAL = re.compile(r"\[Total Pts: *(?:up to +)?(\d+(?:\.\d+)?)")
+"""How Blackboard's gradebook has the points of an item in the name of its column."""
 MOST, MOST_FAULTS = 20_000, 20
 SHOWN = 5
 """The largest number of names that are printed; the table has all of them."""
@@ -69,7 +73,11 @@ class Faults:
         try:
             yield
         except Refusal as problem:
-            self._said += str(problem).split("\n")
+            self.note(problem)
+
+    def note(self, problem: Refusal) -> None:
+        """Note a refusal."""
+        self._said += str(problem).split("\n")
 
     def refuse(self) -> None:
         """Raise :class:`~pitfall_lab.cli.Refusal` with everything that was noted, a line for each."""
@@ -84,7 +92,7 @@ def read(path: Path, into: Faults | None = None) -> list[Person]:
     words: set[str] = set()
     logins: set[str] = set()
     faults = into or Faults()
-    for number, cells in table(path, (*COLUMNS, *_PARTS, _NUMBER), ("student", "id", "login", "email")):
+    for number, cells in table(path, (*COLUMNS, *_PARTS, _NUMBER), ("student", "id", "login", "email"), faults):
         if not cells["name"] and all(cells[part] for part in _PARTS):
             cells["name"] = ", ".join(cells[part] for part in _PARTS)
         if not cells["id"] and cells["name"] in _NO_PEOPLE:
@@ -116,6 +124,23 @@ def titles(path: Path) -> list[str]:
         return []
 
 
+def possible(path: Path) -> dict[str, float]:
+    """The points that items of an exported gradebook have, by the names of their columns: Canvas' second line, Blackboard's own names.
+
+    Empty if the roster is none of these.
+    """
+    names = titles(path)
+    found = {name: float(points[1]) for name in names if (points := _TOTAL.search(name))}
+    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error):
+        text = path.read_bytes()[: 1 << 20].decode("utf-8-sig", "replace")
+        for line in itertools.islice(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text)), 1, 3):
+            if line and line[0].strip() == _NO_PEOPLE[0]:
+                for name, cell in zip(names, line, strict=False):
+                    with contextlib.suppress(ValueError):
+                        found[name] = float(cell)
+    return found
+
+
 def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str], logins: set[str]) -> None:
     """Raise for a line without a student and an id, or with an id or login that an earlier line has."""
     student = cells["student"]
@@ -128,34 +153,32 @@ def _refuse_twice(path: Path, number: int, cells: dict[str, str], words: set[str
         raise Refusal(f"{path}, line {number}: the login {shown(cells['login'])} is there twice.")
 
 
-def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tuple[int, dict[str, str]]]:
+def table(
+    path: Path, columns: Iterable[str], one_of: Iterable[str], faults: Faults, *, all_of: Iterable[str] = ()
+) -> list[tuple[int, dict[str, str]]]:
     """The rows of a CSV file, each after the number of its line: the values of ``columns``, as far as the file has these.
 
-    Raises :class:`~pitfall_lab.cli.Refusal`.
+    ``faults`` gets lines with too many cells, which are left out. Raises :class:`~pitfall_lab.cli.Refusal` for a file that cannot be read,
+    or that lacks all columns of ``one_of`` or one of ``all_of``.
     """
-    columns, one_of = tuple(columns), tuple(one_of)
+    columns = tuple(columns)
     try:
         text = path.read_bytes()[: 32 << 20].decode("utf-8-sig")
     except OSError as problem:
         raise Refusal(f"{path} cannot be read: {problem.strerror}.") from None
     except UnicodeDecodeError:
         raise Refusal(f"{path} is not text in UTF-8; save it as CSV with that encoding.") from None
+    found: list[tuple[int, dict[str, str]]] = []
     try:
         delimiter = _delimiter(text)
         lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        head = [name.strip().lower().replace(" ", "_") for name in next(lines, [])]
-        head = _renamed(head) if "id" in columns else head
-        if not set(one_of) & set(head):
-            raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
-        nears = {name: near for name in head if name not in columns and (near := nearest(name, set(columns) - set(head)))}
-        if nears:
-            said = [f"{path} has a column {shown(name)}, which is not read: is it {near}?" for name, near in nears.items()]
-            raise Refusal("\n".join(f"{each} Give it that name, or another one." for each in said))
-        found: list[tuple[int, dict[str, str]]] = []
-        faults = Faults()
+        head = _head(path, next(lines, []), columns, tuple(one_of), tuple(all_of))
         for line in lines:
-            with faults.noted():
+            try:
                 _refuse_surplus(path, lines.line_num, head, line, delimiter)
+            except Refusal as problem:
+                faults.note(problem)
+                continue
             cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
             known = {name: cells.get(name, "") for name in columns}
             if any(known.values()):
@@ -164,8 +187,22 @@ def table(path: Path, columns: Iterable[str], one_of: Iterable[str]) -> list[tup
                 raise Refusal(f"{path} has more than {MOST} lines.")
     except csv.Error as problem:
         raise Refusal(f"{path} is not a table that can be read: {problem}.") from None
-    faults.refuse()
     return found
+
+
+def _head(path: Path, line: list[str], columns: tuple[str, ...], one_of: tuple[str, ...], all_of: tuple[str, ...]) -> list[str]:
+    """The names of a table's columns, as its first line has them or as we call them. Raises if one is missing or nearly a known one."""
+    head = [name.strip().lower().replace(" ", "_") for name in line]
+    head = _renamed(head) if "id" in columns else head
+    if not set(one_of) & set(head):
+        raise Refusal(f"{path} needs a first line with the names of its columns, one of them {' or '.join(one_of)}.")
+    nears = {name: near for name in head if name not in columns and (near := nearest(name, set(columns) - set(head)))}
+    if nears:
+        said = [f"{path} has a column {shown(name)}, which is not read: is it {near}?" for name, near in nears.items()]
+        raise Refusal("\n".join(f"{each} Give it that name, or another one." for each in said))
+    if missing := [name for name in all_of if name not in head]:
+        raise Refusal(f"{path} has no column {' and no column '.join(missing)}.")
+    return head
 
 
 def _refuse_surplus(path: Path, number: int, head: list[str], line: list[str], delimiter: str) -> None:

@@ -7,9 +7,11 @@ Nothing here runs or imports what a submission holds.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import stat
@@ -47,6 +49,14 @@ _AROUND = frozenset({"time", "timeit", "capture", "prun", "pitfall"})
 _ITEM = re.compile(r"[0-9]{1,2} [\w.-]{1,24}", re.ASCII)
 _OURS = re.compile(r"readme(\.(md|txt|rst|html))?", re.IGNORECASE)
 """Files of the teacher's among the submissions, besides the generated tables; every other file gets a row."""
+_READ = (".ipynb", ".zip")
+_INSTEAD = (
+    *(".pdf", ".py", ".txt", ".json", ".html", ".htm", ".doc", ".docx", ".odt", ".rtf"),
+    *(".rar", ".7z", ".tar", ".tgz", ".png", ".jpg", ".jpeg", ".heic"),
+)
+"""Endings of what is handed in instead of a notebook; beside one, it is not read, and this is said."""
+MOST_BESIDE = 20
+_LINK = T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")
 MOST_ALMOST = 20
 """Cells that look like an answer and are none, of which a note may speak."""
 MOST_WRAPPED = 500
@@ -60,6 +70,7 @@ class Submission:
     """What one student handed in: a file, a folder with notebooks in it, or several of them (``parts``: what they are called).
 
     ``asides`` are notes for the teacher alone. ``received`` is when the newest file was written of a folder that cannot be read.
+    ``beside`` are names of files in a folder that may have been handed in instead of a notebook.
     """
 
     student: str
@@ -70,6 +81,7 @@ class Submission:
     notes: tuple[T, ...] = ()
     asides: tuple[T, ...] = ()
     received: float | None = None
+    beside: tuple[str, ...] = ()
 
     def names(self, folder: Path) -> tuple[str, ...]:
         """The names under which a submission appears in the folder of the submissions. Names of files inside it are not used."""
@@ -93,6 +105,8 @@ class Sheet:
     received: float | None = None
     asides: tuple[T, ...] = ()
     """Notes for the teacher alone."""
+    beside: tuple[str, ...] = ()
+    """Files beside the notebooks that are none, and were not read."""
 
 
 def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[str]]:
@@ -101,22 +115,27 @@ def found(folder: Path, grades: str = "grades") -> tuple[list[Submission], list[
     Links are not followed. ``grades`` is the beginning of the file names of the tables that an earlier run wrote there: these are no
     submissions.
     """
-    ours = re.compile(rf"{_OURS.pattern}|{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
+    generated = re.compile(rf"{re.escape(grades)}(\.[\w-]+)*\.(csv|jsonl)(\.part)?", re.IGNORECASE)
     out: list[Submission] = []
     entries = sorted(folder.iterdir(), key=lambda path: path.name)
     skipped = [entry for entry in entries if _LEFT_BEHIND.fullmatch(entry.name)] + _receipts(entries)
+    skipped += [entry for entry in entries if entry not in skipped and entry.is_file() and _OURS.fullmatch(entry.name)]
     for entry in entries:
-        if entry in skipped or (entry.is_file() and ours.fullmatch(entry.name)):
+        if entry in skipped or (entry.is_file() and generated.fullmatch(entry.name)):
             continue
         if entry.is_symlink():
-            out.append(Submission(_name(entry), (), T(en="it is a link, and links are not followed", zh="这是一个链接，链接不会被跟随")))
+            out.append(Submission(_name(entry), (), _LINK))
         elif entry.is_dir():
             files = tuple(_below(entry, DEEPEST))[: MOST_FILES + 1]
             problem = _unusable(entry, files)
-            out.append(Submission(_name(entry), files, problem, is_folder=True, received=_newest(entry) if problem else None))
+            received = _newest(entry) if problem else None
+            others = [path.name for path in _below(entry, DEEPEST, endings=_INSTEAD)] if files else []
+            beside = _beside(others)
+            notes = tuple(map(_not_read, beside))
+            out.append(Submission(_name(entry), files, problem, is_folder=True, notes=notes, received=received, beside=beside))
         else:
             out.append(Submission(_name(entry), (entry,)))
-    return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not ours.fullmatch(entry.name)]
+    return _with_unique_names(out), [_printable(entry.name) for entry in skipped if not generated.fullmatch(entry.name)]
 
 
 def _receipts(entries: Sequence[Path]) -> list[Path]:
@@ -190,11 +209,16 @@ def _one(of: list[Submission], student: Hashable) -> Submission:
     usable = [each for each in of if each.problem is None]
     said = ", ".join(names)
     asides = (T(en=f"read as one submission: {said}", zh=f"合并为一份提交：{said}"),)
-    notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem)
+    beside = tuple(each.student for each in of if each.problem and each.is_folder and not each.files)
+    notes = tuple(_left_out(each.student, each.problem) for each in of if each.problem and each.student in beside)
+    notes += tuple(note for each in usable for note in each.notes)
     files = tuple(file for each in usable for file in each.files)
-    problem = None if usable else of[-1].problem
-    received = None if usable else max((each.received for each in of if each.received is not None), default=None)
-    return Submission(str(student or names[-1]), files, problem, any(each.is_folder for each in of), names, notes, asides, received)
+    bad = [each for each in of if each.problem and each.student not in beside]
+    problem = of[-1].problem if not usable else _in_part(bad[-1].student, bad[-1].problem) if bad and bad[-1].problem else None
+    received = max((each.received for each in of if each.received is not None), default=None) if problem else None
+    beside += tuple(name for each in usable for name in each.beside)
+    folder = any(each.is_folder for each in of)
+    return Submission(str(student or names[-1]), files, problem, folder, names, notes, asides, received, beside)
 
 
 def _with_unique_names(submissions: list[Submission]) -> list[Submission]:
@@ -222,15 +246,19 @@ def _printable(name: str) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in name)
 
 
-def _below(folder: Path, depth: int, endings: tuple[str, ...] = (".ipynb", ".zip")) -> Iterator[Path]:
+def _below(folder: Path, depth: int, endings: tuple[str, ...] = _READ) -> Iterator[Path]:
+    """The files with these endings in a folder, and in those inside it; links, which lead anywhere, only where notebooks are looked for."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
-        if _LEFT_BEHIND.fullmatch(entry.name) or entry.is_symlink():
+        if _LEFT_BEHIND.fullmatch(entry.name):
             continue
-        if entry.is_dir() and depth:
+        if entry.is_symlink():
+            if entry.name.lower().endswith(endings) and endings == _READ:  # it is not followed, and this is said
+                yield Path(entry.path)
+        elif entry.is_dir() and depth:
             yield from _below(Path(entry.path), depth - 1, endings)
         elif entry.is_file() and entry.name.lower().endswith(endings):
             yield Path(entry.path)
@@ -243,6 +271,16 @@ class _Book:
     name: str
     raw: bytes
     written: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """A file that cannot be read: its name, why, how many notebooks are older, and whether it is known to be none (a PDF)."""
+
+    name: str
+    why: T
+    place: float
+    is_other: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,45 +312,77 @@ def read(submission: Submission, keys: Iterable[str]) -> Sheet:
     cells: dict[str, list[_Cell]] = {}
     almost: list[_Almost] = []
     notes = list(submission.notes)
-    unreadable: list[tuple[str, T]] = []
-    files = _files(submission, unreadable)
+    broken: list[_Broken] = []
+    files = _files(submission, broken)
     digest = hashlib.sha256(b"".join(hashlib.sha256(file.raw).digest() for file in files)).hexdigest()
     received = attempted(names) or max((file.written for file in files), default=None)
     asides = submission.asides
     if any((said := form(name)) and said.late for name in names):
         asides += (T(en="Canvas calls it late", zh="Canvas 标记为迟交"),)
-    total, readable = 0, 0
+    total, readable, place = 0, 0, 0
+    newest: dict[str, int] = {}
     for file in files:
         try:
-            for book in _books(file):
+            books = _books(file)
+        except Exception as problem:  # a slip of ours costs one submission, not the class
+            broken.append(_broken(file.name, problem, place))
+            continue
+        for book in books:
+            place += 1
+            try:
                 total += len(book.raw)
                 _allow(total)
-                for key, source in _cells(_notebook(book.raw, notes), almost):
+                for key, source, around in _cells(_notebook(book.raw, notes), almost):
+                    notes += [_around(key, around)] if around and key in keys else []
                     cells.setdefault(key, []).append(_Cell(source, book.name, book.written))
+                    newest[key] = place
                 readable += 1
-        except Unreadable as reason:
-            unreadable.append((file.name, reason.sentence))
-        except Exception as problem:  # a slip of ours costs one file, not the class
-            kind = type(problem).__name__
-            unreadable.append((file.name, T(en=f"it cannot be read ({kind})", zh=f"无法读取（{kind}）")))
-    if not readable:
-        why = unreadable[0][1]
-        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides)
-    notes += [_left_out(name, why) for name, why in unreadable]
+            except Exception as problem:
+                broken.append(_broken(book.name, problem, place))
+    zipped = [f"{file.name}/{name}" for file in files for name in _beside(archives.others(file.raw, _INSTEAD))] if readable else []
+    beside = (*submission.beside, *zipped, *(each.name for each in broken if each.is_other))
+    lost = [each for each in broken if not each.is_other and not all(newest.get(key, 0) > each.place for key in keys)]
+    if not readable or lost:
+        why = _in_part(lost[-1].name, lost[-1].why) if readable else broken[0].why
+        return Sheet(submission.student, digest=digest, notes=tuple(notes), problem=why, received=received, asides=asides, beside=beside)
+    notes += [_left_out(each.name, each.why) for each in broken]
+    notes += map(_not_read, zipped)
     taken = {key: _last_filled(key, cells[key]) for key in keys if key in cells}
     notes += _which(cells, taken)
     answers = {key: cell.source for key, cell in taken.items()}
     open_ones = [key for key in keys if key not in answers or same(answers[key], exercises()[key].given)]
     notes += [note for each in almost if (note := _meant(each, open_ones))]
     notes = list(dict.fromkeys(notes))
-    return Sheet(submission.student, answers, tuple(notes), digest, _beliefs(submission), received=received, asides=asides)
+    return Sheet(submission.student, answers, tuple(notes), digest, _beliefs(submission), received=received, asides=asides, beside=beside)
+
+
+def _broken(name: str, problem: Exception, place: float) -> _Broken:
+    if isinstance(problem, Unreadable):
+        return _Broken(name, problem.sentence, place, problem.is_other)
+    kind = type(problem).__name__
+    return _Broken(name, T(en=f"it cannot be read ({kind})", zh=f"无法读取（{kind}）"), place)
+
+
+def _in_part(name: str, why: T) -> T:
+    """Why a submission has no mark of which other files can be read: what counts may be in the one that cannot."""
+    return T(en=f"{name}, which may hold what counts: {why.en}", zh=f"{name}（其中可能有应计分的答案）：{why.zh}")
+
+
+def _beside(names: Iterable[str]) -> tuple[str, ...]:
+    """The first of the names of files beside notebooks, without the teacher's README."""
+    own = (name for name in names if not _OURS.fullmatch(name))
+    return tuple(_printable(name) for name in itertools.islice(own, MOST_BESIDE))
+
+
+def _not_read(name: str) -> T:
+    return T(en=f"{name} is no notebook and was not read", zh=f"{name} 不是笔记本，未读取")
 
 
 def _left_out(name: str, why: T) -> T:
     return T(en=f"{name} was left out: {why.en}", zh=f"{name} 未计入：{why.zh}")
 
 
-def _files(submission: Submission, unreadable: list[tuple[str, T]]) -> list[_Book]:
+def _files(submission: Submission, broken: list[_Broken]) -> list[_Book]:
     """The files of a submission that can be read at all, oldest first."""
     files = []
     total = 0
@@ -323,7 +393,7 @@ def _files(submission: Submission, unreadable: list[tuple[str, T]]) -> list[_Boo
             _allow(total)
             files.append(_Book(_printable(path.name), raw, written))
         except Unreadable as reason:
-            unreadable.append((_printable(path.name), reason.sentence))
+            broken.append(_broken(_printable(path.name), reason, math.inf))
     return [files[n] for n in in_order([(file.name, file.written) for file in files])]
 
 
@@ -406,6 +476,8 @@ def _bytes(path: Path) -> tuple[bytes, float]:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as problem:
+        if problem.errno == errno.ELOOP:
+            raise Unreadable(_LINK.en, _LINK.zh) from None
         raise Unreadable(f"the file cannot be read: {problem.strerror}", f"文件无法读取：{problem.strerror}") from None
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
@@ -457,8 +529,15 @@ def _notebook(raw: bytes, notes: list[T]) -> list[Any]:
     return cells
 
 
-def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str]]:
-    """Each exercise cell: its key and what is below the line of the magic. Cells that look like one come to ``almost``."""
+def _around(key: str, names: Sequence[str]) -> T:
+    """A sentence for a student: these magics above the exercise do nothing here."""
+    what, one = ", ".join(f"`%%{name}`" for name in names), len(names) == 1
+    en = f"{key}: {what} above the exercise {'has' if one else 'have'} a meaning in a notebook only and {'was' if one else 'were'} skipped"
+    return T(en=en, zh=f"{key}：练习之上的 {what} 只在笔记本中有意义，已跳过")
+
+
+def _cells(cells: list[Any], almost: list[_Almost]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each exercise cell: its key, what is below its first line, the magics above. Cells that look like one come to ``almost``."""
     wrapped = 0
     for cell in cells:
         source = cell.get("source") if isinstance(cell, dict) else None
@@ -496,18 +575,19 @@ def _meant(almost: _Almost, keys: Sequence[str]) -> T | None:
     return T(en=en, zh=zh)
 
 
-def exercise_of(source: str) -> tuple[str, str] | None:
-    """The key of the exercise that a cell answers, and the cell's text below ``%%exercise``; None if the cell answers none.
+def exercise_of(source: str) -> tuple[str, str, tuple[str, ...]] | None:
+    """The key of the exercise that a cell answers, the cell's text below ``%%exercise``, the magics above; None if the cell answers none.
 
     The cell is read as a notebook's kernel would read it: around the magic there may be prompts, and magics that run the cell as it is.
     """
     if begin := CELL.match(source):
-        return begin[1], source[begin.end() :]
+        return begin[1], source[begin.end() :], ()
     if "%%exercise" not in source[:FIRST_LINES]:
         return None
     from IPython.core.inputtransformer2 import TransformerManager
 
-    for _ in range(len(_AROUND)):
+    around: list[str] = []
+    while len(around) < len(_AROUND):
         lines = source.splitlines(keepends=True)
         for change in cast("list[Any]", TransformerManager().cleanup_transforms):
             lines = change(lines)
@@ -515,7 +595,8 @@ def exercise_of(source: str) -> tuple[str, str] | None:
         source = "".join(lines[1:])
         if name == "exercise" and len(words) < FIRST_LINES:
             with contextlib.suppress(practice.Unreadable):
-                return practice.options(words).key, source
+                return practice.options(words).key, source, tuple(around)
         if name not in _AROUND:
             break
+        around.append(name)
     return None

@@ -16,7 +16,7 @@ from pitfall_lab.classroom.analysis import graded, table
 from pitfall_lab.classroom.ledger import DIGITS
 from pitfall_lab.classroom.register import plain
 from pitfall_lab.classroom.roster import listed, shown
-from pitfall_lab.classroom.whose import exact, folded
+from pitfall_lab.classroom.whose import by_name, exact
 from pitfall_lab.cli import Refusal
 
 _BY = {"id": "the id", "login": "the login", "email": "the e-mail address", "name": "the full name", "student": "the submission's name"}
@@ -70,7 +70,9 @@ def totals(paths: Iterable[Path]) -> tuple[list[list[str]], list[str]]:
     most = sum(_number(grades, lines[0]["of"]) for grades, lines in zip(files, tables, strict=True))
     people, said = _joined(tables, names)
     rows = [[*_SHOWN, *names, "points", "of", "percent"]]
-    for person in sorted(people, key=lambda each: (each.known("section"), folded(each.known("name")), each.known("student"))):
+    for person in sorted(
+        people, key=lambda each: (each.known("section"), *by_name(each.known("name") or each.known("student")), each.known("student"))
+    ):
         points = {number: _number(files[number], line["points"]) for number, line in person.lines.items() if line["points"]}
         each = [f"{points[n]:g}" if n in points else "" for n in range(len(names))]
         exact = {number: _exact(files[number], person.lines[number], shown) for number, shown in points.items()}
@@ -98,7 +100,7 @@ def _joined(tables: Sequence[Sequence[dict[str, str]]], names: Sequence[str]) ->
             if _are_one(same, column):
                 _merge(same)
                 counts[column] = counts.get(column, 0) + 1
-            elif column == "name":
+            elif column == "name" and len({number for person in same for number in person.lines}) > 1:
                 doubtful += same
         people = [person for person in people if person.lines]
     said = [f"Joined by {', '.join(f'{_BY[column]}: {count}' for column, count in counts.items())}."] if counts else []

@@ -150,6 +150,21 @@ def folded(text: str) -> str:
     return "".join(sign for sign in plain if not unicodedata.combining(sign) and unicodedata.category(sign)[0] in "LNM")
 
 
+def last_and_first(name: str) -> tuple[str, str]:
+    """The last and the first name: split at the comma of “Müller, Max”; without a comma the last word is the last name."""
+    if "," in name:
+        last, _, first = name.partition(",")
+    else:
+        first, _, last = name.rpartition(" ")
+    return last.strip(), first.strip()
+
+
+def by_name(name: str) -> tuple[str, str]:
+    """A key by which names are sorted: the last name first, without accents."""
+    last, first = last_and_first(name)
+    return folded(last), folded(first)
+
+
 def _both(text: str) -> set[str]:
     """The two ways to write a name without accents: Müller is ``muller`` and ``mueller``."""
     return {folded(text), folded(unicodedata.normalize("NFC", text.casefold()).translate(_SPELLED))} - {""}

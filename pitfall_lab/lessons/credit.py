@@ -1,15 +1,31 @@
 """The share of its points that an answer to an exercise earns: what it has that the cell as it is given has not.
 
-The cells that are run here are ours, so they run in this process, once each.
+What does not depend on the input is worth nothing: an answer earns no points if its functions return the same whatever they are given
+(or their argument as it is, or a tensor filled with one number), and everything that holds would hold for functions that only do that.
+
+The cells that are run in this process are ours; a learner's is run by the ``runner`` that graded it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
-from functools import cache
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
 
-from pitfall_lab.lessons.exercise import Exercise, Mark, grade
+import numpy as np
+
+from pitfall_lab.lessons.attempt import Observation, Request, observe
+from pitfall_lab.lessons.exercise import Exercise, Runner, grade
+from pitfall_lab.trace import T
+
+_CONSTANT = "torch.zeros((), requires_grad=True) * 1"
+"""A constant that fails no backward."""
+MOST_NUMBERS, MOST_STORED, LONGEST, MOST_PARAMETERS = 4096, 1 << 20, 100_000, 4
+"""Numbers of a tensor that is written out as a constant, and of its storage; characters of a constant; parameters of a function that are
+tried for the shape of what it returns."""
 
 
 def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
@@ -24,14 +40,40 @@ def share(properties: Iterable[tuple[bool, bool, bool]]) -> float:
     each = list(properties)
     if not any(holds and not idle for holds, _, idle in each):
         return 0.0
-    gained, lost = sum(holds and not had for holds, had, _ in each), sum(had and not holds for holds, had, _ in each)
-    return max(0.0, (gained - lost) / max(1, sum(not had for _, had, _ in each)))
+    return gained([(holds, had) for holds, had, _ in each])
 
 
-def earned(exercise: Exercise, marks: Iterable[Mark]) -> float:
-    """The share that an answer with these marks earns. Marks that all hold earn everything."""
-    holds = [mark.holds for mark in marks]
-    return 1.0 if all(holds) else share(zip(holds, had(exercise), idle(exercise), strict=True))
+def gained(properties: Iterable[tuple[bool, bool]]) -> float:
+    """The share of an answer that does something; a property is a pair: whether the answer has it, whether the given cell has it."""
+    each = list(properties)
+    more, less = sum(holds and not had for holds, had in each), sum(had and not holds for holds, had in each)
+    return max(0.0, (more - less) / max(1, sum(not had for _, had in each)))
+
+
+_IDLE = T(
+    en="What holds here also holds for an answer that does nothing, so it earns nothing.",
+    zh="此处成立的性质，什么都不做的答案也具备，因此不得分。",
+)
+_LOST = T(
+    en="At least as much of what the given cell had does not hold any more as was gained, so it earns nothing.",
+    zh="原题已有而不再成立的性质不少于新获得的性质，因此不得分。",
+)
+
+
+def why_nothing(properties: Iterable[tuple[bool, bool]], share: float) -> T | None:
+    """Why an answer whose ``share`` is 0 earns nothing though it has properties that the given cell lacks; None if it has none of these.
+
+    A property is a pair, as in :func:`gained`.
+    """
+    each = list(properties)
+    if share or not any(holds and not had for holds, had in each):
+        return None
+    return _IDLE if gained(each) else _LOST
+
+
+def earned(exercise: Exercise, source: str, holds: Sequence[bool]) -> float:
+    """The share that the cell ``source`` earns, run in this process; ``holds``: which properties it has. All of them earn everything."""
+    return 1.0 if all(holds) else share(zip(holds, had(exercise), idle(exercise, source, holds), strict=True))
 
 
 @cache
@@ -40,15 +82,208 @@ def had(exercise: Exercise) -> tuple[bool, ...]:
     return tuple(mark.holds for mark in grade(exercise, exercise.given).marks)
 
 
-@cache
-def idle(exercise: Exercise) -> tuple[bool, ...]:
-    """For each property, whether an answer has it that does nothing: its functions return a constant, its names have no value."""
-    cell = []
-    for statement in ast.parse(exercise.given).body:
+def _here(requests: Sequence[Request]) -> list[Observation]:
+    return [observe(request) for request in requests]
+
+
+def idle(exercise: Exercise, source: str, holds: Sequence[bool], runner: Runner = _here) -> tuple[bool, ...]:
+    """For each property, whether an answer has it that does nothing, as far as that matters for an answer that has those in ``holds``.
+
+    These are the properties of a constant. Where the functions of the cell ``source`` do not depend on what they are given, they are also
+    those of functions that only return what these return: ``runner`` runs the cell once more for that.
+    """
+    constant = _held(exercise, _returning(exercise, {}))
+    if all(holds) or not share(zip(holds, had(exercise), constant, strict=True)):
+        return constant
+    for cell in _only_returning(exercise, source, runner):
+        # what a constant has (it changes no argument, it fails no backward), an answer may have that does nothing else
+        does = tuple(map(any, zip(constant, _held(exercise, cell), strict=True)))
+        if all(there for there, it in zip(does, holds, strict=True) if it):
+            return does
+    return constant
+
+
+@lru_cache(maxsize=512)
+def _held(exercise: Exercise, cell: str) -> tuple[bool, ...]:
+    return tuple(mark.holds for mark in grade(exercise, cell).marks)
+
+
+def _returning(exercise: Exercise, forms: Mapping[str, str]) -> str:
+    """The given cell without what it does: each function returns what ``forms`` has for its name, else a constant; names have no value.
+
+    Methods that ``forms`` does not have stay as they are given. In a form, ``{1}`` is the function's second parameter.
+    """
+    tree = ast.parse(exercise.given)
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            statement.value = ast.Constant(None)
+    for name, function in _functions(tree):
+        if form := forms.get(name, "" if "." in name else _CONSTANT):
+            function.decorator_list.clear()
+            function.body = [ast.Return(ast.parse(form.format(*_parameters(function)), mode="eval").body)]
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The functions of a cell, and the methods that its classes have besides ``__init__`` (``"Net.forward"``), without static ones."""
+    for statement in tree.body:
         if isinstance(statement, ast.FunctionDef):
-            cell.append(f"def {statement.name}(*_, **__):\n    return torch.zeros((), requires_grad=True) * 1\n")
-        elif isinstance(statement, ast.Assign):
-            cell.append(f"{ast.unparse(statement.targets[0])} = None\n")
-        else:
-            cell.append(f"{ast.unparse(statement)}\n")
-    return tuple(mark.holds for mark in grade(exercise, "".join(cell)).marks)
+            yield statement.name, statement
+        if isinstance(statement, ast.ClassDef):
+            methods = [each for each in statement.body if isinstance(each, ast.FunctionDef) and each.name != "__init__"]
+            yield from ((f"{statement.name}.{each.name}", each) for each in methods if not each.decorator_list)
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    return [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+
+
+# ---------------------------------------------------------------- whether an answer depends on what it is given
+
+_NOTING = """\
+_returned = []
+
+
+def _kept(value, arguments):
+    for place, argument in enumerate(arguments):
+        if value is argument and isinstance(value, torch.Tensor):
+            return {{"argument": place}}
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        values, stored = value.detach().clone(), value.untyped_storage().nbytes() // value.element_size()
+        return values if stored <= values.numel() else {{"stored": stored, "values": values}}
+    if isinstance(value, dict):
+        value = [*value.items()]
+    return [_kept(part, arguments) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def _noted(name, function):
+    def call(*arguments, **named):
+        torch.manual_seed(0)
+        np.random.seed(0)
+        __import__("random").seed(0)
+        try:
+            result = function(*arguments, **named)
+        except Exception as error:
+            _returned.append([name, error])
+            raise
+        _returned.append([name, _kept(result, arguments)])
+        return result
+
+    return call
+
+
+{wrapped}
+"""
+"""Notes what functions return, each call with the same random numbers: those that a cell draws are no work of its own."""
+Results = dict[str, list[Any]]
+"""What functions, by their names, returned in all calls of all runs, as plain data."""
+
+
+def _only_returning(exercise: Exercise, source: str, runner: Runner) -> Iterator[str]:
+    """Cells that only return what the functions of ``source`` return, if that is the same in all the runs that decide the exercise.
+
+    There is none if what the right answer returns is the same as well.
+    """
+    requests = _noting_runs(exercise)
+    if not requests or all(map(_forms, _of_the_right_one(exercise).values())):
+        return
+    results = _noted(runner([replace(request, cell=source) for request in requests]))
+    forms = {name: _forms(values) for name, values in results.items()}
+    for n in range(max(map(len, forms.values()), default=0)) if all(forms.values()) else ():
+        with contextlib.suppress(IndexError):  # a form for more parameters than a function has
+            yield _returning(exercise, {name: own[min(n, len(own) - 1)] for name, own in forms.items()})
+
+
+def _forms(values: Sequence[Any]) -> list[str]:
+    """Expressions for what a function returns if that is the same in all calls, or always filled with the same number; [] if neither.
+
+    >>> _forms([3, 3]), _forms([3, 4]), _forms([{"argument": 1}] * 2)
+    (['3'], [], ['{1}'])
+    >>> _forms([np.zeros(2), np.zeros(3)])[0]
+    'torch.full_like({0}, 0.0)'
+    """
+    try:
+        if len(set(map(_exactly, values))) == 1:
+            form = _as_source(values[0])
+            return [form] if 0 < len(form) < LONGEST else []
+    except RecursionError:
+        return []
+    filled = [each.flat[0].item() if isinstance(each, np.ndarray) and each.size else None for each in values]
+    if None in filled or len(set(filled)) > 1 or not all((each == filled[0]).all() for each in values):
+        return []
+    return [f"torch.full_like({{{n}}}, {filled[0]!r})" for n in range(MOST_PARAMETERS)]
+
+
+def _exactly(value: Any) -> Any:
+    """A key that plain data share if they are the same to the last digit: inputs may differ in small numbers only."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, dict):
+        value = [*value.items()]
+    return tuple(map(_exactly, value)) if isinstance(value, (list, tuple)) else repr(value)
+
+
+def _as_source(value: Any) -> str:
+    """A form for plain data: all of it literals, since it comes from a learner's process; "" if there is none.
+
+    >>> _as_source((np.ones(2, np.float32), [True, None])), _as_source(object())
+    ('(torch.tensor([1.0, 1.0], dtype=torch.float32), [True, None, ], )', '')
+    """
+    match value:
+        case np.ndarray() if value.size <= MOST_NUMBERS and value.dtype.kind in "biufc":
+            numbers = str(value.tolist()).replace("nan", "torch.nan").replace("inf", "torch.inf")
+            return f"torch.tensor({numbers}, dtype=torch.{value.dtype.name})"
+        case list() | tuple():
+            parts = [_as_source(part) for part in value]
+            inner = "".join(f"{part}, " for part in parts)
+            return "" if not all(parts) else f"[{inner}]" if isinstance(value, list) else f"({inner})"
+        case {"argument": int(place)}:
+            return f"{{{place}}}"
+        case {"stored": int(stored), "values": np.ndarray() as values} if values.size < stored < MOST_STORED and (
+            form := _as_source(values)
+        ):
+            more = stored - values.size
+            return f"F.pad({form}.flatten(), (0, {more}))[:-{more}].view({values.shape})"
+        case None | bool() | int() | float() | str():
+            return repr(value).replace("{", "{{").replace("}", "}}")
+    return ""
+
+
+@cache
+def _of_the_right_one(exercise: Exercise) -> Results:
+    return _noted(_here(_noting_runs(exercise)))
+
+
+def _noted(seen: Iterable[Observation]) -> Results:
+    """What was returned; empty if one of the runs could not be made."""
+    results: Results = {}
+    for observation in seen:
+        match observation.values["_returned"]:
+            case list() as returned if all(isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in returned):
+                for name, value in returned:
+                    results.setdefault(name, []).append(value)
+            case _:
+                return {}
+    return results
+
+
+@cache
+def _noting_runs(exercise: Exercise) -> tuple[Request, ...]:
+    """The runs in which the exercise is decided, with what notes the results of functions that have parameters; none if there are none.
+
+    None is watched, and none is in the world of a misconception.
+    """
+    functions = [name for name, function in _functions(ast.parse(exercise.given)) if set(_parameters(function)) - {"self"}]
+    noting = _NOTING.format(wrapped="\n".join(f"{name} = _noted({name!r}, {name})" for name in functions))
+    runs: dict[Request, None] = {}
+
+    def asked(requests: Sequence[Request]) -> list[Observation]:
+        for each in requests:
+            if not each.believing:
+                expressions = (*each.expressions, "_returned")
+                runs[replace(each, watched=False, drive=noting + each.drive, expressions=expressions)] = None
+        return _here(requests)
+
+    if functions:
+        grade(exercise, exercise.right[0], asked)
+    return tuple(runs)

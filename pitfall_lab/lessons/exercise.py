@@ -865,8 +865,8 @@ class Mark:
 class Result:
     """The result of an attempt: its marks, and the hints that the learner gets.
 
-    ``had``: which properties the cell as it is given has; ``earned``: the share of the points (:mod:`pitfall_lab.lessons.credit`). Both are
-    there where a learner reads it.
+    ``had``: which properties the cell as it is given has; ``earned``: the share of the points (:mod:`pitfall_lab.lessons.credit`);
+    ``why_nothing``: why it is 0 though something holds. They are there where a learner reads it.
     """
 
     exercise: Exercise
@@ -878,6 +878,7 @@ class Result:
     language: Language = "en"
     had: tuple[bool, ...] = ()
     earned: float | None = None
+    why_nothing: T | None = None
 
     @property
     def held(self) -> int:
@@ -898,6 +899,7 @@ class Result:
         lines = [f"{_EXERCISE.say(say)} {self.exercise.key} · {self.exercise.title.say(say)}"]
         given = self.had or itertools.repeat(False)
         lines += [_mark(mark, say, had=had) for mark, had in zip(self.marks, given, strict=False)]
+        lines += [self.why_nothing.say(say)] if self.why_nothing else []
         lines += [f"! {text}" for text in self.warned[:3]]
         lines += self._hints()
         closing = _SOLVED if self.solved else _PARTLY

@@ -97,7 +97,7 @@ class Practice:
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, hint_wanted: bool = False) -> Result:
         """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not count as a try."""
         from pitfall_lab.lessons.credit import earned as earned_by
-        from pitfall_lab.lessons.credit import had
+        from pitfall_lab.lessons.credit import had, why_nothing
         from pitfall_lab.lessons.exercise import grade
 
         result = grade(exercise, source, language=language)
@@ -105,7 +105,10 @@ class Practice:
         if not tried:
             result = replace(result, had=tuple(mark.holds for mark in result.marks), earned=0.0)
         elif not result.solved:
-            result = replace(result, had=had(exercise), earned=earned_by(exercise, result.marks))
+            holds = [mark.holds for mark in result.marks]
+            share = earned_by(exercise, source, holds)
+            why = why_nothing(zip(holds, had(exercise), strict=True), share)
+            result = replace(result, had=had(exercise), earned=share, why_nothing=why)
         earned = self._earned.get(exercise.key, 0) + (hint_wanted or (tried and not result.solved))
         self._earned[exercise.key] = earned = min(earned, len(exercise.hints))
         result = replace(result, hints=earned)

@@ -91,7 +91,11 @@ def files() -> Iterator[Case]:
         (folder / stem / ";=1+1.ipynb").write_text("no", encoding="utf-8")
 
     yield Case(
-        "formula-inside", "a file inside its folder that is called as a formula behind a semicolon", "graded", status=solved, write=left_out
+        "formula-inside",
+        "a file inside its folder that is called as a formula behind a semicolon",
+        "unreadable",
+        write=left_out,
+        says="=1+1.ipynb, which may hold what counts",
     )
     for name, place in (("zip-far", 2**64 - 1), ("zip-farther", 2**63)):
         yield Case(

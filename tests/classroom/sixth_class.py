@@ -190,7 +190,7 @@ def files() -> Iterator[Case]:
         {"a.ipynb": text, "b.ipynb": b"/etc/passwd"},
         change=lambda info: setattr(info, "external_attr", 0o120777 << 16 if info.filename == "b.ipynb" else 0),
     )
-    yield packed("zip-link", "a zip with a link in it", "graded", linked, status=solved)
+    yield packed("zip-link", "a zip with a link in it, for a notebook", "unreadable", linked, says="b.ipynb, which may hold what counts")
     yield packed("zip-in-zip", "a zip in a zip", "unreadable", _zip({"a.zip": _zip({"a.ipynb": text})}), says="no notebook in the zip")
     dated = bytearray(_zip({"a.ipynb": text}))
     at = dated.index(b"PK\x01\x02")
@@ -277,9 +277,7 @@ def files() -> Iterator[Case]:
         with (folder / stem / "b.ipynb").open("wb") as file:
             file.truncate(1 << 40)
 
-    yield Case(
-        "terabytes", "a notebook and a progress file of a terabyte, all holes", "graded", status=solved, write=sparse, says="larger than"
-    )
+    yield Case("terabytes", "a notebook and a progress file of a terabyte, all holes", "unreadable", write=sparse, says="larger than")
 
     def wide(folder: Path, stem: Path) -> None:
         (folder / stem).mkdir()

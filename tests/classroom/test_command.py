@@ -83,6 +83,14 @@ def test_the_lesson_is_kept_or_left_out() -> None:
     assert "**A question from practice.**" in book.cells[0].source
 
 
+def code_of(words: list[str]) -> int | str | None:
+    """The exit code of a command, which may end the process as argparse does."""
+    try:
+        return main(words)
+    except SystemExit as end:
+        return end.code
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -92,6 +100,45 @@ def test_the_lesson_is_kept_or_left_out() -> None:
         (["classroom", "init", "new", "--exercises", "twelve"], "write them as 4.1 4.3 12.2"),
         (["classroom", "init", "new", "--exercises", "99.1"], "write them as 4.1 4.3 12.2"),
         (["classroom", "init", "new", "--exercises", ","], "No exercise is named"),
+        (["classroom", "init", "new", "--exercises", ""], "No exercise is named"),
+        (["classroom", "init", "new", "--exercises", "8,1"], "'8' is a chapter, not an exercise; write 8.1 8.2 8.3 8.4, or --chapters 8"),
+        (["classroom", "init", "new", "--exercises", "4.1", "foo"], "“foo” is one word too many: "),
+        (["classroom", "init", "new", "--exercises"], "what belongs to --exercises is missing; `pitfall-lab classroom init --help` says"),
+        (["classroom", "init", "--exercises", "4.1"], "classroom init: DIR is missing; "),
+        (["classroom", "init", "new"], "one of --chapters --exercises is needed"),
+        (["classroom", "init", "new", "--chapters", "8", "--exercises", "8.1"], "--exercises and --chapters cannot be used together"),
+        (["classroom", "init", "new", "--chapters", "8", "--otters"], "there is no option --otters here"),
+        (["classroom", "init", "new", "--chapters", "8-2"], "'8-2' is a range the wrong way round; write 2-8."),
+        (["classroom", "init", "new", "--chapters", ""], "'' is not a chapter's number"),
+        (["classroom", "init", "n" * 300, "--chapters", "8"], "File name too long"),
+        (["classroom", "init", "other.csv", "--chapters", "8"], "cannot be written"),
+        (["classroom", "exercises", "--chapters", "5-3"], "write 3-5."),
+        (["classroom", "exercises", "--chapters", ""], "'' is not a chapter's number"),
+        (["classroom", "exercises", "--lang", "de"], "'de' is no --lang/--language; there are en, zh; "),
+        (["classroom", "preview", "nowhere"], "cannot be read"),
+        (["classroom", "preview", "n" * 300], "cannot be read"),
+        (["classroom", "preview", "week-3", "-o", "other.csv"], "cannot be written"),
+        (["classroom", "totals", "nowhere"], "nowhere"),
+        (["classroom", "totals", "n" * 300], "nnn"),
+        (["classroom", "terms", "empty"], "empty"),
+        (["classroom", "terms"], "DIR is missing"),
+        (["classroom", "marks"], "'marks' is no TASK; there are init, exercises, preview, terms, totals"),
+        (["classroom"], "TASK is missing"),
+        (["grade"], "DIR is missing"),
+        (["grade", "week-3", "--timeout", "soon"], "--timeout: 'soon' is not a number of seconds"),
+        (["grade", "week-3", "--jobs", "0"], "--jobs/-j: '0' is not a number of processes"),
+        (["grade", "week-3", "--lms", "ilias"], "'ilias' is no --lms; there are "),
+        (["grade", "week-3", "--chapters", "12"], "leave --chapters away"),
+        (["grade", "week-3", "--chapters", "5-3"], "leave --chapters away"),
+        (["grade", "week-3/student"], "grade /"),
+        (["grade", "week-3", "--roster", "empty"], "cannot be read"),
+        (["grade", "week-3", "--roster", "n" * 300], "cannot be read"),
+        (["grade", "week-3", "--report", "other.csv"], "cannot be written"),
+        (["grade", "week-3", "-o", "n" * 300], "File name too long"),
+        (["grade", "n" * 300, "--chapters", "12"], "nnn"),
+        (["grade", "other.csv"], "no folder"),
+        (["grade", "week-3", "extra"], "“extra” is one word too many"),
+        (["grade", "week-3", "--only", "nobody"], "There is no submission of “nobody”"),
         (["classroom", "init", "new", "--chapters", "12", "--nbgrader", "--name", "a b"], "nbgrader takes"),
         (["classroom", "init", "week-3", "--chapters", "12"], "nothing is overwritten"),
         (["grade", "nowhere"], "no folder"),
@@ -109,9 +156,10 @@ def test_bad_input_gets_one_sentence(
     Path("empty").mkdir()
     Path("other.csv").write_text("name,mark\nada,1\n", encoding="utf-8")
     capsys.readouterr()
-    assert main(words) == 2
+    assert code_of(words) == 2
     said = capsys.readouterr().err
     assert sentence in said
+    assert said.startswith("pitfall-lab ")
     assert len(said.splitlines()) == 1, said
     assert Path("other.csv").read_text(encoding="utf-8") == "name,mark\nada,1\n"
     assert not Path("new").exists()
@@ -163,8 +211,29 @@ def test_numbers_of_chapters_may_have_spaces_in_the_list_and_where_a_folder_is_g
     assert doctest.testmod(cli).failed == 0
     assert main(["classroom", "exercises", "--chapters", "8", "15"]) == 0
     assert [line[:2] for line in capsys.readouterr().out.splitlines() if not line.startswith(" ") and line] == ["08", "15"]
-    assert main(["grade", "--chapters", "8", "15", str(folder / "submissions"), "-o", str(folder / "other.csv")]) == 0
+    alone = folder.parent / "handed-in"
+    shutil.copytree(folder / "submissions", alone)
+    (alone / "assignment.toml").write_text("exercises = []", encoding="utf-8")  # a student's
+    assert main(["grade", "--chapters", "8", "15", str(alone), "-o", str(folder / "other.csv")]) == 0
     assert ",8.4,15.1," in (folder / "other.csv").read_text(encoding="utf-8-sig")
+
+
+def test_the_submissions_of_an_assignment_are_the_assignment_and_its_other_folders_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "roster.csv").write_text("id,name\n1,Ada\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["grade", str(folder / "submissions")]) == 0
+    assert f"The table is in {folder / 'grades.csv'}." in capsys.readouterr().out
+    assert sorted(path.name for path in (folder / "submissions").iterdir()) == ["ada.ipynb"]
+    before = (folder / "grades.csv").read_bytes()
+    for name, words in ((STUDENT, []), (STUDENT, ["--chapters", "12"]), ("preview", ["--chapters", "12"]), (".", ["--chapters", "12"])):
+        (folder / name).mkdir(exist_ok=True)
+        here = sorted((folder / name).iterdir())
+        assert main(["grade", str(folder / name), *words]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+        assert sorted((folder / name).iterdir()) == here
+    assert (folder / "grades.csv").read_bytes() == before
 
 
 # --- grading ---------------------------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_a_mark_for_someone_who_handed_in_nothing_has_a_page(tmp_path: Path) -> 
     entries = settled(ASSIGNMENT, [_row("guest")], people, [Override("gone", "", 1, "oral exam")])
     index = report.write_reports(tmp_path, ASSIGNMENT, entries).read_text(encoding="utf-8")
     (page,) = (tmp_path / "students").glob("Gone-*")
-    assert "1 point in all by the teacher instead of 0 (oral exam)" in page.read_text(encoding="utf-8")
+    assert "in all: 1 point by the teacher (oral exam)" in page.read_text(encoding="utf-8")
     assert quote(page.name) in index
     assert not list((tmp_path / "students").glob("Away-*"))
 

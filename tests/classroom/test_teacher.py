@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from pitfall_lab.classroom import analysis, ledger, lms, report, roster, similar
+from pitfall_lab.classroom import account, analysis, ledger, lms, report, roster, similar
 from pitfall_lab.classroom.assignment import Assignment, load
 from pitfall_lab.classroom.judge import known
 from pitfall_lab.classroom.register import Row, plain
+from pitfall_lab.classroom.whose import Directory
 from pitfall_lab.cli import Refusal, main
 from pitfall_lab.lessons import tasks
 from pitfall_lab.lessons.exercises import exercises
@@ -234,8 +235,15 @@ def test_the_table_has_the_time_that_counted(rows: list[Row], tmp_path: Path) ->
 def test_the_teachers_marks_replace_the_graders_with_a_note(rows: list[Row], tmp_path: Path) -> None:
     path = tmp_path / "overrides.csv"
     path.write_text("student,exercise,points,note\nbob,12.1,0.5,shown to me\n77,,3,\n", encoding="utf-8")
-    with pytest.raises(Refusal, match="a student, points and a note"):
+    with pytest.raises(Refusal, match="line 3: note is missing"):
         ledger.read_overrides(path, ASSIGNMENT)
+    path.write_text("student,exercise,points\n77,,3\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="has no column note"):
+        ledger.read_overrides(path, ASSIGNMENT)
+    path.write_text("student,exercise,points,note\nbob,12.1,0,5,half\nbob,99.1,1,x\n,12.1,,x\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="it has 5 cells") as several:
+        ledger.read_overrides(path, ASSIGNMENT)
+    assert [line.partition("line ")[2][:1] for line in str(several.value).split("\n")] == ["2", "3", "4"]
     path.write_text("student,exercise,points,note\nbob,12.1,0.75,shown to me\nada,,3,talked too much\n", encoding="utf-8")
     own = ledger.read_overrides(path, ASSIGNMENT)
     by = {entry.row.student: entry for entry in ledger.settled(replace(ASSIGNMENT, due=None), rows, None, own)}
@@ -732,7 +740,7 @@ def test_the_same_files_of_two_people_are_named_if_there_is_an_answer_in_them(ro
     class_of += [Row(name, "7", problem=T(en="x", zh="x")) for name in ("kim", "lea")]
     assert similar.same_files([*class_of, replace(rows[0], student="z", digest="8")]) == [("ada", "bob")]
     page = report.alike_page(ASSIGNMENT, ledger.settled(ASSIGNMENT, class_of), "en")
-    assert "<h2>The same files, byte for byte</h2><ul><li>ada, bob</li></ul>" in page
+    assert "<h2>The same files, byte for byte</h2><ul><li>ada; bob</li></ul>" in page
     assert "byte for byte" not in report.alike_page(ASSIGNMENT, ledger.settled(ASSIGNMENT, rows), "en")
 
 
@@ -788,7 +796,7 @@ def test_an_answer_that_four_have_is_listed_with_their_names() -> None:
     assert (key, students, source) == ("12.2", ("1000", "1001", "1002", "1003"), ring[0].outcomes[0].source)
     entries = ledger.settled(ASSIGNMENT, ring, [roster.Person("1000", name="Ada Lovelace")])
     page = report.alike_page(ASSIGNMENT, entries, "en")
-    assert "<p>1001, 1002, 1003, Ada Lovelace</p>" in page
+    assert "<p>1001; 1002; 1003; Ada Lovelace</p>" in page
 
 
 def test_two_of_one_name_are_told_apart_on_the_pages_of_the_class(rows: list[Row]) -> None:
@@ -882,6 +890,104 @@ def test_one_student_is_graded_again_and_marks_of_the_teacher_stay(
     assert "“carol chen” is in the roster and handed in nothing" in capsys.readouterr().err
     assert main([*words, "--only", "78", "--only", "Ada Lovelace"]) == 0, "an id and a name are as good as the submission's name"
     assert judged == [2, 1, 0, 2]
+
+
+def test_marks_for_some_exercises_only_are_said_and_replace_no_mark_where_there_was_none(rows: list[Row], tmp_path: Path) -> None:
+    unread = Row("carol", "3", problem=T(en="it is a PDF", zh="PDF"))
+    marks = [
+        ledger.Override("79", "12.1", 1, "saw it"),
+        ledger.Override("carol", "12.1", 1, "on paper"),
+        ledger.Override("ada", "12.1", 0, "x"),
+    ]
+    entries = {entry.row.student: entry for entry in ledger.settled(ASSIGNMENT, [*rows, unread], people(tmp_path), marks)}
+    assert [student for student, entry in entries.items() if entry.in_part] == ["carol", "79"]
+    assert [note.en for note in entries["79"].notes] == ["12.1: 1 point by the teacher (saw it)"]
+    assert [note.zh for note in entries["carol"].notes] == ["12.1：教师给 1 分（on paper）"]
+    assert "instead of 1" in entries["ada"].notes[0].en
+    said = list(account._people([*entries.values()], [], Directory(people(tmp_path), entries)))
+    assert "Have marks of yours for some exercises only, so that the others count 0: 2 (“carol”, “Carol Chen”)." in said
+    whole = [ledger.Override("79", key, 1, "saw it") for key in KEYS]
+    assert not any(entry.in_part for entry in ledger.settled(ASSIGNMENT, rows, people(tmp_path), whole))
+
+
+def test_a_page_says_why_what_holds_earns_nothing(tmp_path: Path) -> None:
+    made = Assignment("test-idle", "Idle", ("2.3", "8.3"))
+    constant = "def sensitivity(model, batch):\n    return torch.zeros(1)\n"
+    nothing = "def distances(a, b):\n    return a.unsqueeze(1) - b\n"
+    row = Row("ada", "1", (known(exercises()["2.3"], nothing), known(exercises()["8.3"], constant)))
+    (entry,) = ledger.settled(made, [row])
+    assert entry.total == 0
+    assert any(mark.holds and not mark.had for mark in row.outcomes[1].marks)
+    pages = {language: report.student_page(made, entry, language) for language in ("en", "zh")}
+    assert pages["en"].count("also holds for an answer that does nothing, so it earns nothing.") == sum(
+        any(mark.holds and not mark.had for mark in outcome.marks) for outcome in row.outcomes
+    )
+    assert "什么都不做的答案也具备，因此不得分。" in pages["zh"]
+    (entry,) = ledger.settled(ASSIGNMENT, [Row("ada", "1", outcomes())])
+    assert "earns nothing." not in report.student_page(ASSIGNMENT, entry, "en")
+
+
+def test_cells_that_were_stopped_are_said_also_where_another_verdict_matters_more(
+    rows: list[Row], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = replace(rows[0].outcomes[0], status="timeout")
+    looked = replace(rows[0].outcomes[1], unneeded=("sys",))
+    both = [Row("ada", "1", (stopped, looked)), Row("bob", "2", (stopped,)), Row("eve", "3", (looked,))]
+    entries = ledger.settled(ASSIGNMENT, both)
+    assert [entry.row.verdict for entry in entries] == ["look", "stopped", "look"]
+    account.tell(tmp_path / "grades.csv", entries, [], [], Directory(()), fenced=True)
+    assert "Cells were stopped, too, of: 1 (“ada”)." in capsys.readouterr().out
+
+
+def test_a_penalty_without_a_deadline_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    account.warn(replace(ASSIGNMENT, due=None), [])
+    assert "no deadline (due), so nobody is late." in capsys.readouterr().out
+    account.warn(ASSIGNMENT, [])
+    account.warn(Assignment("test-free", "Free", KEYS), [])
+    assert "nobody is late" not in capsys.readouterr().out
+
+
+def test_rows_are_by_last_name_whichever_way_it_is_written(rows: list[Row], tmp_path: Path) -> None:
+    names = ("Zoe Adams", "Hopper, Grace", "Ada Lovelace", "Łukasz Żółć", "Ali Brown")
+    people = [roster.Person(str(n), str(n), name) for n, name in enumerate(names)]
+    entries = ledger.settled(ASSIGNMENT, [], people)
+    assert [entry.person.name.replace(",", "").split()[0] for entry in entries] == ["Zoe", "Ali", "Hopper", "Ada", "Łukasz"]
+
+
+def test_an_item_that_is_out_of_other_points_in_the_exported_list_is_said(rows: list[Row], tmp_path: Path) -> None:
+    path = tmp_path / "roster.csv"
+    path.write_text(
+        "Student,ID,SIS User ID,SIS Login ID,Section,Week 3 (4711)\n    Points Possible,,,,,10\nAda,1,77,adal,A,\n", encoding="utf-8"
+    )
+    assert lms.other_points("canvas", "Week 3 (4711)", roster.possible(path), 4) == (
+        " In roster.csv, “Week 3 (4711)” is out of 10: set the same points there."
+    )
+    assert lms.other_points("canvas", "Week 3 (4711)", roster.possible(path), 10) == ""
+    assert lms.other_points("canvas", "Week 4", roster.possible(path), 4) == ""
+    path.write_text('"Last Name","Username","Week 3 [Total Pts: 16 Score] |98765"\n"L","adal",""\n', encoding="utf-8")
+    assert "is out of 16" in lms.other_points("blackboard", "Week 3 |98765", roster.possible(path), 4)
+    assert lms.other_points("blackboard", "Week 3 |98766", roster.possible(path), 4) == ""
+    path.write_text("id,name\n77,Ada\n", encoding="utf-8")
+    assert roster.possible(path) == {}
+
+
+def test_names_on_the_page_of_alike_answers_are_told_apart(rows: list[Row]) -> None:
+    people = [roster.Person(name, name, name) for name in ("Müller, Zoë", "Schmidt, Anna")]
+    same = [replace(rows[1], student=person.student, digest="1") for person in people]
+    page = report.alike_page(ASSIGNMENT, ledger.settled(ASSIGNMENT, same, people), "en")
+    assert "Müller, Zoë; Schmidt, Anna" in page
+
+
+def test_who_has_a_name_twice_in_one_table_only_is_no_doubt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for week, lines in (("1", "77,Ada L\n78,Anna S\n79,Anna S\n"), ("2", "77,Ada L\n")):
+        (tmp_path / week).mkdir()
+        body = "".join(f"{line.partition(',')[0]},{line},graded,1,2,x,1\n" for line in lines.splitlines())
+        head = "student,id,name,verdict,points,of,assignment,sha256\n"
+        (tmp_path / week / "grades.csv").write_text(head + body, encoding="utf-8-sig")
+    assert main(["classroom", "totals", str(tmp_path / "1"), str(tmp_path / "2")]) == 0
+    said = capsys.readouterr().err
+    assert "several people have the name" not in said
+    assert "Not in every table, or there under another name: 2" in said
 
 
 def test_the_examples_in_the_docstrings_hold() -> None:

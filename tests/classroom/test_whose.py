@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -410,8 +411,86 @@ def test_an_archive_that_cannot_be_read_gets_one_sentence(tmp_path: Path, raw: b
     (sheet,) = handed_in(tmp_path, {"ada.zip": raw}).values()
     assert sentence in (sheet.problem.en if sheet.problem else "")
     (sheet,) = handed_in(tmp_path, {"ada.zip": raw, "ada/04.ipynb": book(e4_2="x = 1")}).values()
+    if re.search("no notebook in the zip|it is a (?:PDF|web page|picture)", sentence):  # it has no answers
+        assert sheet.cells == {"4.2": "x = 1"}
+        assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+        assert sheet.beside == ("ada.zip",)
+    else:
+        assert not sheet.cells
+        assert sheet.problem is not None
+        assert sheet.problem.en.startswith("ada.zip, which may hold what counts: ")
+        assert sentence in sheet.problem.en
+
+
+@pytest.mark.parametrize("broken", [b"no", b"", b'{"worksheets": []}', b"PK\x03\x04", b"7z\xbc\xaf'\x1c"])
+@pytest.mark.parametrize("form", ["{}", "ada/{}", "zip"])
+def test_a_notebook_that_cannot_be_read_leaves_no_mark_beside_one_that_can(tmp_path: Path, broken: bytes, form: str) -> None:
+    files = {"12.ipynb": book(e12_2="x = 1"), "04.ipynb": broken}
+    if form == "zip":
+        (sheet,) = handed_in(tmp_path, {"ada.zip": packed(files)}).values()
+    elif form == "{}":
+        roster = [Person("1001", "1001", "Ada")]
+        (sheet,) = handed_in(tmp_path, {f"1001_{name}": raw for name, raw in files.items()}, roster).values()
+    else:
+        (sheet,) = handed_in(tmp_path, {form.format(name): raw for name, raw in files.items()}).values()
+    assert not sheet.cells
+    assert sheet.problem is not None
+    assert re.match(r"(?:ada\.zip/|1001_)?04\.ipynb, which may hold what counts: \w", sheet.problem.en)
+    assert "04.ipynb（其中可能有应计分的答案）" in sheet.problem.zh
+
+
+def test_a_broken_attempt_is_passed_over_only_where_a_newer_one_has_every_exercise(tmp_path: Path) -> None:
+    whole = book(e4_2="x = 1", e12_2="y = 1")
+    (sheet,) = handed_in(tmp_path / "newest", {"ada/04.ipynb": whole, "ada/04 (1).ipynb": b"no"}).values()
+    assert sheet.problem is not None
+    assert sheet.problem.en.startswith("04 (1).ipynb, ")
+    (sheet,) = handed_in(tmp_path / "older", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": whole}).values()
+    assert sheet.problem is None
+    assert sheet.cells == {"4.2": "x = 1", "12.2": "y = 1"}
+    assert [note.en for note in sheet.notes] == ["04.ipynb was left out: it is not a notebook: it is no JSON"]
+    (sheet,) = handed_in(tmp_path / "half", {"ada/04.ipynb": b"no", "ada/04 (1).ipynb": book(e4_2="x = 1")}).values()
+    assert sheet.problem is not None
+
+
+def test_magics_above_an_exercise_are_said_to_be_skipped(tmp_path: Path) -> None:
+    cells = [
+        {"cell_type": "code", "source": f"{above}%%exercise {key}\nx = 1"}
+        for above, key in (("%%time\n%%capture\n", "4.2"), ("%%time\n", "9.1"))
+    ]
+    (sheet,) = handed_in(tmp_path, {"ada.ipynb": json.dumps({"cells": cells}).encode()}).values()
     assert sheet.cells == {"4.2": "x = 1"}
-    assert any("ada.zip was left out" in note.en and sentence in note.en for note in sheet.notes)
+    assert [note.en for note in sheet.notes] == [
+        "4.2: `%%time`, `%%capture` above the exercise have a meaning in a notebook only and were skipped"
+    ]
+
+
+def test_a_link_in_a_folder_is_not_followed_and_leaves_no_mark(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_bytes(book(e12_2="x = 1"))
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    (tmp_path / "in" / "ada" / "12.ipynb").symlink_to(tmp_path / "secret.txt")
+    (sheet,) = handed_in(tmp_path / "in", {"ada/04.ipynb": book(e4_2="x = 1")}).values()
+    assert not sheet.cells
+    assert sheet.problem is not None
+    assert sheet.problem.en == "12.ipynb, which may hold what counts: it is a link, and links are not followed"
+
+
+def test_a_readme_among_the_submissions_is_named(tmp_path: Path) -> None:
+    for name in ("readme.txt", "grades.csv", "ada.ipynb"):
+        (tmp_path / name).write_bytes(book())
+    found, skipped = submissions.found(tmp_path)
+    assert [each.student for each in found] == ["ada"]
+    assert skipped == ["readme.txt"]
+
+
+def test_what_is_beside_a_notebook_and_was_not_read_is_said(tmp_path: Path) -> None:
+    files = {"04.ipynb": book(e4_2="x = 1"), "02.pdf": b"%PDF", "README.txt": b"", "data.csv": b"1", ".hidden.pdf": b""}
+    for name, sheet in (
+        ("", handed_in(tmp_path / "folder", {f"ada/{name}": raw for name, raw in files.items()})["ada"]),
+        ("ada.zip/", handed_in(tmp_path / "zip", {"ada.zip": packed(files)})["ada"]),
+    ):
+        assert sheet.cells == {"4.2": "x = 1"}
+        assert sheet.beside == (f"{name}02.pdf",)
+        assert [note.en for note in sheet.notes] == [f"{name}02.pdf is no notebook and was not read"]
 
 
 @pytest.mark.parametrize("inside", ["./04.ipynb", "../../04.ipynb", "a/../04.ipynb"])
@@ -512,7 +591,7 @@ def test_no_table_for_another_system_has_two_lines_for_one_student(tmp_path: Pat
 
 
 def test_blackboard_gets_the_last_name_that_a_comma_marks() -> None:
-    assert [lms._last_and_first(name) for name in ("Müller, Max", "Ada Lovelace", "Zoë")] == [
+    assert [whose.last_and_first(name) for name in ("Müller, Max", "Ada Lovelace", "Zoë")] == [
         ("Müller", "Max"),
         ("Lovelace", "Ada"),
         ("Zoë", ""),
@@ -563,6 +642,39 @@ def test_the_last_lines_say_what_became_of_everybody(week: Path, capsys: pytest.
     assert "“Ada Lovelace” 3 points for 4.2, which is worth 1" in lines[7]
 
 
+def test_a_repeated_run_leaves_tables_and_pages_for_the_next_resume(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table, report = week / "grades.moodle.csv", week / "report"
+    assert main(["grade", str(week), "--trust", "--lms", "moodle", "--column", "Third", "--report", str(report)]) == 0
+    for _ in range(2):  # a repeated full run leaves what is there as it is
+        assert main(["grade", str(week), "--trust"]) == 0
+    with (week / "overrides.csv").open("a", encoding="utf-8") as file:
+        file.write("1001,,6,late mark\n")
+    assert "late mark" not in table.read_text(encoding="utf-8")
+    assert main(["grade", str(week), "--trust", "--resume"]) == 0
+    assert "late mark" in table.read_text(encoding="utf-8")
+    assert ",Third," in table.read_text(encoding="utf-8").splitlines()[0]
+    assert any("late mark" in page.read_text(encoding="utf-8") for page in (report / "students").iterdir())
+
+
+def test_who_is_without_a_mark_since_one_of_the_files_is_broken_is_named(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (week / "submissions" / "1001").mkdir()
+    (week / "submissions" / "1001" / "04.ipynb").write_bytes(b"no")
+    (week / "submissions" / "1001" / "12.ipynb").write_bytes(book(e12_2="x = 1"))
+    (week / "submissions" / "1001" / "12.pdf").write_bytes(b"%PDF")
+    assert main(["grade", str(week), "--trust", "--lms", "moodle", "--report", str(week / "report")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    name = "Zoë Müller"
+    assert f"Could not be read: 1 (“{name}”): 04.ipynb, which may hold what counts: it is not a notebook: it is no JSON." in lines
+    assert any(line.startswith("Without a mark, ") and f"“{name}”" in line for line in lines)
+    assert f"Beside notebooks, and not read, since these are none: 1 (“{name}: 12.pdf”)." in lines
+    with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
+        (line,) = [line for line in csv.DictReader(file) if line["student"] == "1001"]
+    assert (line["verdict"], line["points"], line["12.2"]) == ("unreadable", "", "")
+    assert name not in (week / "grades.moodle.csv").read_text(encoding="utf-8")
+    (page,) = [path for path in (week / "report" / "students").iterdir() if "1001" in path.name]
+    assert "No mark yet" in page.read_text(encoding="utf-8")
+
+
 def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (week / "roster.csv").open("a", encoding="utf-8") as file:
         file.write("\n1007,Anna Schmidt,\n1009,Anna Schmidt,\n")
@@ -582,7 +694,7 @@ def test_whose_it_may_be_and_why_it_was_not_read_is_said(week: Path, capsys: pyt
     assert "In the column student of roster.csv, and no submission is called so: 1 (“broke”)." in capsys.readouterr().out.splitlines()
     at = lines.index("Could not be read: 1 (“broken”): it is not a notebook: it is no JSON.")
     assert lines[at + 1].startswith("Without a mark, since it could not be read or not all be graded: 1 (“broken”). Put what can be read")
-    assert lines[at + 1].endswith("and grade with --resume, or give a mark in overrides.csv.")
+    assert lines[at + 1].endswith("and grade with --resume; or give a mark in overrides.csv.")
     with (week / "grades.csv").open(encoding="utf-8-sig", newline="") as file:
         (notes,) = [line["notes"] for line in csv.DictReader(file) if line["student"] == "Anna Schmidt"]
     assert "the name fits 2 people in the roster (1007, 1009)" in notes
@@ -784,12 +896,12 @@ def test_pages_that_are_not_written_anew_are_said_to_be_of_an_earlier_run(week: 
     sentence = f"The pages in {report} are of an earlier run and were not written anew; --report {report} does it."
     assert main([*words, "--report", str(report)]) == 0
     assert "earlier run" not in capsys.readouterr().out
-    for more in ([], ["--resume"], [], ["--only", "ada"]):
-        assert main([*words, *more]) == 0
+    for _ in range(2):
+        assert main(words) == 0
         assert sentence in capsys.readouterr().out
-    assert main([*words, "--resume", "--report", str(report)]) == 0
-    assert main([*words, "--resume"]) == 0
-    assert "earlier run" not in capsys.readouterr().out
+    for more in (["--resume"], ["--only", "ada"]):  # these go on from the run that wrote them
+        assert main([*words, *more]) == 0
+        assert "earlier run" not in capsys.readouterr().out
 
 
 def test_only_grades_those_whom_it_names(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -828,7 +940,7 @@ def test_the_page_and_the_console_count_the_same_who_did_not_hand_in(week: Path,
     assert "Handed in nothing, and have no mark: 2 (“Jean-Luc d'Arc”, “Zoë Müller”)" in capsys.readouterr().out
     page = (week / "report" / "index.html").read_text(encoding="utf-8")
     assert "Who did not hand in (2)" in page
-    assert "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007), Anna Schmidt (1009)</p>" in page
+    assert "Who may have handed in what is not clear whose it is (2)</h2><p>Anna Schmidt (1007); Anna Schmidt (1009)</p>" in page
 
 
 def test_a_name_that_fits_two_people_is_refused_also_where_one_handed_in(week: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -905,7 +1017,7 @@ def test_a_file_that_the_teacher_repaired_is_said_to_be_later_than_before(week: 
         os.utime(each, (EARLY, EARLY))
     words = ["grade", str(week), "--trust"]
     assert main(words) == 0
-    said = "It is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
+    said = "“Ada Lovelace” is later than before, by the files' own times: a file that you repaired or copied keeps its time with `cp -p`"
     for when, later in ((LATE, True), (EARLY, False)):
         path.write_bytes(b"no notebook")
         os.utime(path, (EARLY, EARLY))
