@@ -94,7 +94,7 @@ def long(text: str, size: float = SMALL) -> float:
 
 
 def fit(text: str, width: float, size: float = SMALL) -> str:
-    """``text`` shortened with "…" to ``width`` cm."""
+    """``text`` shortened with "…" to ``width`` cm at this font size (points), but at least one character."""
     kept = len(text)
     while kept > 1 and long(cut(text, kept), size) > width:
         kept -= 1

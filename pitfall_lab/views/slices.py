@@ -50,7 +50,10 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
 
 
 def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str]) -> list[str]:
-    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only for leaves on these storages."""
+    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only for leaves on these storages.
+
+    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the picture's own.
+    """
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
     born = {label: history[0][0] for label, history in facts.nodes.items()}

@@ -87,7 +87,7 @@ def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
 
 
 def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> bool:
-    """Whether an operator made a table of two vectors of one length, such as (N, 1) and (N,)."""
+    """Whether an arithmetic operator made a larger result of two operands with one number of elements, such as (N, 1) and (N,)."""
     counts = [prod(shape) for shape in shapes]
     return event.name.strip("_") in ARITHMETIC and len(counts) == STRETCHED and counts[0] == counts[1] > 1 and prod(made) > counts[0]
 

@@ -152,7 +152,10 @@ class Refused:
         return short.removeprefix("torch.Tensor.") or "torch"
 
     def words(self, language: Language) -> dict[str, Any]:
-        """The values for the placeholders of a sentence: ``Line``, ``call`` and the arguments by name."""
+        """The values for the placeholders of a sentence: ``Line``, ``call``, the arguments by name.
+
+        The first three tensors also as ``first``, ``second`` and ``third``.
+        """
         line = at_line(self.story, self.span)
         words: dict[str, Any] = {g.name: self.word(g, language) for g in reversed(self.given) if g.name.isidentifier()}
         for place, given in enumerate(self.tensors[:3], start=1):
@@ -164,7 +167,10 @@ class Refused:
         return Word(given, self.name(given).say(language), language)
 
     def name(self, given: Given) -> T:
-        """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name."""
+        """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name.
+
+        What is no tensor and not written in the line is named by its value, if that is known.
+        """
         if given.text:
             return _code(given.text)
         if given.label is not None and (call := self.inside(given)) is not None:

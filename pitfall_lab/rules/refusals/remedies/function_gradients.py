@@ -136,7 +136,10 @@ def _parameter(forward: ast.FunctionDef, at: int) -> T:
 
 
 def _reshaped(program: Program, made: ast.expr, got: list[int], wanted: list[int]) -> list[Fix | None]:
-    """Fixes that exchange the factors of a product, transpose, or sum over all dimensions but that of the channels."""
+    """Fixes that exchange the factors of a product or transpose (where the sizes are reversed), or sum over all other dimensions.
+
+    The sum only where one dimension is wanted and exactly one has its size.
+    """
     text, texts = operand(program, made), list[str]()
     if len(got) == 2 and got == wanted[::-1]:
         if isinstance(made, ast.BinOp) and isinstance(made.op, ast.MatMult) and (left := _untransposed(program, made.left)) is not None:

@@ -103,7 +103,7 @@ def _got(error: Error) -> int | None:
 
 
 def _fits_otherwise(given: Given, wanted: int, *, from_layer: bool) -> bool:
-    """Whether the input would fit flattened, or, if it is data, with its dimensions in another order: then the layer is not the mistake."""
+    """Whether the input would fit flattened, or, if no layer made it, with its dimensions in another order: then the layer is right."""
     shape = given.shape or ()
     return math.prod(shape[1:]) == wanted or (not from_layer and wanted in shape[1:])
 
