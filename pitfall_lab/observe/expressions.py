@@ -77,7 +77,12 @@ class Expressions:
 
 
 def attribute(held: Any, name: str) -> Any:
-    """The value of an attribute, if reading it runs no code; :data:`UNKNOWN` otherwise."""
+    """The value of an attribute, read from the object's own dictionary (or a module's tables) without running code.
+
+    :data:`UNKNOWN` otherwise.
+
+    Of a tensor only the ``grad`` of a leaf that is no view.
+    """
     if held is UNKNOWN:
         return UNKNOWN
     if isinstance(held, torch.Tensor):

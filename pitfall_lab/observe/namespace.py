@@ -60,7 +60,10 @@ class Namespace:
         return [known[1]] if known is not None and known[0]() is real else []
 
     def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
-        """The NumPy arrays in the variables of the learner's functions that overlap a range of bytes, each with its name."""
+        """The NumPy arrays in the variables of the learner's functions that overlap ``nbytes`` bytes from the address ``pointer``.
+
+        Each with its name; arrays of objects do not count, and nothing overlaps no bytes.
+        """
         if not pointer or not nbytes:
             return []
         found: dict[int, tuple[np.ndarray, str]] = {}

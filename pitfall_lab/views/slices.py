@@ -23,7 +23,7 @@ class Slice(TypedDict):
 
 
 def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice:
-    """The labels and steps that belong to a finding's picture and its beats."""
+    """The labels and steps that belong to a finding's picture and its beats; of the steps, the first ``STEPS``."""
     storages = list(dict.fromkeys(picture.get("about", ())))
     tensors = [label for storage in storages for label in facts.of_storage(storage)]
     counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))

@@ -93,7 +93,10 @@ def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> b
 
 
 def _read_later(facts: Facts, write: Event) -> int | None:
-    """The line of the first later call, in another function than the writing one, that reads the written storage; None if there is none."""
+    """The line of the first later call that has a tensor on the written storage and is made in another function than the write.
+
+    None if there is none; only calls on the program's own lines count.
+    """
     storage = facts.tensor(write.operands[0].label, write.step).get("storage")
     for event in filter(_is_own, facts.trace.events[write.step + 1 :]):
         used = (facts.tensor(o.label, event.step).get("storage") for o in event.operands if o.label)

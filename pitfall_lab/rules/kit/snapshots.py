@@ -222,7 +222,10 @@ class Aliases:
         return changed is not None and born is not None and born > changed and not is_made and not record.get("requires_grad")
 
     def _read(self, label: str, name: str, step: int) -> bool:
-        """Whether the tensor ``label`` is read after ``step``, by a call or, in later lines, by its name."""
+        """Whether the tensor ``label`` is read after ``step``: by its name in later lines, or by a call.
+
+        The call must have it as first operand, and write nothing.
+        """
         if any(use.step > step and use.operands[0].label == label and not use.writes for use in self.story.uses(label)):
             return True
         line = span.end_line if (span := self.story.span(step)) else 0

@@ -215,7 +215,10 @@ class Program:
         return not before.strip() and (not after or after.startswith("#"))
 
     def insert_before(self, statement: ast.stmt, *new: str) -> tuple[Edit, ...]:
-        """Return the edits that insert statements before ``statement``, on lines of their own if the layout allows it."""
+        """Return the edits that insert statements before ``statement``, on lines of their own.
+
+        With ``;`` where another statement is before it on its line.
+        """
         place = self.place(statement)
         here = Span(place.line, place.column, place.line, place.column)
         if not self.lines[place.line - 1][: place.column].strip():

@@ -95,7 +95,10 @@ def _area(life: Band, steps: int) -> int:
 
 
 def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
-    """Return ``(step, bytes)``: the sum of the bands at each step from ``start`` to before ``end`` at which it changes."""
+    """Return ``(step, bytes)``: the sum of the bands at each step from ``start`` to before ``end`` at which it changes.
+
+    Without ``end``, up to the last change.
+    """
     moves: dict[int, int] = {start: 0}
     for life in lives:
         moves[max(life["born"], start)] = moves.get(max(life["born"], start), 0) + life["nbytes"]
@@ -113,7 +116,10 @@ def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tupl
 
 
 def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
-    """What keeps a storage alive after ``step``: variables, gradients, and nodes that saved it and are not freed."""
+    """What keeps a storage alive after ``step``: variables, gradients, unnamed views, and nodes that saved it and are not freed.
+
+    Without ``step``, at the end of the trace.
+    """
     out: list[T] = []
     held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
     owners = _owners(facts, step)
