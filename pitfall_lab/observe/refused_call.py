@@ -88,7 +88,10 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
 
 
 def origin_of(error: BaseException, sources: SourceMap) -> Origin:
-    """Where an error of a torch call comes from: "program" if it was raised by code of the program that torch called, else "torch"."""
+    """Where an error of a torch call comes from: "program" or "torch".
+
+    "program" if a ``raise`` in the program's own code, which torch had called, raised it.
+    """
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
         walk = walk.tb_next

@@ -74,7 +74,10 @@ def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
 
 
 def of_modules(frame: FrameType | None) -> Iterator[Found]:
-    """Attributes of the modules in the program's variables that were meant for their parameters, or for ``training``."""
+    """Bool attributes of the program's modules that were meant for their parameters' ``requires_grad`` or for ``training``.
+
+    Only modules that a variable of the frames holds, and only where the value differs from what is really set.
+    """
     known: set[int] = set()
     for scope in scopes(frame):
         for value in scope.values():

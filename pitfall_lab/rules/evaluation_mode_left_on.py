@@ -19,7 +19,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line where a layer ran in evaluation mode although an optimizer trained parameters before it."""
+    """One finding for each line where a layer ran in evaluation mode although an optimizer trained its weights there.
+
+    Only if it ran in training mode before, or in ``ROUNDS`` or more rounds and never, from its making on, in training mode.
+    """
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, Pass]]] = {}
     for backward, each in modes.training():

@@ -40,7 +40,10 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that differentiates all first derivatives at once, if one of each is then used as a second derivative."""
+    """One finding for each line that differentiates all first derivatives at once, if one of each is then used as a second derivative.
+
+    Only if the function really mixes the columns of its input.
+    """
     made: dict[str, tuple[Event, str]] = {}
     reported = set()
     for grad in story.calls("grad"):

@@ -157,7 +157,10 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
 
 
 def _single(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> WrongAxis:
-    """The data of a softmax along an axis of one element, with the weighted sum along another axis for which it was meant, if any."""
+    """The data of a softmax along an axis of one element, with the weighted sum along another axis for which it was meant.
+
+    Without it if no such use is found.
+    """
     for other in (place for place, size in enumerate(shape) if size > 1):
         for use in uses_of_axis(story, event.results[0], other, event.step):
             wide = (story.shape(use.label, event.step) or (1,))[-1] > 1
@@ -244,7 +247,7 @@ def _example(story: Story, found: WrongAxis) -> T:
 
 
 def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
-    """Fixes that write the other axis where the call or the layer has a literal axis; empty if none has."""
+    """Fixes that write the axis ``right`` where the call, or any softmax layer of the program, has a literal axis; empty if none has."""
     program = story.program
     node = program.at(story.span(found.event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []
