@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
-    """Yield the data for each draw that is only scored, if another draw is carried out and never scored."""
+    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is carried out and never scored."""
     alone, carried = [], []
     for draw in draws:
         uses = list(_uses(story, draw))

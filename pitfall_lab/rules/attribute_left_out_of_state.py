@@ -29,7 +29,10 @@ class Lost:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for the attributes of each pair of modules between which a state was carried."""
+    """One finding for each line that loads a state, about the attributes of its modules that this state does not carry over.
+
+    Only if the program saved the state of such a module before.
+    """
     told = set()
     for loading in story.trace.beside.loadings:
         for saving in story.trace.beside.savings:

@@ -58,7 +58,7 @@ def _kinds(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _any_equal(story: Story, event: Event) -> bool:
-    """Whether a known result is true, or some results are not known."""
+    """Whether a known result is true; also True if none is known."""
     held = list(Elements(story, event.results[0], event.step, answers=True).known())
     return not held or any(value for _, value in held)
 

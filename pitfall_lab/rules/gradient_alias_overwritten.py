@@ -18,7 +18,10 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing, and then read as the old one."""
+    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing, and then read as the old one.
+
+    Only in programs that finished.
+    """
     if story.trace.outcome.kind != "finished":
         return
     aliases = Aliases(story, "grad")

@@ -332,7 +332,10 @@ def _chosen_before(origin: Origin, risky: ast.expr, harmless: str) -> Iterator[F
 
 
 def _masks(origin: Origin) -> Iterator[ast.Call]:
-    """Yield the calls that used the result of the operation, directly or after a few others: those that may drop elements of it."""
+    """Yield the calls of ``where`` and ``masked_fill`` that used the result of the operation, directly or after a few others.
+
+    They may drop elements of it. Only the first use of each result is followed.
+    """
     story, program = origin.story, origin.story.program
     label = origin.node.get("output")
     for _ in range(FOLLOWED):

@@ -83,7 +83,7 @@ def _taken(story: Story, search: Event) -> Taken | None:
 
 
 def _is_share(story: Story, use: Event) -> bool:
-    """Whether the call compares with a number that may be a large share, as 0.9 is, and no position."""
+    """Whether the call compares with one number between 0.5 and 1, which may be a large share, and no position."""
     numbers = [constant(story, None, o.text, use.step) for o in use.operands if o.label is None]
     return len(numbers) == 1 and numbers[0] is not None and 0.5 < numbers[0] < 1
 

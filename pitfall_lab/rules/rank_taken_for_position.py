@@ -238,7 +238,7 @@ def _is_position(story: Story, label: str, step: int, before: set[str]) -> bool:
 
 
 def _learned(story: Story, before: set[str]) -> bool:
-    """Whether the unsorted numbers are the result of a layer."""
+    """Whether one of the tensors ``before`` the sort requires grad or is the result of a layer."""
     return any(
         story.tensors.get(label, {}).get("requires_grad") or ((made := made_by(story, label, len(story.events))) and made.name in LEARNED)
         for label in before

@@ -122,7 +122,8 @@ def _converted(story: Story) -> Iterator[Candidate]:
 def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
     """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and what it is of.
 
-    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is.
+    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is. None and "" if the
+    text shows no such average.
     """
     program, place = story.program, story.program.at(event.span)
     for statement in call_chain(story, event):

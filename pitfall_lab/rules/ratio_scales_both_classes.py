@@ -186,7 +186,10 @@ def _weight(call: ast.Call) -> ast.expr | None:
 
 
 def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...]:
-    """The fix that gives the ratio as ``pos_weight``, for a loss of logits. None where the text shows no place for it."""
+    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a weight, or in place of the product.
+
+    Empty for a loss of probabilities, and where the text shows no place for it.
+    """
     program = story.program
     if found.loss.name != LOGITS:
         return ()

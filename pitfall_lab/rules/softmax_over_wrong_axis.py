@@ -107,7 +107,7 @@ def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None
 
 
 def _keeps(story: Story, event: Event, label: str | None) -> bool:
-    """Whether the first operand and the result have the same first two axes."""
+    """Whether the first operand and the result have three axes each, the first two of equal length."""
     before, after = (story.shape(each, event.step) or () for each in (event.operands[0].label, label))
     return len(before) == len(after) == MATRIX + 1 and before[:2] == after[:2]
 
@@ -236,7 +236,10 @@ def _right(found: WrongAxis) -> int:
 
 
 def _example(story: Story, found: WrongAxis) -> T:
-    """A sentence with the sum of the first row's elements; empty if they are not all known."""
+    """A sentence with the sum of the first row's elements, for a softmax along axis 0 of a matrix.
+
+    Empty for others or if some are not known.
+    """
     record = story.tensor(found.event.results[0], found.event.step) or {}
     cells = [v for _, v in flat((story.record("storages", record.get("storage"), found.event.step) or {}).get("cells"))]
     right = len(found.shape) == MATRIX and found.axis == 0 and found.event.name == "softmax"

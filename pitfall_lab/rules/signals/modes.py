@@ -107,7 +107,10 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, Pass]]:
-        """Yield each call whose grad_fn ran in a backward of a training loop (one with optimizer steps), after the first such backward."""
+        """Yield (backward, pass) for each call whose grad_fn ran in a backward, with the first such backward.
+
+        Nothing in a program without an optimizer's step.
+        """
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:
             for passed in nodes:

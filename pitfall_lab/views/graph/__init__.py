@@ -147,6 +147,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
     ``modules``, where the program has modules, is the same graph in boxes: ``pictures`` by the module that is open ("" is none), each with
     ``places`` (number of a card, x, y) for the cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture
     that shows its inside).
+    Above ``DRAWN`` nodes only the boxes have positions, above ``MOST`` nothing but the outline is there.
     ``dot=False`` never starts graphviz.
     """
     facts = facts or gather(trace)
