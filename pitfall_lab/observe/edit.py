@@ -32,7 +32,10 @@ class Bench:
     """Live tensors and arrays, held weakly, and a trace with one event for each write made through :meth:`put`."""
 
     def __init__(self, values: Named) -> None:
-        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`."""
+        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`, and keep weak references to them.
+
+        What takes no weak reference is left out.
+        """
         self.trace = snapshot(values)
         self._values: dict[str, Callable[[], Any]] = {}
         for name, value in values:

@@ -29,9 +29,9 @@ class Lost:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state, about the attributes of its modules that this state does not carry over.
+    """One finding for each line that loads a state which leaves out plain tensors that the modules keep as attributes.
 
-    Only if the program saved the state of such a module before.
+    Only those that the saved module worked with often, and that work on after the loading with other numbers.
     """
     told = set()
     for loading in story.trace.beside.loadings:

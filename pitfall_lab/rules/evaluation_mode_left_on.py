@@ -145,9 +145,9 @@ def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -
 
 
 def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.stmt | None:
-    """The first statement of the function with the backward, if that is not the one that switches, and the model has its name there too.
+    """The first statement, after a docstring, of the function that calls backward; the fix switches the mode back before it.
 
-    None otherwise.
+    None if ``switch`` is in that function itself, or if the model has no name there.
     """
     program = story.program
     statement = program.statement_at(story.span(backward.step))
