@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write one page per notebook and an index: 0, or 1 when a cell that should not fail did."""
+    """Write one page per notebook and an index: 0, or 1 when a cell that should not fail did. Raises :class:`~pitfall_lab.cli.Refusal`."""
     paths = [path for word in arguments.what for path in notebooks(word)]
     titles: list[tuple[str, str]] = []
     version = failed = ""
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def notebooks(word: Path) -> Iterator[Path]:
-    """The notebooks at a path; raises :class:`~pitfall_lab.cli.Refusal`."""
+    """The notebooks at a path: itself, or those directly in a folder; raises :class:`~pitfall_lab.cli.Refusal` if there is none."""
     found = sorted(p for p in word.glob("*.ipynb") if p.is_file()) if word.is_dir() else [word]
     if not found or not all(p.suffix == ".ipynb" for p in found):
         raise Refusal(f"{word} is neither a notebook (.ipynb) nor a folder that holds one.")
@@ -117,7 +117,10 @@ def read(path: Path) -> Any:
 
 
 def execute(book: Any, folder: Path, timeout: int) -> str:
-    """Run all cells in a fresh kernel and keep what they showed; return what stopped it (``""`` when nothing did)."""
+    """Run all cells in a fresh kernel and keep what they showed; return what stopped it, at most 200 characters (``""`` when nothing did).
+
+    ``timeout``: seconds for one cell.
+    """
     from nbclient import NotebookClient
     from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -172,7 +175,10 @@ def _is_of_a_package(frame: str) -> bool:
 
 
 def _dark(exporter: Any) -> str:
-    """JupyterLab's dark colours for readers who want them: our pictures follow the reader's wish, so the page around them has to."""
+    """JupyterLab's dark colours for readers who want them: our pictures follow the reader's wish, so the page around them has to.
+
+    Empty if nbconvert's templates have none.
+    """
     for folder in exporter.template_paths:
         theme = Path(folder) / "static" / "theme-dark.css"
         if theme.is_file():

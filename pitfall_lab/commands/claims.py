@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def chosen(words: list[str]) -> list[Claim]:
-    """The claims named by ids, beginnings of ids or numbers of chapters; raises :class:`~pitfall_lab.cli.Refusal`.
+    """The claims named by ids, beginnings of ids or numbers of chapters, in the ledger's order; raises :class:`~pitfall_lab.cli.Refusal`.
 
     >>> [claim.id for claim in chosen(["s1-0"])], len(chosen(["12"])), len(chosen([]))
     (['s1-0-a'], 7, 333)

@@ -48,7 +48,8 @@ def clone_around(folder: Path) -> Path | None:
 def provide_notebooks(target: Path) -> list[Path]:
     """Copy the notebooks into ``target/notebooks`` and return those copied.
 
-    A file that is there already is never touched: it may hold the learner's answers.
+    A file that is there already is never touched: it may hold the learner's answers. Raises :class:`~pitfall_lab.cli.Refusal` if the
+    installation has none, and OSError.
     """
     shipped = shipped_notebooks()
     if shipped is None:
@@ -116,7 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(folder: Path | None) -> Path:
-    """The server's root folder with a ``notebooks`` folder in it."""
+    """The server's root folder with a ``notebooks`` folder in it: the clone around the current folder, unless ``folder`` is given.
+
+    Else ``folder`` or a folder of the default name, into which missing notebooks are copied.
+    """
     clone = clone_around(Path.cwd()) if folder is None else None
     if clone is not None:
         return clone

@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def looked_up(word: str) -> list[tuple[str, Study]]:
-    """The studies of an operation or expression, each with its title; raises :class:`~pitfall_lab.cli.Refusal`.
+    """The studies of an operation or expression, each with its title; raises :class:`~pitfall_lab.cli.Refusal` if there are none.
 
     A study is the result of the experiments on what one call saves.
     """

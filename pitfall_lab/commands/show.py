@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the page, or print the trace as text."""
+    """Write the page, or print the trace as text (``--text``, in English)."""
     trace = read(arguments.file)
     from pitfall_lab import rules, views
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read(path: Path) -> Trace:
-    """The trace in a ``.json`` file, or the trace of running a ``.py`` file."""
+    """The trace in a ``.json`` file, or the trace of running a ``.py`` file; raises :class:`~pitfall_lab.cli.Refusal` for others."""
     if path.suffix not in {".py", ".json"}:
         raise Refusal(f"{path} is neither a Python program (.py) nor a saved trace (.json).")
     try:

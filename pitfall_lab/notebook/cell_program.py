@@ -71,9 +71,12 @@ def again(cells: Iterable[tuple[str, str, str]]) -> Again:
 def program(
     cell: str, namespace: Mapping[str, Any], name_of: Callable[[str], Part | None], cell_id: str = "", before: Again | None = None
 ) -> Program:
-    """Join ``cell`` with what it uses of earlier cells. ``name_of`` says which cell a file of Python's is, ``None`` for other files.
+    """Join ``cell`` with the definitions that it uses of earlier cells.
 
-    ``before`` are earlier cells that ``cell`` begins with.
+    ``name_of`` says which cell a file of Python's is, ``None`` for others.
+
+    ``before`` are earlier cells that ``cell`` begins with. Names that begin with ``_`` are not taken along; definitions that these use are
+    searched ``MOST_ROUNDS`` times.
     """
     from pitfall_lab.check import prelude
     from pitfall_lab.observe.carry import Carried, pack
@@ -101,7 +104,7 @@ def taken_by(imports: str) -> set[str]:
 
 
 def definition(value: Any, name_of: Callable[[str], Part | None]) -> Definition | None:
-    """Where a function or class of an earlier cell is defined, at the cell's top level; ``None`` for everything else."""
+    """Where a function or class of an earlier cell is defined, at the cell's top level under its own name; ``None`` for everything else."""
     if not isinstance(value, (type, types.FunctionType)) or getattr(value, "__module__", None) != "__main__":
         return None
     for code in _codes(value):

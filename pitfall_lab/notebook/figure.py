@@ -70,7 +70,7 @@ class Still:
 
 
 class Play:
-    """A figure that is drawn again whenever a control is moved."""
+    """A figure that is drawn again whenever a control is moved; figures that a drawing that raised left open are closed."""
 
     def __init__(self, draw: Callable[..., Shown | Picture | None], controls: dict[str, Any]) -> None:
         """See :func:`play`."""

@@ -101,7 +101,7 @@ class Bench:
             self._changed.notify_all()
 
     def wait(self, turn: Turn) -> None:
-        """Return when no newer request is in progress, or when this one was stopped."""
+        """Return when no newer request is in progress, or when this one was stopped or has ended."""
         with self._changed:
             self._changed.wait_for(lambda: turn.is_over or turn not in self._turns or turn is self._turns[-1])
 
@@ -111,7 +111,10 @@ class Bench:
             self._changed.notify_all()
 
     def keep(self, values: bytes) -> str:
-        """Write the values that a program takes from earlier cells to a file that the process can read."""
+        """Write the values that a program takes from earlier cells to a file that the process can read.
+
+        Return its path, empty for no values.
+        """
         if not values:
             return ""
         if self._folder is None:
@@ -122,7 +125,7 @@ class Bench:
         return str(path)
 
     def interrupt(self) -> None:
-        """End what is running; a new process for the next run is prepared at once."""
+        """End what is running, if there is a process; a new process for the next run is prepared at once."""
         if self._shop is not None:
             self._shop.interrupt()
             self.warm()
@@ -170,7 +173,7 @@ class Lab:
         self.stopped = False
 
     def trials(self) -> Iterator[Progress]:
-        """Try the fixes and yield the progress after each. Raises :class:`Stopped`."""
+        """Try the fixes and yield the progress after each. Raises :class:`Stopped`, and what a workshop raises."""
         from pitfall_lab.check.trials import trying
 
         with self._turn() as turn:

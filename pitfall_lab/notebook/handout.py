@@ -35,7 +35,7 @@ def memory(source: Source, *, language: Language = "en") -> Figure:
 
 
 def storage(source: Source, *, step: int | None = None, language: Language = "en") -> Figure:
-    """The cells of the storages that matter most, with each tensor over them, after ``step`` (the last one when ``None``).
+    """The cells of the storages that matter most, with each tensor over them, after ``step`` (from 0; the last one when ``None``).
 
     Raises:
         TypeError: ``source`` is no trace, no text and no function.

@@ -195,9 +195,9 @@ class Hint:
 
 
 def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | None:
-    """Return the text below the traceback of ``cell``'s error, if torch raised it or an earlier cell defines the missing name; else None.
+    """Return the text below the traceback of ``cell``'s error, if torch raised it or ``cell`` reads a name that nothing defines; else None.
 
-    ``cause``: the panel's explanation, if it had warned of this error before.
+    ``cause``: the panel's explanation, if it had warned of this error before; it is then the text.
     """
     if cause is not None:
         why = T(*(f"pitfall_lab: {cause.sentence.say(each)}" for each in LANGUAGES))
@@ -216,13 +216,13 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
 
 
 def with_cause(findings: Sequence[Finding], cause: Cause) -> list[Finding]:
-    """The findings of a cell that was recorded alone, completed by earlier cells where those caused one."""
+    """The findings of a cell that was recorded alone; those with a fact ``earlier`` get the sentence and explanation of ``cause``."""
     explanation = T(f"{cause.explanation.en} {cause.fix.en}", cause.explanation.zh + cause.fix.zh)
     return [replace(each, message=cause.sentence, explanation=explanation) if each.fact("earlier") else each for each in findings]
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:
-    """The name that was not found, when ``cell`` reads it and does not make it itself (in a function a name is another one)."""
+    """The name that was not found, when ``cell`` reads it and does not make it itself (in a function a name is another one); else empty."""
     name = error.name if isinstance(error, NameError) and not isinstance(error, UnboundLocalError) else None
     try:
         reads = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(ast.parse(cell)))

@@ -75,7 +75,10 @@ def show_graph(*tensors: Any, language: Language = "en", **named: Any) -> Pictur
 
 
 def show_broadcast(*operands: Any, language: Language = "en", **named: Any) -> Picture:
-    """Two to four operands (tensors, arrays, or shapes as tuples), aligned from the right: what stretches, or where sizes do not meet."""
+    """Two to four operands (tensors, arrays, or shapes as tuples), aligned from the right: what stretches, or where sizes do not meet.
+
+    Of more operands the first four are drawn, and a note counts the others.
+    """
     from pitfall_lab.observe.snapshot import snapshot
     from pitfall_lab.views import moment
 
@@ -212,7 +215,7 @@ def _of_shape(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
 def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> list[tuple[str, Any]]:
     """Every argument after its name, each name once: its expression in the calling program, else the name of a variable that holds it.
 
-    Without either, ``#1`` and so on.
+    Without either, ``#1`` and so on; a name that comes again gets its number too.
     """
     texts = _expressions(frame, len(given)) or [_variable(value, frame) for value in given]
     out: dict[str, Any] = {}
@@ -223,7 +226,10 @@ def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> li
 
 
 def _expressions(frame: FrameType, count: int) -> list[str]:
-    """The source of each argument of the call that ``frame`` is making; empty where the source is not known."""
+    """The source of each argument of the call that ``frame`` is making, shortened to ``NAME`` characters; empty where it is not known.
+
+    Empty too if the call has ``*arguments``.
+    """
     positions = list(frame.f_code.co_positions())
     at = frame.f_lasti // 2
     first, last, start, end = positions[at] if at < len(positions) else (None, None, None, None)

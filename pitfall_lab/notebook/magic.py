@@ -98,7 +98,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%pitfall``.
+    """Parse the rest of the line after ``%%pitfall``; raises :class:`_Usage` if it is not understood.
 
     >>> options("--language zh").language
     'zh'
@@ -113,7 +113,7 @@ def options(line: str) -> argparse.Namespace:
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    """Return the numbers of earlier cells that the option names.
+    """Return the numbers of earlier cells that the option names; raises ValueError for another text.
 
     >>> _counts("2,3")
     (2, 3)
@@ -122,7 +122,7 @@ def _counts(text: str) -> tuple[int, ...]:
 
 
 def switched(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off.
+    """Parse the rest of the line after ``%pitfall``, which switches the recording of every cell on and off; raises :class:`_Usage`.
 
     >>> switched("on").state
     'on'
@@ -137,7 +137,7 @@ def switched(line: str) -> argparse.Namespace:
 
 
 def explain(line: str) -> None:
-    """``%pitfall explain PL101``: print the page of a rule, in whatever environment the kernel is."""
+    """``%pitfall explain PL101``: print the page of a rule, or why there is none; raises :class:`_Usage` if ``line`` is not understood."""
     from pitfall_lab.check import explain as command
     from pitfall_lab.cli import Refusal
 
@@ -214,7 +214,7 @@ class Watcher:
         self._bench.close()
 
     def _without_magic(self, lines: list[str]) -> list[str]:
-        """IPython input transformer: removes the magic line, and inserts the earlier cells that it names."""
+        """IPython input transformer: removes the magic line, and inserts the earlier cells that it names (none if it is not understood)."""
         if not lines or not _is_magic(lines[0]):
             return lines
         earlier: Sequence[str] = ()
@@ -257,7 +257,10 @@ class Watcher:
         print((_ON if self._always else _OFF).say(wanted.language))
 
     def _is_recorded(self, raw: str, info: Any) -> bool:
-        """Whether a cell without ``%%pitfall`` is recorded: torch is or gets imported, and the cell is not another magic's."""
+        """Whether a cell without ``%%pitfall`` is recorded while ``%pitfall on`` is set: torch is or gets imported.
+
+        Not if it is another magic's, or not kept in the history.
+        """
         uses = "torch" in sys.modules or "torch" in raw
         return self._always and uses and bool(getattr(info, "store_history", True)) and not raw.lstrip().startswith("%%")
 
@@ -360,7 +363,10 @@ class Watcher:
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
 
     def _warm(self) -> None:
-        """Start the process that tries fixes, if torch was imported and the extension was loaded by a cell or used."""
+        """Start the process that tries fixes, if torch was imported and the extension was loaded by a cell or used.
+
+        Once more when the first optimizer has made torch import the rest.
+        """
         needs = ("torch" in sys.modules) + ("torch._dynamo" in sys.modules)  # the second with the first optimizer
         if self._wanted and self._warmed < needs:
             self._warmed = needs
@@ -381,7 +387,10 @@ class Watcher:
                 self._below(found, result, self._panel.behind(error, cell) if found.rule else None)
 
     def _offer(self, error: BaseException, result: Any) -> None:
-        """Show, below the Explorer of a cell that torch refused, the offer to record it together with the earlier cells that led to it."""
+        """Show, below the Explorer of a cell that torch refused, the offer to record it together with the earlier cells that led to it.
+
+        Nothing if there are no such cells, or if the error has no rule.
+        """
         from pitfall_lab.notebook.hint import Hint, hint
         from pitfall_lab.panel.cells_run import is_whole
 

@@ -43,7 +43,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%exercise``.
+    """Parse the rest of the line after ``%%exercise``; raises :class:`Unreadable` if it is not understood.
 
     >>> options("12.3 --hint").key
     '12.3'
@@ -95,7 +95,10 @@ class Practice:
         return T(*(_ELSEWHERE.say(language).format(name=name, key=self._defined[name]) for language in LANGUAGES))
 
     def grade(self, exercise: Exercise, source: str, language: Language = "en", *, hint_wanted: bool = False) -> Result:
-        """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not count as a try."""
+        """Grade one try, and say what it earns beside the cell as it is given; the unchanged cell does not count as a try, and is not kept.
+
+        A try that solves nothing, and ``hint_wanted``, earn one hint more.
+        """
         from pitfall_lab.lessons.credit import earned as earned_by
         from pitfall_lab.lessons.credit import had, why_nothing
         from pitfall_lab.lessons.exercise import grade
@@ -118,7 +121,7 @@ class Practice:
 
 
 def defined(source: str) -> set[str]:
-    r"""Return the names that a cell binds.
+    r"""Return the names that a cell binds at its top level; none for a text that Python cannot compile.
 
     >>> sorted(defined("def f(a):\n    b = a\n    return b\nc, d = 1, 2"))
     ['c', 'd', 'f']
@@ -131,7 +134,7 @@ def defined(source: str) -> set[str]:
 
 
 def known(key: str, language: Language = "en") -> Exercise:
-    """Return the exercise of a key; raises :class:`Unreadable` when there is none."""
+    """Return the exercise of a key; raises :class:`Unreadable` when there is none, with the key that was meant, or those of the chapter."""
     from pitfall_lab.lessons.exercises import exercises
 
     found = exercises()

@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def options(line: str) -> argparse.Namespace:
-    """Parse the rest of the line after ``%%check``.
+    """Parse the rest of the line after ``%%check``; raises :class:`_Usage` if it is not understood.
 
     >>> options("prices.py").name
     'prices.py'

@@ -49,7 +49,7 @@ def convert(value: Any, tensor: Callable[[torch.Tensor], Any], dtype: Callable[[
 
 
 def index_of(value: Any) -> Any:
-    """The index with integer tensors in its slices replaced by Python integers, as torch itself does.
+    """The index with integer 0-dim tensors (on the CPU) in its slices replaced by Python integers, as torch itself does.
 
     >>> index_of((slice(torch.tensor(1), None), 0))
     (slice(1, None, None), 0)
@@ -66,7 +66,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested tuples, lists and dicts; a tensor that occurs twice is yielded twice."""
+    """Yield the tensors in nested tuples, lists and dicts, ``MOST_LEVELS`` deep; a tensor that occurs twice is yielded twice."""
     found: list[torch.Tensor] = []
     _collect((value,), found, MOST_LEVELS)
     return iter(found)
@@ -93,7 +93,7 @@ def arrays(value: Any) -> Iterator[np.ndarray]:
 
 
 def text(value: Any, depth: int = 0) -> str:
-    """A short text for a plain argument. Other objects are shown as their type, because their repr may run the learner's code.
+    """A short text for a plain argument, at most ``TEXT_LIMIT`` characters. Other objects are shown as their type, as repr may run code.
 
     >>> text([1.0, 2]), text(slice(None, 2)), text(torch.float32), text(object())
     ('[1.0, 2]', ':2', 'torch.float32', '<object>')

@@ -33,7 +33,7 @@ class Carried:
 
 
 def pack(values: Mapping[str, Any]) -> Carried:
-    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``.
+    """Pickle ``values`` by name; the names of those that cannot be copied are in ``left``, all if together they exceed ``LIMIT`` bytes.
 
     >>> x = torch.ones(2)
     >>> back = {}
@@ -83,7 +83,7 @@ def _written(values: dict[str, Any], left: tuple[str, ...]) -> Carried:
 
 
 def _saved(values: dict[str, Any], grads: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[bytes, list[Any]]:
-    """The values and gradients as pickled bytes, and the tensors, classes and functions among the values."""
+    """The values and gradients as pickled bytes, and the tensors, and the program's classes and functions, among the values."""
     found: dict[int, Any] = {}
 
     class Writer(_Writer):
@@ -106,7 +106,10 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    """A pickler that refuses objects with their own pickling methods, and collects tensors and the program's classes."""
+    """A pickler that collects tensors and the program's classes, and refuses what would run the learner's code or lose something.
+
+    That is: objects with their own pickling methods, nested classes and lambdas, tensors with a graph, and subclasses of tensors.
+    """
 
     met: ClassVar[dict[int, Any]]
 

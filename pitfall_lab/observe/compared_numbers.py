@@ -30,7 +30,13 @@ class Numbers(NamedTuple):
 
 
 def compared(call: Call) -> Numbers | None:
-    """The numbers that a call compares a prediction with, where some are beyond a limit; ``None`` where there are none, or no such call."""
+    """The numbers that a call compares a prediction with, where some are outside of [0, 1].
+
+    ``None`` where none are, or if it is no such call.
+
+    The prediction is the one of the first two arguments that requires grad, of the same shape. None too for fewer than ``FEWEST`` or more
+    than ``MOST`` numbers, and for infinite ones.
+    """
     sides = call.args[:2]
     if call.dispatching or not call.grad or len(sides) != len(PLAIN) or not all(type(side) in PLAIN for side in sides):
         return None

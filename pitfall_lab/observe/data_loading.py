@@ -29,7 +29,8 @@ def source_of(loader: Any) -> Any:
 def generators(loader: Any, dataset: Any) -> dict[str, str]:
     """The random number generators of its own with which a dataset makes its samples, by attribute, each with a digest of its state.
 
-    Empty if the program prepares each worker (``worker_init_fn``) or looks which one it is in: it may give each another generator.
+    Empty if the program prepares each worker (``worker_init_fn``), or if the dataset looks which worker it is in: it may give each another
+    generator.
     """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")
@@ -58,14 +59,14 @@ def _length(dataset: Any) -> int | None:
 
 
 def weights(loader: Any) -> int | None:
-    """The number of weights of a loader's ``WeightedRandomSampler``; ``None`` if it has another sampler."""
+    """The number of weights of a loader's ``WeightedRandomSampler``; ``None`` if it has another sampler (a subclass too)."""
     sampler = vars(loader).get("sampler")
     held = vars(sampler).get("weights") if type(sampler) is torch.utils.data.WeightedRandomSampler else None
     return len(held) if isinstance(held, torch.Tensor) and held.dim() == 1 else None
 
 
 def _read_for_samples(cls: type) -> set[str]:
-    """All names that the methods read which make a sample, and those that they call."""
+    """All names that the methods read which make a sample, and the methods of the class that these name."""
     methods = {name: f for base in reversed(cls.__mro__) for name, f in vars(base).items() if isinstance(f, FunctionType)}
     work, read, seen = list(SAMPLES), set[str](), set[str]()
     while work:

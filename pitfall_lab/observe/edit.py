@@ -32,7 +32,10 @@ class Bench:
     """Live tensors and arrays, held weakly, and a trace with one event for each write made through :meth:`put`."""
 
     def __init__(self, values: Named) -> None:
-        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`."""
+        """Take a snapshot of ``values``, see :func:`~pitfall_lab.observe.snapshot.snapshot`, and keep weak references to them.
+
+        What takes no weak reference is left out.
+        """
         self.trace = snapshot(values)
         self._values: dict[str, Callable[[], Any]] = {}
         for name, value in values:
@@ -66,7 +69,10 @@ class Bench:
         )  # fmt: skip
 
     def _looked(self, event: Event, before: dict[str, Any]) -> None:
-        """Read the objects that still exist again, and add ``event`` to the trace with everything that has changed."""
+        """Read the objects that still exist again, and add ``event`` to the trace with all counters and cells that differ from ``before``.
+
+        Objects that are gone are marked as not alive.
+        """
         alive = [(name, value) for name, ref in self._values.items() if (value := ref()) is not None]
         now = replay(snapshot(alive))
         names = {record["name"]: label for label, record in before["tensors"].items()}
@@ -90,7 +96,10 @@ def _at(state: dict[str, Any], path: str) -> Any:
 
 
 def _number(text: str, dtype: Any) -> Any:
-    """Convert the text to a number of ``dtype``; the text is never evaluated as code."""
+    """Convert the text to a number of ``dtype``; the text is never evaluated as code.
+
+    A :class:`Refused` if it is empty, too long, no number, or an integer out of range; for bool, ``true``, ``false``, ``0`` and ``1``.
+    """
     name = str(dtype).removeprefix("torch.")
     kind = dtype.kind if isinstance(dtype, np.dtype) else _kind(dtype)
     said = text.strip()

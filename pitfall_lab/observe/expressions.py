@@ -42,7 +42,8 @@ class Expressions:
     def of(self, value: Any) -> str:
         """The source of an expression for the object ``value`` itself (an equal one does not count); empty if none is found.
 
-        First the expressions of the line that is being executed are searched, then the frame's variables and the objects inside them.
+        First the expressions of the line that is being executed are searched (the shortest counts), then the frame's variables and the
+        objects inside them, one level deep. Names that begin with ``_`` count only in the line.
         """
         if id(value) in self._written:
             return self._written[id(value)]
@@ -76,7 +77,12 @@ class Expressions:
 
 
 def attribute(held: Any, name: str) -> Any:
-    """The value of an attribute, if reading it runs no code; :data:`UNKNOWN` otherwise."""
+    """The value of an attribute, read from the object's own dictionary (or a module's tables) without running code.
+
+    :data:`UNKNOWN` otherwise.
+
+    Of a tensor only the ``grad`` of a leaf that is no view.
+    """
     if held is UNKNOWN:
         return UNKNOWN
     if isinstance(held, torch.Tensor):
@@ -94,7 +100,7 @@ def attribute(held: Any, name: str) -> Any:
 
 
 def _inside(name: str, held: Any, value: Any) -> Iterator[str]:
-    """Expressions for ``value`` that start from a name whose value is a module, a container, or an object of the program."""
+    """Expressions for ``value`` one step from a name whose value is a module, a container, or an object of the program."""
     if name.startswith("_") or isinstance(held, torch.Tensor | types.ModuleType | type):
         return
     if isinstance(held, torch.nn.Module):

@@ -33,7 +33,10 @@ class LineWatch:
         self.missed: T | None = None
 
     def start(self, frame: FrameType | None) -> None:
-        """Watch ``frame``, the frames around it, and frames entered later. Does nothing if another tool traces."""
+        """Watch ``frame``, the frames around it, and frames entered later.
+
+        Does nothing if it is on; if another tool traces, sets ``missed``.
+        """
         if self._on:
             return
         if sys.gettrace() is not None:

@@ -16,7 +16,10 @@ AROUND = 80
 
 
 def loading(owner: Any) -> dict[str, Any] | None:
-    """The state that ``owner`` is loading at this moment; None if it is not."""
+    """The state that ``owner`` is loading at this moment, a copy.
+
+    None if none of the ``AROUND`` frames above is its ``load_state_dict``.
+    """
     frame: FrameType | None = sys._getframe(1)
     for _ in range(AROUND):
         if frame is None:
@@ -35,7 +38,10 @@ def _code() -> Any:
 
 
 def compared(module: torch.nn.Module, state: dict[str, Any]) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """How many names both have, and pairs of names that only one of them has, of tensors of the same shape."""
+    """How many names both have, and pairs (name in the module, name in the state) that only one of them has, of tensors of the same shape.
+
+    Each name is in one pair at most.
+    """
     own = dict(named(module))
     left = {name: tuple(value.shape) for name, value in state.items() if type(value) is torch.Tensor and name not in own}
     pairs = []

@@ -57,7 +57,10 @@ def concerns(call: Call) -> bool:
 
 
 def out_of_range(call: Call) -> Numbers | None:
-    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there are none or it is not checked."""
+    """Numbers that overflow in an integer sum, difference or product which is about to run; None if there are none or it is not checked.
+
+    Checked are results of the types ``SMALL`` with at most ``MOST`` elements, on the CPU.
+    """
     if not concerns(call) or len(call.args) != MOST_OPERANDS or call.kwargs or call.dispatching:
         return None
     if not all(type(x) is int or (type(x) in PLAIN and x.device.type == "cpu" and not x.is_floating_point()) for x in call.args):
@@ -85,7 +88,7 @@ def _outside(sign: Sign, sides: Any, meant: Any, dtype: torch.dtype) -> Numbers 
 def lost_by_conversion(call: Call, result: Any) -> Numbers | None:
     """What a conversion has lost: numbers outside the range of whole numbers, or neighbours that differed and are equal now.
 
-    None if nothing was lost, or if the values were not compared.
+    Of several axes, the one with the largest share. None if nothing was lost, or if the values were not compared.
     """
     if call.name not in CONVERSIONS or type(result) not in PLAIN or result.device.type != "cpu" or call.dispatching or not call.args:
         return None
@@ -121,7 +124,7 @@ def _cut_off(before: Any, result: torch.Tensor) -> Numbers | None:
 
 
 def _merged(before: Any, after: Any, axis: int) -> Numbers | None:
-    """Neighbours along an axis that differed before and do not after; None without any.
+    """Neighbours along an axis that differed before (by more than rounding) and do not after; None without any.
 
     Of a large tensor, only the first rows are compared.
     """

@@ -32,7 +32,10 @@ class Namespace:
         self._parameters: dict[int, tuple[Watching, str]] = {}
 
     def names(self, real: torch.Tensor, frame: FrameType | None) -> list[str]:
-        """The name of ``real``, in a list: a variable of the innermost frame that has one, or a path through a module; empty if none."""
+        """The name of ``real``, in a list: a variable of the innermost frame that has one, or a path through a module; empty if none.
+
+        A path that was found once comes first, also where a variable has the tensor; names that begin with ``_`` do not count.
+        """
         known = self._parameters.get(id(real))
         if known is not None and known[0]() is real:
             return [known[1]]
@@ -57,7 +60,10 @@ class Namespace:
         return [known[1]] if known is not None and known[0]() is real else []
 
     def arrays(self, frame: FrameType, pointer: int, nbytes: int) -> list[tuple[np.ndarray, str]]:
-        """The NumPy arrays in the variables of the learner's functions that overlap a range of bytes, each with its name."""
+        """The NumPy arrays in the variables of the learner's functions that overlap ``nbytes`` bytes from the address ``pointer``.
+
+        Each with its name; arrays of objects do not count, and nothing overlaps no bytes.
+        """
         if not pointer or not nbytes:
             return []
         found: dict[int, tuple[np.ndarray, str]] = {}
@@ -101,7 +107,7 @@ def _parts(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def scopes(frame: FrameType | None) -> Iterator[dict[str, Any]]:
-    """Yield the variables of each frame from ``frame`` outwards, and the globals around it, by their names.
+    """Yield the variables of each of the ``DEPTH`` frames from ``frame`` outwards, each followed by the globals around it, as copies.
 
     Before Python 3.13, reading a function's ``f_locals`` creates a dictionary that keeps its variables alive. It is cleared again, so that
     ``del`` in the learner's function still frees objects. Not in a frame that is traced: there Python copies the dictionary *back* to the

@@ -68,7 +68,7 @@ def _highest(groups: Any) -> Any:
 
 
 def _is_plain(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of the optimizer runs torch's own code alone."""
+    """Whether a step of the optimizer runs torch's own code alone: a class of ``torch.optim`` without step hooks of its own."""
     hooks = vars(optimizer).get("_optimizer_step_pre_hooks") or vars(optimizer).get("_optimizer_step_post_hooks")
     return not hooks and type(optimizer).__module__.startswith("torch.optim.")
 

@@ -57,7 +57,7 @@ class OtherThreads:
             Recorder(_ThreadListener(self), self._sources).__enter__()  # type: ignore[no-untyped-call]
 
     def note(self, op: str, span: Span | None) -> None:
-        """Note that another thread has called torch for the first time."""
+        """Note the first call of another thread; the same call at the same place only once."""
         if (op, span) not in self._known:
             self._known.add((op, span))
             self.places.append((op, span))

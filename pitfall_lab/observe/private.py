@@ -34,7 +34,10 @@ VITAL = T("nothing that a program does can be observed", "无法观察程序所�
 
 
 def found(path: str) -> Any:
-    """Return the object with this path in the installed releases, or None; nothing is imported."""
+    """Return the object with this path in the installed releases, or None; nothing is imported.
+
+    A module of the path counts only if it has been imported.
+    """
     first, *rest = path.split(".")
     at: Any = sys.modules.get(first)
     for depth, part in enumerate(rest, 1):
@@ -261,7 +264,7 @@ def functions_scripted() -> int:
 
 
 def frames_compiled() -> int:
-    """The number of frames that torch.compile has compiled; 0 if it has not been imported."""
+    """The number of frames that torch.compile has compiled; 0 if it has not been imported, 1 if this release does not say."""
     compiler = sys.modules.get("torch._dynamo.convert_frame")
     return 0 if compiler is None else getattr(compiler, "FRAME_COUNTER", 1)
 

@@ -334,7 +334,10 @@ class Recorder(TorchFunctionMode):
         self._is_on = self._is_on and self._backward_frame is None and not self._opened
 
     def leave(self) -> None:
-        """Remove the mode from this thread, also from below a mode that the program entered later and left on (``set_default_device``)."""
+        """Remove the mode from this thread, also from below a mode that the program entered later and left on (``set_default_device``).
+
+        If the program has removed it, the listener is told so.
+        """
         if torch.overrides.has_torch_function is _unaware_of_us:  # else the program has replaced it
             torch.overrides.has_torch_function = _HAS_TORCH_FUNCTION
         undispatched.end()
@@ -357,7 +360,10 @@ class Recorder(TorchFunctionMode):
             push_mode(mode)
 
     def stop(self, error: Exception, span: Span | None = None) -> None:
-        """End the recording because of an error in this package, or pause it at a limit; the program continues."""
+        """End the recording because of an error in this package, or pause it at a limit (an :class:`Enough` that only pauses).
+
+        The program continues.
+        """
         if isinstance(error, Enough) and error.only_pauses and not self._stopped:
             self._is_paused = self._is_aside = True
             self._listener.paused(error.why, span)
@@ -404,7 +410,7 @@ class Recorder(TorchFunctionMode):
         return self._is_between
 
     def _leaves_out(self, func: Any, args: Any, kwargs: Any, caller: FrameType, site: Site) -> bool:
-        """Whether a call belongs to a round of a loop that is not recorded."""
+        """Whether a call belongs to a round of a loop that is not recorded; if it repeats no recorded one, recording resumes with it."""
         rounds = self._rounds
         if self._stopped or rounds is None or (self._is_paused and not self._is_between):
             return False
@@ -442,7 +448,7 @@ class Recorder(TorchFunctionMode):
             return rounds.repeats(func, args, kwargs, caller)
 
     def _looked(self, result: Any) -> None:
-        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`)."""
+        """Test the result of a call that is not recorded for NaN (see :meth:`Rounds.look`); an error in this ends the recording."""
         try:
             self._rounds.look((result,))  # type: ignore[union-attr]
         except Exception as error:
@@ -482,7 +488,10 @@ class Recorder(TorchFunctionMode):
                 sys.setrecursionlimit(limit)
 
     def _miss(self, func: Any, caller: FrameType) -> None:
-        """Count a call that is not recorded because the recording has ended."""
+        """Tell the listener of a call that is not recorded because the recording has ended or pauses.
+
+        Quiet calls and torch's own do not count.
+        """
         with contextlib.suppress(Exception), unseen():
             name = name_of(func)
             frame = None if is_quiet(name) else self._sources.user_frame(caller)
@@ -546,7 +555,10 @@ class Recorder(TorchFunctionMode):
             self._listener.given(optimizer, parameter, self._sources.span(frame) if frame is not None else None)
 
     def _passed_over(self, caller: FrameType) -> bool:
-        """Whether the call is inside a region that torch runs as a whole; the listener is notified of the region."""
+        """Whether the call is inside a region that torch runs as a whole; the listener is notified of the region.
+
+        True too while a function transform runs for which no region is found; never inside a backward, but for such a transform.
+        """
         region = regions.around(caller, self._sources) if self._backward_frame is None else None
         if region is not None:
             self._listener.passed_over(region, self._sources.span(region.frame), self._sources.scope(region.frame))
@@ -628,7 +640,7 @@ class Recorder(TorchFunctionMode):
         return caller, site, frame, self._scope(frame)
 
     def _scope(self, frame: FrameType) -> tuple[str, ...]:
-        """Like :meth:`SourceMap.scope`, but the part outside the program is computed once."""
+        """Like :meth:`SourceMap.scope` (at most 12 functions), but the part outside the program is computed once."""
         outside = self._around
         around = []
         walk: FrameType | None = frame
@@ -690,7 +702,7 @@ def _unaware_of_us(relevant_args: Any) -> bool:
 
 
 def is_watched() -> bool:
-    """Whether a recorder is on in this thread."""
+    """Whether a recorder is on in this thread; False if torch does not show its modes."""
     return private.has_modes and any(isinstance(mode_at(place), Recorder) for place in range(modes_on()))
 
 
@@ -700,7 +712,7 @@ and the recorder are in between."""
 
 
 def _caller(frame: FrameType) -> FrameType:
-    """Skip the frames of torch's dispatch: return the frame that called the torch function."""
+    """Skip the frames of torch's dispatch, and of the functions that it dispatches: return the frame that called the torch function."""
     while frame.f_code is dispatch and frame.f_back is not None and frame.f_back.f_back is not None:
         frame = frame.f_back.f_back
     return frame

@@ -43,13 +43,20 @@ OPERATORS = {
 
 
 def refused_call(call: Call, sources: SourceMap, label: Label) -> tuple[Given, ...]:
-    """Describe the arguments of a call for which torch raised an error."""
+    """Describe the arguments of a call for which torch raised an error, at most ``MOST_GIVEN``.
+
+    ``label`` gives a tensor its label in the trace.
+    """
     words = Expressions(call.frame, *_running(call.frame.f_code, call.frame.f_lasti, sources))
     return _given(_named(call.name, call.func, call.args, call.kwargs), words, label)
 
 
 def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: Label) -> Failure:
-    """Return the failure with its origin, function and arguments, read from the traceback of an error that ended the program."""
+    """Return the failure with its origin, function and arguments, read from the traceback of an error that ended the program.
+
+    Where no torch function raised it, the arguments are the tensors in the variables of the program's innermost frame. Unchanged if the
+    traceback has no frame of the program.
+    """
     frames: list[tuple[FrameType, int]] = []
     walk: TracebackType | None = error.__traceback__
     while walk is not None:
@@ -81,7 +88,10 @@ def uncaught(error: BaseException, failure: Failure, sources: SourceMap, label: 
 
 
 def origin_of(error: BaseException, sources: SourceMap) -> Origin:
-    """Where an error of a torch call comes from: "program" if it was raised by code of the program that torch called, else "torch"."""
+    """Where an error of a torch call comes from: "program" or "torch".
+
+    "program" if a ``raise`` in the program's own code, which torch had called, raised it.
+    """
     walk = error.__traceback__
     while walk is not None and walk.tb_next is not None:
         walk = walk.tb_next
@@ -110,7 +120,7 @@ def _tensors_of(frame: FrameType) -> list[tuple[str, Any]]:
 
 
 def _of_frames(frames: list[FrameType]) -> tuple[str, list[tuple[str, Any]]]:
-    """The qualified name and arguments (name, value) of the torch function that raised.
+    """The qualified name and arguments (name, value) of the torch function that raised; of library code, if no frame is torch's.
 
     A private function is replaced by the nearest public one around it with tensor arguments.
     """
@@ -329,7 +339,7 @@ def _array(name: str, value: Any, words: Expressions, label: Label) -> Given:
 
 
 def _range(value: torch.Tensor) -> tuple[Any, Any]:
-    """The minimum and maximum of a dense CPU tensor that is not too large; (None, None) for others."""
+    """The minimum and maximum of a dense, real CPU tensor with 1 to ``MOST_NUMBERS`` elements; (None, None) for others."""
     with contextlib.suppress(Exception), torch.no_grad():
         if value.device.type == "cpu" and 0 < value.numel() <= MOST_NUMBERS and value.layout is torch.strided and not value.is_complex():
             numbers = value.detach()
@@ -341,7 +351,10 @@ def _range(value: torch.Tensor) -> tuple[Any, Any]:
 
 
 def _running(code: CodeType, lasti: int, sources: SourceMap) -> tuple[ast.AST | None, str]:
-    """The syntax node of the expression that a frame of the program is executing (None if unknown), and the source text."""
+    """The syntax node of the expression that a frame of the program is executing (None if unknown), and the source text.
+
+    The text is empty if it is not available.
+    """
     text = sources.text_of(code.co_filename)
     at = next(itertools.islice(code.co_positions(), lasti // 2, None), None)
     if not text or at is None or None in at:

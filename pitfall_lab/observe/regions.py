@@ -63,7 +63,10 @@ def possible() -> bool:
 
 
 def tracing() -> bool:
-    """Whether a transform or tracer is running now: tensors that we read would be wrapped, or our reads traced."""
+    """Whether a transform or tracer is running now: tensors that we read would be wrapped, or our reads traced.
+
+    True also if this release of torch does not show it.
+    """
     return bool(
         not has_switches
         or transform() is not None

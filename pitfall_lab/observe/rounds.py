@@ -138,7 +138,7 @@ class Rounds:
         self._kinds: dict[CodeType, int] = {}
 
     def leaves(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """Note a call that may be recorded; return whether it begins an iteration that need not be recorded."""
+        """Note a call that may be recorded; return whether it begins a round of a loop that need not be recorded."""
         place, path = self._path_of(func, caller)
         loop = self._round_of(place, path)
         self._path = path
@@ -158,7 +158,10 @@ class Rounds:
         return False
 
     def repeats(self, func: Any, args: Any, kwargs: Any, caller: FrameType) -> bool:
-        """Whether a call in a round that is not recorded repeats a recorded one; if it does not, recording resumes."""
+        """Whether a call in a round that is not recorded repeats a recorded one; if it does not, recording resumes.
+
+        False too, and recording resumes, at the head of a round that is to be a sample.
+        """
         loop, around = self.left, self.around
         assert loop is not None
         way, frame = [func], caller
@@ -189,7 +192,10 @@ class Rounds:
         return self._sampling.closely and self._sampling.again is None
 
     def look(self, values: Iterable[Any], *, infinite: bool = False) -> None:
-        """Test tensors of a round that is not recorded for NaN (and infinity): another run should record the calls around the first one."""
+        """Test tensors of a round that is not recorded for NaN (``infinite``: and infinity), until one has been found.
+
+        Another run should record the calls around the first one.
+        """
         if self._sampling.again is not None:
             return
         with unseen():
@@ -294,7 +300,11 @@ class Rounds:
         return _MODULE if code.co_name in ("_wrapped_call_impl", "_call_impl") else _LIBRARY
 
     def _round_of(self, place: int, path: list[tuple[int, CodeType, int]]) -> Loop | None:
-        """The loop that begins another round with the call at ``path``; None if the call begins no round."""
+        """The loop that begins another round with the call at ``path``; None if the call begins no round.
+
+        A new :class:`Loop` if it is seen to repeat for the first time; loops inside it, or after it in the same function, then no longer
+        run.
+        """
         level = self._level_of(path)
         if level is None and path and self._is_own:  # a round of a single call, or one that torch makes of a function of the program
             if path != self._entry[0]:
@@ -343,7 +353,7 @@ class Rounds:
         return may_be_left and alike and loop.rounds > FIRST and self._is_stable(loop)
 
     def _is_stable(self, loop: Loop) -> bool:
-        """Whether the graphs are as long as a round before.
+        """Whether the graphs are as long as a round before; False where they are not counted in this round.
 
         The rounds of a loop inside a plain one may be among its own: then whether they have not grown for as many rounds as they had.
         """
@@ -362,7 +372,10 @@ _OWN, _MODULE, _LIBRARY, _OTHER = range(4)
 
 
 def _is_nan(value: Any, *, infinite: bool) -> bool:
-    """Whether a tensor, or one of the first in a list, has a NaN (or an infinity)."""
+    """Whether a dense tensor of floats, or one of the first ``MANY`` in a list, has a NaN (``infinite``: or an infinity).
+
+    It is the sum that is tested.
+    """
     if type(value) in (list, tuple):
         return any(_is_nan(each, infinite=infinite) for each in value[:MANY] if type(each) in _TENSORS)
     if type(value) not in _TENSORS or value.dtype not in _FLOATS or not value.numel() or value.layout is not torch.strided:
@@ -379,7 +392,10 @@ def _line(code: CodeType, at: int) -> int:
 
 
 def _whole(place: int, args: Any, kwargs: Any) -> int:
-    """Return a hash of a call: its place, the grad mode, the shapes and dtypes of its tensors, and its flags."""
+    """Return a hash of a call: its place, the grad mode, the shapes and dtypes of its tensors, whether these require grad, and its flags.
+
+    Of a list only the first ``MANY``; the place alone if a tensor has no shape.
+    """
     whole = place + _is_grad_enabled()
     try:
         for value in args:

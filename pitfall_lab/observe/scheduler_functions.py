@@ -7,9 +7,11 @@ from typing import Any
 
 
 def shared_variables(scheduler: Any) -> tuple[str, ...]:
-    """Return the variables that several functions of a ``LambdaLR`` read, if these have the same code and so return the same numbers.
+    """Return the variables that two functions of a ``LambdaLR`` read that are different objects and return the same numbers.
 
-    They are different objects with the same code, the same defaults and the same variables around them, so they return the same numbers.
+    Empty if none are.
+
+    They have the same code, the same defaults and the same variables around them, as those that a loop makes of its variable.
     """
     given = vars(scheduler).get("lr_lambdas")
     functions = [each for each in given if isinstance(each, FunctionType)] if isinstance(given, list) else []

@@ -86,7 +86,10 @@ class _Table:
             self.notes.append(Note("limit", en, zh))
 
     def take(self, name: str, value: object, grad_fn: str | None = None, *, named: bool = True) -> int | None:
-        """Add a tensor or array; return its position, or ``None`` if it has no memory that can be read."""
+        """Add a tensor or array; return its position, or ``None``, with a note, if it has no memory that can be read.
+
+        Without ``named`` it gets no label (a saved tensor that has no name).
+        """
         label = f"t{1 + sum(bool(item.label) for item in self.items)}" if named else ""
         if isinstance(value, torch.Tensor):
             item = self._tensor(label, name, value, grad_fn)
@@ -224,7 +227,10 @@ def _counter(value: Any, known: list[tuple[str, torch.Tensor]]) -> str | None:
 
 
 def _chosen(items: list[_Item], low: int, unit: int, size: int) -> list[int]:
-    """The cells of a long storage that are shown: its ends, and the first few elements and the last one of each tensor."""
+    """The cells of a long storage that are shown: its ends, and the first few elements and the last one of each tensor.
+
+    At most ``CELLS``.
+    """
     chosen: dict[int, None] = dict.fromkeys((0, size - 1))
     per_item = max(2, CELLS // max(len(items), 1) - 1)
     for item in items:
@@ -275,7 +281,7 @@ class _Walk:
         self.more = 0
 
     def start(self, name: str, value: object) -> None:
-        """Collect the nodes behind one value, or add a note if it has no graph."""
+        """Collect the nodes behind one value, or add a note if it has no graph; of the nodes at most ``NODES``, the others are counted."""
         if not isinstance(value, torch.Tensor):
             self.table.take(name, value)
             if isinstance(value, np.ndarray):
@@ -381,7 +387,7 @@ def _node_record(node: Any, following: list[str | None], output: str | None, sav
 
 
 def _names_in(frame: FrameType | None) -> dict[Any, tuple[str, torch.Tensor]]:
-    """The variables of a frame that are tensors with a grad_fn, by that node."""
+    """The variables of a frame that are tensors with a grad_fn, by that node; locals before globals, names with ``_`` in front left out."""
     out: dict[Any, tuple[str, torch.Tensor]] = {}
     for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():
         for name, value in list(variables.items()):

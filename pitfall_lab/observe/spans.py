@@ -97,7 +97,7 @@ class SourceMap:
                 self._sources[index] = replace(self._sources[index], name=name)
 
     def is_user(self, filename: str) -> bool:
-        """Whether code with this file name is the learner's."""
+        """Whether code with this file name is the learner's: no library, not this package, and no code run by ``exec`` or ``eval``."""
         known = self._is_user.get(filename)
         if known is None:
             known = not filename.startswith((*_library_prefixes(tuple(sys.path)), "<eval_with_key>"))
@@ -118,7 +118,7 @@ class SourceMap:
         return None
 
     def scope(self, frame: FrameType) -> tuple[str, ...]:
-        """Return the names of at most 12 of the learner's functions around ``frame``, outermost first."""
+        """Return the names of at most 12 of the learner's functions around ``frame``, outermost first; of more, the innermost."""
         names: list[str] = []
         walk: FrameType | None = frame
         while walk is not None and len(names) < 12:
@@ -186,7 +186,7 @@ class SourceMap:
         return "" if source is None else self._sources[source].text
 
     def line_span(self, filename: str, line: int) -> Span | None:
-        """Return the span of a whole line of one of the learner's files; None for a line of another file."""
+        """Return the span of a whole line of one of the learner's files, without its indentation; None for a line of another file."""
         found = self._located(filename, line)
         return None if found is None else self.make(found[0], line + found[1], None, line + found[1], None)
 
@@ -207,7 +207,10 @@ class SourceMap:
         return Span(line, column, end_line, end_column, utf16, span.source)
 
     def targets_on(self, span: Span, text: str) -> list[tuple[str, Span]]:
-        """The names assigned on the line of ``span`` from expressions whose source contains ``text``, each with its expression's span."""
+        """The names assigned on the line of ``span`` from expressions whose source contains ``text``, each with its expression's span.
+
+        Only expressions that lie on this one line.
+        """
         names, _ = _assigned(self._sources[span.source].text)
         return [(name, self._on_line(place, span.source)) for place, name in names.items() if self._contains(place, span, text)]
 

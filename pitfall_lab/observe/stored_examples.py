@@ -39,7 +39,12 @@ class Part:
 
 
 def parts(dataset: Any, depth: int = DEPTH) -> list[Part]:
-    """The arrays and tensors of a data set that hold several numbers with fractions, or colours, for each example."""
+    """The arrays and tensors of a data set that hold several numbers with fractions, or colours (uint8), for each example.
+
+    At most ``PARTS``.
+
+    Also of data sets in its attributes, ``depth`` deep; tensors on the CPU that do not require grad.
+    """
     try:
         attributes = object.__getattribute__(dataset, "__dict__")
     except AttributeError:
@@ -75,7 +80,10 @@ def _is_array(value: Any) -> bool:
 
 
 def _numbers(value: Any) -> Any:
-    """Some numbers of an array, copied; None if they cannot be read."""
+    """The first ``NUMBERS`` numbers of each of the first ``FEW`` examples of an array, copied.
+
+    None if there are none, or for very large examples.
+    """
     rows = value[:FEW]
     if type(value) is torch.Tensor:
         rows = rows.detach().to(torch.float64).numpy(force=True) if rows.numel() < FEW * 1 << 16 else None
@@ -85,7 +93,10 @@ def _numbers(value: Any) -> Any:
 
 
 def is_making(frame: FrameType | None, dataset: Any) -> bool:
-    """Whether a frame belongs to the making of an example of this data set, or of one that it keeps."""
+    """Whether a frame belongs to the making of an example of this data set, or of one that it keeps.
+
+    It, or one of ``AROUND`` frames around it, is a ``__getitem__`` of one of these.
+    """
     for _ in range(AROUND):
         if frame is None:
             return False

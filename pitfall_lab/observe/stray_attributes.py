@@ -49,7 +49,7 @@ def named(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of a module and its parts that were simply assigned to attributes, each after its dotted name.
 
-    Parameters and buffers are not among them.
+    Parameters, buffers and tensors of other classes are not among them.
     """
     for path, each in _named(module, "", set()):
         for name, value in each.__dict__.items():
@@ -66,7 +66,7 @@ def _named(module: torch.nn.Module, path: str, known: set[int]) -> Iterator[tupl
 
 
 def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
-    """Attributes of tensors that were meant to be ``requires_grad``."""
+    """Attributes of tensors, under a similar name, that were meant to be ``requires_grad`` and are a bool other than that."""
     for each in tensors:
         for name, value in each.__dict__.items() if type(each) in PLAIN else ():
             if isinstance(value, bool) and value != each.requires_grad and _means(name, "requires_grad"):
@@ -74,7 +74,10 @@ def of_tensors(tensors: Iterable[Any]) -> Iterator[Found]:
 
 
 def of_modules(frame: FrameType | None) -> Iterator[Found]:
-    """Attributes of the modules in the program's variables that were meant for their parameters, or for ``training``."""
+    """Bool attributes of the program's modules that were meant for their parameters' ``requires_grad`` or for ``training``.
+
+    Only modules that a variable of the frames holds, and only where the value differs from what is really set.
+    """
     known: set[int] = set()
     for scope in scopes(frame):
         for value in scope.values():
@@ -99,7 +102,7 @@ def _of_module(module: torch.nn.Module) -> Iterator[Found]:
 
 
 def of_optimizer(optimizer: torch.optim.Optimizer) -> Iterator[Found]:
-    """Attributes of an optimizer of torch's own that are in its ``param_groups`` with other values."""
+    """Attributes of an optimizer of torch's own, numbers named as one of its settings, with another value than in all ``param_groups``."""
     if not type(optimizer).__module__.startswith("torch.optim"):
         return
     for name, value in list(vars(optimizer).items()):

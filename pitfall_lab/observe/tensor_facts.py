@@ -144,7 +144,10 @@ def is_immutable(tensor: torch.Tensor) -> bool:
 
 
 def own_class(tensor: torch.Tensor) -> str:
-    """The name of the tensor's class if the program defines it, so that it may handle operations (``__torch_function__``); else empty."""
+    """The name of the tensor's class if the program defines it with a ``__torch_function__`` of its own or inherited.
+
+    Empty for torch's classes.
+    """
     kind = type(tensor)
     if kind.__torch_function__ is torch.nn.Parameter.__torch_function__ or kind.__module__.partition(".")[0] == "torch":
         return ""  # for torch's own classes (nested tensors, parameters) see `opacity`
@@ -293,7 +296,7 @@ def grad_of(tensor: torch.Tensor, *, stale: bool = False) -> torch.Tensor | None
 
 
 def are_finite(found: Iterable[torch.Tensor]) -> bool:
-    """Whether no element is NaN or infinite. Tensors that are not dense or not floating point are left out."""
+    """Whether no element is NaN or infinite; True for none. Tensors that are not dense or not floating point are left out."""
     dense = [x.detach() for x in found if x.layout is torch.strided and x.is_floating_point() and x.numel() and x.device.type != "meta"]
     return all(math.isfinite(torch.linalg.vector_norm(x, math.inf).item()) for x in dense)
 
@@ -309,7 +312,7 @@ def creation_of(view: torch.Tensor) -> str:
 
 
 def shares_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors share one version counter.
+    """Whether two tensors share one version counter; False if torch does not let a version be changed.
 
     Torch does not show which counter a tensor has. So the version of one is changed, that of the other is read, and the first is restored
     before anything else can run.
@@ -334,7 +337,7 @@ def set_version(tensor: torch.Tensor, version: int) -> None:
 
 
 def node_of(tensor: torch.Tensor) -> Any | None:
-    """The tensor's ``grad_fn``. Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway.
+    """The tensor's ``grad_fn``; None for a leaf. Reading it regenerates a stale grad_fn of a view, as torch does at the next use anyway.
 
     Also ``None`` if torch raises (a view created under no_grad and written since).
     """
@@ -374,7 +377,7 @@ def node_key(node: Any) -> tuple[Any, ...]:
 def set_apart(made: Iterable[Any], known: Iterable[Any]) -> None:
     """Give each new node behind ``made`` a number of ours: another thread made it, so its sequence number may not be unique.
 
-    ``known`` are nodes that existed before.
+    ``known`` are nodes that existed before; what is behind them is not visited.
     """
     seen = set(known)
     stack = [node for node in made if node is not None]
@@ -527,7 +530,7 @@ def saved_version(tensor: torch.Tensor, unpack: Callable[[], Any]) -> int | None
 
 
 def outputs_of(node: Any) -> list[tuple[tuple[int, ...], str]]:
-    """The shape and dtype of each result of the node's operation, as far as torch stores them."""
+    """The shape and dtype of each result of the node's operation, as far as torch stores them; empty if this release of torch does not."""
     return [(_shape_in(seen), dtype_name(seen.dtype)) for seen in node._input_metadata] if private.has_metadata else []
 
 

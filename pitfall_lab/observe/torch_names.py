@@ -36,7 +36,9 @@ COMMON = {"torch.spmm": "torch.mm"}
 
 
 def name_of(func: Callable[..., Any]) -> str:
-    """Return torch's qualified name of ``func``, such as ``"torch.Tensor.add_"``; without one, its module and name.
+    """Return torch's qualified name of ``func``, such as ``"torch.Tensor.add_"``.
+
+    Without one, its name, after its module if that is torch's.
 
     >>> import torch
     >>> name_of(torch.Tensor.add_)

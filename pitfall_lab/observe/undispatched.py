@@ -26,7 +26,7 @@ def _dispatching(tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def begin() -> None:
-    """Replace ``torch.autograd.backward`` if it does not dispatch itself."""
+    """Replace ``torch.autograd.backward`` if it does not dispatch itself and the program has not replaced it."""
     if not DISPATCHES and torch.autograd.backward is BACKWARD:
         torch.autograd.backward = _dispatching
 

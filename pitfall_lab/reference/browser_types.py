@@ -127,7 +127,7 @@ def _type(hint: Any) -> str:
 
 
 def _union(members: tuple[Any, ...], own: str = "") -> str:
-    """The members of a union; those that are an alias by themselves are written by its name."""
+    """The members of a union; those that are an alias by themselves (other than ``own``) are written by its name."""
     left, written = list(members), []
     for name, alias in ALIASES.items():
         parts = typing.get_args(alias)

@@ -184,7 +184,10 @@ def _known(operation: Operation, calls: dict[str, str]) -> list[Study]:
 
 
 def table(group: Iterable[tuple[Operation, list[Study]]]) -> str:
-    """The rows of one topic; operations that make no node, and those without a call, in a line each below them."""
+    """The rows of one topic; operations that make no node, and those without a call, in a line each below them.
+
+    Raises :class:`Disagreement` if the shadow differs from torch in one of them.
+    """
     rows: list[str] = []
     flat: list[str] = []
     unknown: list[str] = []
@@ -214,7 +217,7 @@ def titled(operation: Operation) -> str:
 
 
 def row(title: str, study: Study, note: str = "") -> str:
-    """One row of a table; ``note`` is put after the call."""
+    """One row of a table; ``note`` is put after the call. Of nodes that save nothing, only their number."""
     say = Wording()
     nodes = say.nodes(study)
     keeping = [f"{name}: {saves}" for name, saves in nodes if saves != _NOTHING.en] or [f"{name}: {saves}" for name, saves in nodes[:1]]
@@ -231,7 +234,7 @@ def row(title: str, study: Study, note: str = "") -> str:
 
 
 def brief(name: str) -> str:
-    """A name as short as it stays clear.
+    """A name as short as it stays clear; unchanged if it is not torch's.
 
     >>> brief("torch.exp"), brief("torch.Tensor.exp"), brief("torch.nn.functional.relu"), brief("torch.Tensor.T.__get__")
     ('exp', 'exp', 'F.relu', 'T')
@@ -262,7 +265,7 @@ def _rows(text: str) -> Iterator[tuple[tuple[str, str], str]]:
 
 
 def main() -> int:
-    """Write the page."""
+    """Write the page: 0, or 1 if the shadow differs from torch, and then nothing is written."""
     try:
         PAGE.write_text(page(), encoding="utf-8")
     except Disagreement as fault:

@@ -151,7 +151,7 @@ def _inline(code: str) -> str:
 
 
 def main(codes: list[str]) -> int:
-    """Write the pages of the given rules, or of all of them, and the index."""
+    """Write the pages of the given rules and families, or of all of them, and the index; delete pages of rules that there are no more."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with Workshop() as shop:
         for each in [rule(code) for code in codes] or CATALOGUE:

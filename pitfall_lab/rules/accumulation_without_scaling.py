@@ -32,7 +32,10 @@ class Unscaled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that adds up gradients of means over a number of batches written in the program, without dividing."""
+    """One finding for each line that adds up gradients of means over a number of batches written in the program, without dividing.
+
+    Only in programs that finished.
+    """
     if story.program.tree is None or story.trace.outcome.kind != "finished":
         return
     reported = set()

@@ -54,7 +54,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
-    """Yield the data for each draw that is only scored, if another draw is carried out and never scored."""
+    """Yield the data for each draw that is only scored, with a weight, if another one of ``draws`` is carried out and never scored."""
     alone, carried = [], []
     for draw in draws:
         uses = list(_uses(story, draw))
@@ -70,7 +70,7 @@ def _scored(story: Story, draws: list[Event]) -> Iterator[Scored]:
 
 
 def _uses(story: Story, draw: Event) -> Iterator[Event]:
-    """Yield the calls that used a drawn tensor for something, past calls that only pass its numbers on."""
+    """Yield the calls that used a drawn tensor for something. Calls that only pass its numbers on are not given, but followed."""
     pending, seen = [draw.results[0]], {draw.results[0]}
     while pending and len(seen) < FURTHER:
         label = pending.pop()
@@ -98,7 +98,10 @@ def _is_score(story: Story, use: Event) -> bool:
 
 
 def _is_weighted(story: Story, score: Event) -> bool:
-    """Whether the score is multiplied by a weight that is not trained, such as a return, and a backward ran through."""
+    """Whether the score is multiplied by something that requires no grad, such as a return, and a backward ran through the product.
+
+    Sums, changes of sign and calls on the score's line may lie between. A number counts as a weight only if it varies.
+    """
     pending, seen = list(score.results[:1]), set(score.results)
     while pending and len(seen) < FURTHER:
         label = pending.pop()
@@ -152,7 +155,10 @@ def _finding(story: Story, found: Scored) -> Finding:
 
 
 def _fixes(story: Story, found: Scored) -> tuple[Fix, ...]:
-    """Fixes that score the sample that is carried out, by its name, or by a name that is given to it first."""
+    """At most one fix: it scores the sample that is carried out, by its name, or by a name that is given to it first.
+
+    Empty unless both calls stand in one function, and the sample is assigned above the score or made in the same statement.
+    """
     program = story.program
     scored, carried = (program.at(story.span(each.step)) for each in (found.scored, found.carried))
     if not isinstance(scored, ast.Call) or not isinstance(carried, ast.Call) or program.function(scored) is not program.function(carried):

@@ -40,7 +40,7 @@ class Mixed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares collected answers with labels that no loader put into the same order."""
+    """One finding for each line that compares answers, collected over several shuffled batches, with labels in the stored order."""
     passed = {each.event.step: each for each in loaded(story)}
     told = set()
     for event in story.calls(*COMPARES, *LOOKS_UP) if passed else ():

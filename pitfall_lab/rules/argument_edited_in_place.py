@@ -37,7 +37,7 @@ class Edited:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that changed an argument which its caller still needed."""
+    """One finding for each line of the program that changed an argument in place which its caller still needed."""
     if story.program.tree is None:
         return
     reported = set()

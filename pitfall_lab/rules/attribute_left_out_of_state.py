@@ -29,7 +29,10 @@ class Lost:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for the attributes of each pair of modules between which a state was carried."""
+    """One finding for each line that loads a state which leaves out plain tensors that the modules keep as attributes.
+
+    Only those that the saved module worked with often, and that work on after the loading with other numbers.
+    """
     told = set()
     for loading in story.trace.beside.loadings:
         for saving in story.trace.beside.savings:

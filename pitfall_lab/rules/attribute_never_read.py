@@ -94,7 +94,7 @@ def _still(stray: Stray) -> T:
 
 
 def _right(story: Story, stray: Stray, target: ast.Attribute) -> str:
-    """Return the attribute that torch reads, as the program would write it."""
+    """Return the attribute that torch reads, as the program would write it; for a module's ``requires_grad`` that of its weight."""
     base = operand(story.program, target.value)
     if stray.kind == "optimizer":
         return f'{base}.param_groups[0]["{stray.meant}"]'

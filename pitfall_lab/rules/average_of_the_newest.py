@@ -177,7 +177,7 @@ def _from_one(node: ast.expr) -> bool:
 def _factor(story: Story, event: Event, label: str) -> ast.expr | None:
     """The expression of the number in a multiplication, an addition with ``alpha``, or a ``lerp``.
 
-    ``None`` if both sides of a product look equally like a number, or if the line is written in another way.
+    None if both sides of a product look equally like a number, or if the line is written in another way.
     """
     node = story.program.at(story.span(event.step))
     if isinstance(node, ast.BinOp):

@@ -39,7 +39,10 @@ class Step:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes a moving average in 16 bits which most of its numbers never leave."""
+    """One finding for each line that computes a moving average in 16 bits which most of its numbers never leave.
+
+    Only averages with at least ``ROUNDS`` updates.
+    """
     averages: dict[object, list[Step]] = defaultdict(list)
     scaled: dict[object, Event] = {}
     for event in story.calls(*LERPS, *SUMS, "mul_"):
@@ -154,7 +157,7 @@ def _finding(story: Story, steps: list[Step], was: float, wanted: float) -> Find
 
 
 def _fixes(story: Story, born: int | None) -> tuple[Fix, ...]:
-    """Fixes that make the average in float32."""
+    """At most one fix: it makes the average in float32. Empty if the line at the step ``born`` names no 16-bit type."""
     program = story.program
     statement = program.statement(program.at(story.span(born)))
     changes: list[tuple[ast.AST, str]] = []

@@ -59,7 +59,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _judged(story: Story, custom: Custom, forward: Event, node: str) -> Judged | None:
-    """What one run of backward computed; None if it did not run, or if one of its formulas is not known or not linear in the gradient."""
+    """What one run of backward computed, beside the derivatives of forward. None if it did not run, or if one of its formulas is not known.
+
+    None also if it has more inputs than ``MOST``, or if what it returns is not linear in the gradient.
+    """
     record = story.record("nodes", node) or {}
     inputs = [(story.record("nodes", each) or {}).get("output") for each in record.get("next") or ()]
     backward, calls = story.outer_call(record.get("ran")), _backward_calls(story, custom, node)
@@ -89,7 +92,10 @@ Columns = tuple[tuple[float, ...], ...]
 
 
 def _at_points(value: Formula, gradients: list[Formula], inputs: list[str], given: str) -> tuple[Columns, Columns, Columns] | None:
-    """At each point the inputs, what backward returns, and the derivatives; None if they are known at few points, or not linear."""
+    """At each point the inputs, what backward returns for the gradient 1, and the derivatives of forward.
+
+    None if they are known at fewer points than ``ENOUGH``, or if twice the gradient does not give twice as much.
+    """
     rows: list[tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]] = []
     for k in range(POINTS):
         sign = -1 if k % 2 else 1

@@ -37,7 +37,10 @@ class Summed:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that sums over a batch what each sample of it is then given."""
+    """One finding for each place that sums over a batch what each sample of it is then given.
+
+    Searched at the additions of one number to a larger tensor, the first ``ROUNDS`` of each line, if a backward ran.
+    """
     roots = {label: b for b in story.backwards() if b.error is None and b.operands and (label := b.operands[0].label) is not None}
     reported: set[Span | None] = set()
     passed: Counter[Span | None] = Counter()
@@ -57,7 +60,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, event: Event, roots: dict[str, Event]) -> Summed | None:
-    """The data of the finding if a call adds a sum over the batch to a vector with an entry for each sample of it; else None."""
+    """The data of the finding if a call adds a sum over the batch to a vector with an entry for each sample of it; else None.
+
+    Only on the way to a backward in ``roots``, only sums that require grad, and of the samples of the vector itself.
+    """
     given = [str(o.label) for o in event.operands if o.label is not None]
     one, each = sorted(given, key=lambda label: prod(story.shape(label, event.step) or ()))
     shape = story.shape(each, event.step) or ()
@@ -93,7 +99,7 @@ def _is_other(story: Story, made: Event, own: set[str]) -> bool:
 
 
 def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
-    """The tensors with ``count`` rows that a tensor was computed from, itself included, without weights."""
+    """The tensors with ``count`` as first length that a tensor was computed from through such ones, itself included, without weights."""
     pending, seen = deque([(label, step)]), {label}
     while pending and len(seen) < UPWARD:
         here, at = pending.popleft()
@@ -108,7 +114,7 @@ def _rows(story: Story, label: str, step: int, count: int) -> set[str]:
 
 
 def _root(story: Story, label: str, roots: dict[str, Event]) -> Event | None:
-    """The backward whose root is a mean or sum of these numbers, perhaps with factors and other terms; None if there is none."""
+    """The backward whose root is a mean or sum of these numbers, perhaps with constant factors and other terms; None if there is none."""
     pending, seen, walked = deque([(label, False)]), {label}, 0
     while pending and walked < FURTHER:
         here, reduced = pending.popleft()
@@ -160,7 +166,10 @@ def _finding(story: Story, found: Summed) -> Finding:
 
 
 def _fixes(story: Story, found: Summed) -> tuple[Fix, ...]:
-    """Fixes that sum over the other axes: ``x.sum(1)`` for ``x.sum()``; all sums of the number at once."""
+    """At most one fix: it sums over the other axes, ``x.sum(1)`` for ``x.sum()``, at all sums of the number at once.
+
+    Empty if one of them is written with a ``dim``, a keyword, or not as a call of ``sum``.
+    """
     program = story.program
     column = len(story.shape(next(o.label for o in found.added.operands if prod(story.shape(o.label) or ()) > 1)) or ()) > 1
     changes: dict[Span | None, tuple[ast.AST, str]] = {}

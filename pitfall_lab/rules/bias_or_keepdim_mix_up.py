@@ -39,7 +39,10 @@ class MixUp:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that combines a tensor with numbers of its rows as if they were numbers of its columns."""
+    """One finding for each place that combines a tensor with numbers of its rows as if they were numbers of its columns.
+
+    Each call that made such numbers is reported once. Calls with an error of another kind than of shapes are left out.
+    """
     reported = set[object]()
     for event in story.calls(*ARITHMETIC):
         labels = [o.label for o in event.operands if o.label is not None][:2]
@@ -93,7 +96,7 @@ def _axis(made: Event, dimensions: int) -> int | None:
 
 
 def _related(story: Story, event: Event, full: str, made: Event) -> bool:
-    """Whether ``full`` is the reduced tensor, or computed from it or from an operand that it was computed from."""
+    """Whether ``full`` is what ``made`` reduced, was made directly from it, or directly from one of the operands that it was made from."""
     source = made.operands[0].label
     if full == source:
         return True

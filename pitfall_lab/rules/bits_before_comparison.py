@@ -44,9 +44,11 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _bits(story: Story, event: Event) -> Bits | None:
-    """The data of a finding if one operand has truth values, the other has other whole numbers, and all uses compare the result.
+    """The data of a finding if one operand has truth values, the other has other whole numbers, and a comparison is the only use.
 
     Else None.
+
+    More ``&``, ``|`` or ``^`` of whole numbers may lie between them and the comparison.
     """
     if len(event.operands) != BOTH or not _is_whole(story, event.results[0], event.step):
         return None
@@ -135,7 +137,7 @@ def _finding(story: Story, found: Bits) -> Finding:
 
 
 def _fixes(story: Story, found: Bits) -> tuple[Fix, ...]:
-    """Fixes that put parentheses around the comparison."""
+    """At most one fix: it puts parentheses around the comparison. Empty unless the line shows one comparison with one operator."""
     program = story.program
     node = program.at(story.span(found.compared.step)) if program.tree is not None else None
     if not isinstance(node, ast.Compare) or len(node.ops) != 1:

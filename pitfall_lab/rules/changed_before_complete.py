@@ -56,7 +56,12 @@ def _early(story: Story, label: str, moments: list[Moment]) -> Iterator[Early]:
 
 
 def _repeated(story: Story, label: str, held: list[Moment], used: Moment) -> Early | None:
-    """The data of the finding if these moments before an update alternate between one backward and one change; else None."""
+    """The data of the finding if, before the update ``used``, additions by one backward's line and one line of changes alternate.
+
+    Else None.
+
+    Clippings must have shortened gradients, other changes have the same factor.
+    """
     added = tuple(m for m in held if m.kind == "added")
     if len(added) < 2 or len({story.span(m.step) for m in added}) > 1:
         return None
@@ -129,7 +134,10 @@ def _finding(story: Story, found: Early) -> Finding:
 
 
 def _fixes(story: Story, found: Early) -> tuple[Fix, ...]:
-    """The fix that makes the change once, just before the update."""
+    """At most one fix: it makes the change once, just before the update.
+
+    Empty unless the change, the backward and the update meet in one block, with the change on lines of its own.
+    """
     program = story.program
     if program.tree is None:
         return ()

@@ -53,7 +53,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each checkpointed function whose second run gave other numbers, or whose argument was written in between."""
+    """One finding for each backward that ran a checkpointed function again with other numbers, or after its argument was written.
+
+    Written arguments only at backwards that torch refused; backwards with a harm, which other rules report, are left out.
+    """
     if not checkpoints(story):
         return
     reported = {outer.step for harm in story.trace.harms if (outer := story.outer_call(harm.step)) is not None}

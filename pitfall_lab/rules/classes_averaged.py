@@ -37,7 +37,10 @@ class Averaged:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that averages whole numbers which are used as classes afterwards."""
+    """One finding for each line that averages whole numbers which are used as classes afterwards.
+
+    Averages are resizing and sampling in a mode of ``AVERAGING``.
+    """
     reported = set()
     for event in story.calls("interpolate", "grid_sampler"):
         place, mode = story.span(event.step), _mode(event)

@@ -108,7 +108,7 @@ def _finding(story: Story, found: Averaged) -> Finding:
 
 
 def _fixes(story: Story, write: Event) -> tuple[Fix, ...]:
-    """Fixes that copy the dictionary where it gets its name; none if the write is not of the form ``name[key] += …``."""
+    """At most one fix: it copies the dictionary where it gets its name; empty if the write is not of the form ``name[key] += …``."""
     program = story.program
     for statement in call_chain(story, story.line_event(write.step)):
         target = statement.target if isinstance(statement, ast.AugAssign) else None

@@ -101,7 +101,7 @@ def _early(story: Story, label: str | None, clip: Moment, later: Moment) -> Find
 
 
 def _unscaled(story: Story, clip: Moment, later: Moment) -> tuple[Fix, ...]:
-    """Fixes that let the scaler divide by its factor before the clipping, if its step is in the same block."""
+    """At most one fix: the scaler divides by its factor before the clipping. Empty unless its step is in the same block."""
     program = story.program
     clipping, stepping = (program.statement_at(story.span(m.step)) for m in (clip, later)) if program.tree is not None else (None, None)
     calls = [n for n in ast.walk(stepping) if isinstance(n, ast.Call) and call_name(n) == "step"] if stepping is not None else []
@@ -115,7 +115,7 @@ def _unscaled(story: Story, clip: Moment, later: Moment) -> tuple[Fix, ...]:
 
 
 def _moved_down(story: Story, clip: Moment, added: Moment) -> tuple[Fix, ...]:
-    """Fixes that move the clipping behind the backward; none if the two are not statements of one block."""
+    """At most one fix: it moves the clipping behind the backward; empty if the two are not statements of one block."""
     program = story.program
     clipping, backward = (program.statement_at(story.span(m.step)) for m in (clip, added)) if program.tree is not None else (None, None)
     if clipping is None or backward is None or program.block(clipping) is not program.block(backward) or not program.stands_alone(clipping):

@@ -18,7 +18,7 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``clip_grad_norm_`` that saw no gradient in any round, though there were some."""
+    """One finding for each ``clip_grad_norm_`` that saw no gradient in any of several rounds, though backwards had filled some before."""
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in story.calls():
         if event.span is not None and event.span.source == 0 and event.parent is None and story.said(event.step) == "clip_grad_norm_":

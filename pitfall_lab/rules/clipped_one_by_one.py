@@ -28,7 +28,10 @@ class Single:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``clip_grad_norm_`` in a loop over the parameters whose gradients one backward has filled."""
+    """One finding for each ``clip_grad_norm_`` in a loop over the parameters whose gradients one backward has filled.
+
+    Only if the clipping really made some gradient shorter.
+    """
     places: dict[Span, dict[str, tuple[Moment, Moment]]] = defaultdict(dict)
     clips: dict[Span, list[Moment]] = defaultdict(list)
     for label, moments in lives(story).items():
@@ -88,7 +91,10 @@ def _finding(story: Story, found: Single, loop: ast.For) -> Finding:
 
 
 def _fixes(story: Story, span: Span, loop: ast.For) -> tuple[Fix, ...]:
-    """The fix that clips all parameters in one call, if the loop does nothing else."""
+    """At most one fix: it clips all parameters in one call.
+
+    Empty unless the loop has only ``clip_grad_norm_``, as a statement of its own.
+    """
     program, call = story.program, story.program.at(span)
     if not isinstance(call, ast.Call) or not isinstance(loop.target, ast.Name) or len(loop.body) != 1 or loop.orelse:
         return ()

@@ -50,7 +50,10 @@ class Same:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares two equal results, in several rounds of a training, on the way to a loss."""
+    """One finding for each line that compares two equal results, in every of its several rounds of a training, on the way to a loss.
+
+    An update must lie between the rounds; for a ratio both results must also belong to the same data.
+    """
     if not story.trace.optimizer_steps:
         return
     same, places = Sameness(story), defaultdict(list)
@@ -95,7 +98,7 @@ def _on_the_same_data(story: Story, rounds: list[tuple[Event, list[str]]], updat
 
 
 def _data(story: Story, label: str, step: int) -> set[str]:
-    """The tensors that a result was computed from and that no call computed from others, without parameters."""
+    """The tensors that a result was computed from and that no call computed from others, without those that require grad."""
     found, pending, seen = set[str](), [label], {label}
     while pending and len(seen) < DEEP:
         here = pending.pop()
@@ -122,7 +125,7 @@ class Sameness:
                 self._writes[storage].append(event.step)
 
     def key(self, label: str, step: int) -> int:
-        """The number of the computation of ``label``."""
+        """The number of the computation of ``label`` as it was before ``step``; two tensors with equal numbers hold equal results."""
         pending = [label]
         while pending:
             here = pending[-1]

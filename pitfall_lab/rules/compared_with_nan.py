@@ -91,7 +91,10 @@ def _finding(story: Story, found: Compared) -> Finding:
 
 
 def _fixes(story: Story, found: Compared) -> tuple[Fix, ...]:
-    """Fixes that use ``torch.isnan(x)``, or its negation; none if the program does not import torch or writes the comparison otherwise."""
+    """At most one fix: it uses ``torch.isnan(x)``, or its negation.
+
+    Empty if torch has no name in the program or the text shows no comparison.
+    """
     program, torch = story.program, torch_name(story.program)
     node = program.at(story.span(found.event.step))
     if torch is None or not isinstance(node, ast.Compare | ast.Call):

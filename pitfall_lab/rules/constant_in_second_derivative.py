@@ -51,7 +51,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_constant(story: Story, label: str, use: Event, made: dict[str, Event]) -> bool:
-    """Whether a tensor without a graph was computed in forward, smoothly, from an input that requires grad; and the result has a graph."""
+    """Whether a tensor without a graph was computed smoothly from an input that requires grad, and goes into a result that has a graph.
+
+    ``made`` has the calls of forward by their results; only those are followed.
+    """
     if (story.tensor(label, use.step) or {}).get("requires_grad"):
         return False
     if not any((story.tensor(result, use.step) or {}).get("requires_grad") for result in _reached(story, use)):

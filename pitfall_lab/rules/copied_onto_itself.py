@@ -22,7 +22,10 @@ APART = 4
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves."""
+    """One finding for each line that copied trained parameters onto themselves, or averaged them with themselves.
+
+    Only after an update by an optimizer. Not where saved weights are restored, nor within a load that really changed other tensors.
+    """
     reported = set()
     kept = {story.span(found.load.step) for found in restored(story)}  # another rule says where they were kept
     parts = _parts(story)
@@ -178,7 +181,7 @@ def _bound(program: Program, statement: ast.stmt | None) -> ast.Assign | None:
 
 
 def _fixes(program: Program, bound: ast.Assign | None) -> tuple[Fix, ...]:
-    """Fixes that make a second model with the same weights, by ``copy.deepcopy``; none without the assignment ``bound``."""
+    """At most one fix: it makes a second model with the same weights, by ``copy.deepcopy``; none without the assignment ``bound``."""
     if bound is None or program.tree is None:
         return ()
     value = program.segment(bound.value)

@@ -35,7 +35,10 @@ class Again:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that prepares data which it had prepared already, an update earlier."""
+    """One finding for each line that prepares data which it had prepared already, an update earlier.
+
+    Also for a line that changes the stored examples of a data set; not where it only counts up by a whole number.
+    """
     updates = [update.step for update in story.trace.optimizer_steps]
     reported: set[str] = set()
     lines: set[Span | None] = set()

@@ -97,7 +97,10 @@ def _finding(story: Story, found: Default) -> Finding:
 
 
 def _fixes(story: Story, found: Default) -> tuple[Fix, ...]:
-    """Fixes that make ``None`` the default, and create the tensor in each call that gives no argument."""
+    """At most one fix: it makes ``None`` the default, and creates the tensor in each call that gives no argument.
+
+    Empty if the function's body is on a line with other code.
+    """
     program, body = story.program, found.function.body
     first = body[1] if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant) and len(body) > 1 else body[0]
     code = program.segment(found.value)

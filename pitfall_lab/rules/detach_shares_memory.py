@@ -12,7 +12,10 @@ from pitfall_lab.trace import T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that it shares memory."""
+    """One finding for each ``detach()`` or ``.data`` whose result was used as a copy, although the run shows that it shares memory.
+
+    None if the program did not finish, or if some gradient was computed with changed numbers (the trace's ``harms``).
+    """
     if story.trace.outcome.kind != "finished" or story.trace.harms:
         return
     aliases = Aliases(story, "detach", "data")

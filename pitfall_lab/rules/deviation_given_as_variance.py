@@ -32,7 +32,7 @@ class Given:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that gives a Gaussian loss a standard deviation for the variance."""
+    """One finding for each line that gives a Gaussian loss a standard deviation for the variance. Judged by the first call of each line."""
     reported = set()
     for loss in story.calls("gaussian_nll_loss"):
         labels = [o.label for o in loss.operands]
@@ -72,7 +72,7 @@ def _as_deviation(story: Story, label: str, mean: str | None, loss: Event) -> Ev
 
 
 def _spreads(story: Story, event: Event, given: list[str], center: object) -> bool:
-    """Whether a product has noise in it, or is a constant multiple that is added to the mean or subtracted from it."""
+    """Whether a product has a drawn factor, or is a constant multiple that is added to the mean ``center`` or subtracted from it."""
     if event.name not in PRODUCTS:
         return False
     if any(drawn(story, each, event.step) is not None for each in given):
@@ -107,7 +107,7 @@ def _finding(story: Story, found: Given) -> Finding:
 
 
 def _fixes(story: Story, found: Given) -> tuple[Fix, ...]:
-    """Fixes that give the loss the square."""
+    """At most one fix: it gives the loss the square. Empty if the text does not show the argument."""
     program, node = story.program, written_as(story, found.loss, found.label)
     if node is None:
         return ()

@@ -120,7 +120,10 @@ def _fixes(story: Story, found: Rounded, dtype: str) -> tuple[Fix, ...]:
 
 
 def _wider(program: Program, node: ast.AST | None) -> tuple[ast.AST, str] | None:
-    """The syntax node to replace and its new text, which make the conversion one to float64; None if there is no such place."""
+    """The syntax node to replace and its new text, which make a conversion, or the making of the tensor, one to float64.
+
+    None if the node is no call, or shows neither a type nor a conversion to one.
+    """
     if not isinstance(node, ast.Call):
         return None
     for each in (*node.args, *(k.value for k in node.keywords)):

@@ -31,7 +31,10 @@ class Concave:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computes this exponential or logarithm in a loss that an optimizer minimises."""
+    """One finding for each line that computes this exponential or logarithm in a loss that an optimizer minimises.
+
+    Only if an optimizer steps after the backward, and not in programs with the word ``maximize``.
+    """
     reported = set()
     steps = [update.step for update in story.trace.optimizer_steps]
     if "maximize" in story.program.text or not any(True for _ in story.calls(*WRONG_WAY)):

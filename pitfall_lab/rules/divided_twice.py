@@ -50,7 +50,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _divided(story: Story, added: list[Moment], changed: list[Moment], used: Moment) -> Divided | None:
-    """The data of the finding if the gradient was divided once after all of several backwards, as their losses were; else None."""
+    """The data of the finding if the gradient was divided once after all of several backwards, as their losses were; else None.
+
+    The backwards must be on one line, and both divisors must be their number.
+    """
     if len(added) < FEWEST or len({story.span(m.step) for m in added}) > 1:
         return None
     losses = [_loss(story, m.event) for m in added]
@@ -115,7 +118,7 @@ def _finding(story: Story, found: Divided) -> Finding:
 
 
 def _fixes(story: Story, found: Divided) -> tuple[Fix, ...]:
-    """The fix that leaves the second division out, with the loop around it if it does nothing else."""
+    """At most one fix: it leaves the second division out, with the loop around it if that does nothing else."""
     program = story.program
     statement = next(iter(call_chain(story, story.line_event(found.changed.step))), None) if program.tree is not None else None
     while statement is not None:

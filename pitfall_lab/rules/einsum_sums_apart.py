@@ -38,7 +38,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _apart(story: Story, event: Event) -> Apart | None:
-    """The two letters that only one operand each has, and not the result; None if there are none of equal length."""
+    """The pairs of letters, of equal length, that only one operand each has, and not the result; None if there are none.
+
+    None also without ``->``, with ``...`` or with other than two operands.
+    """
     given, arrow, result = event.operands[0].text.strip("'\"").replace(" ", "").partition("->")
     terms, labels = given.split(","), [o.label for o in event.operands[1:]]
     if not arrow or "." in given or len(terms) != BOTH or len(labels) != BOTH or None in labels:
@@ -81,7 +84,7 @@ def _finding(story: Story, found: Apart) -> Finding:
 
 
 def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
-    """Fixes that write the first operand's letter for both."""
+    """At most one fix: it writes the first operand's letter for both of each pair. Empty unless the equation is a text in the call."""
     program = story.program
     call = program.at(story.span(found.event.step)) if program.tree is not None else None
     said = call.args[0] if isinstance(call, ast.Call) and call.args else None

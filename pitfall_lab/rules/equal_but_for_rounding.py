@@ -58,13 +58,16 @@ def _kinds(story: Story, event: Event) -> tuple[str, str] | None:
 
 
 def _any_equal(story: Story, event: Event) -> bool:
-    """Whether a known result is true, or some results are not known."""
+    """Whether a known result is true; also True if none is known."""
     held = list(Elements(story, event.results[0], event.step, answers=True).known())
     return not held or any(value for _, value in held)
 
 
 def _near(story: Story, event: Event) -> Near | None:
-    """Two numbers that met in a comparison and differ by rounding alone; None if there are none among those that are known."""
+    """Two numbers that met in a comparison and differ by at most ``STEPS`` roundings of the shorter type, not by 0.
+
+    None if there are none among the first ``MOST`` places that are known.
+    """
     kinds = _kinds(story, event) or ("", "")
     shape = story.shape(event.results[0], event.step) or ()
     sides = [Elements(story, o.label, event.step) if o.label is not None else float(o.text) for o in event.operands[:2]]
@@ -113,7 +116,10 @@ def _name(story: Story, event: Event, given: Operand) -> T:
 
 
 def _fixes(story: Story, found: Near) -> tuple[Fix, ...]:
-    """Fixes that compare both in the shorter type, or with a tolerance."""
+    """At most one fix: it compares both in the type with fewer digits, or, if both have one type, with ``isclose``.
+
+    Empty if the line shows no single comparison.
+    """
     program, event, torch = story.program, found.event, torch_name(story.program)
     node = program.at(story.span(event.step)) if program.tree is not None else None
     if not isinstance(node, ast.Compare) or len(node.ops) != 1 or torch is None:

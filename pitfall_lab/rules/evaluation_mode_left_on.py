@@ -19,7 +19,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line where a layer ran in evaluation mode although an optimizer trained parameters before it."""
+    """One finding for each line where a layer ran in evaluation mode although an optimizer trained its weights there.
+
+    Only if it ran in training mode before, or in ``ROUNDS`` or more rounds and never, from its making on, in training mode.
+    """
     modes = Modes(story)
     rounds: dict[object, list[tuple[Event, Pass]]] = {}
     for backward, each in modes.training():
@@ -142,9 +145,9 @@ def _fixes(story: Story, each: Pass, backward: Event, switch: ast.Call | None) -
 
 
 def _first_of_training(story: Story, backward: Event, switch: ast.Call) -> ast.stmt | None:
-    """The first statement of the function with the backward, if that is not the one that switches, and the model has its name there too.
+    """The first statement, after a docstring, of the function that calls backward; the fix switches the mode back before it.
 
-    None otherwise.
+    None if ``switch`` is in that function itself, or if the model has no name there.
     """
     program = story.program
     statement = program.statement_at(story.span(backward.step))

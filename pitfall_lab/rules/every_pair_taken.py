@@ -61,7 +61,10 @@ def _pairs(story: Story, event: Event) -> Pairs | None:
 
 
 def _repeats(story: Story, index: str, step: int, columns: int) -> bool:
-    """Whether ``index`` has an entry twice, so that it gives each row a column rather than selecting or reordering the columns."""
+    """Whether ``index`` has an entry twice, so that it gives each row a column rather than selecting or reordering the columns.
+
+    True also if it has more entries than ``columns``; else False where not all entries are known.
+    """
     count = (story.shape(index, step) or (0,))[0]
     if count > columns:
         return True

@@ -75,9 +75,9 @@ def _renewed(story: Story, step: int) -> tuple[Fix, ...]:
 
 
 def copies(story: Story, born: int | None, label: str | None, *, later: bool) -> tuple[Fix, ...]:
-    """Fixes that copy the expanded tensor where it is made, or, if that call has several results, by its name on the next line.
+    """At most one fix: it copies the expanded tensor where it is made, or, if that call has several results, by its name on the next line.
 
-    Empty if neither is possible.
+    Empty if neither is possible. ``later`` says that the copy changes the results after it, as the writes then keep apart.
     """
     program = story.program
     node = program.at(story.span(born)) if program.tree else None

@@ -100,7 +100,7 @@ def _finding(story: Story, found: Idle) -> Finding:
 
 
 def _fixes(story: Story, found: Idle) -> tuple[Fix, ...]:
-    """Fixes that move the factor into the softmax; none if the softmax or the factor is written in another way."""
+    """At most one fix: it moves the factor into the softmax; empty if the softmax or the factor is written in another way."""
     program = story.program
     soft, node = program.at(story.span(found.softmax.step)), program.at(story.span(found.factor.step))
     if not isinstance(soft, ast.Call) or call_name(soft) != "softmax" or not isinstance(node, ast.BinOp):

@@ -17,7 +17,10 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that begins a pass over a loader in each step, and trains with the same rows each time."""
+    """One finding for each line that begins a pass over a loader in each step, and trains with the same rows each time.
+
+    Only if the loader has more examples than these rows, with at least ``ROUNDS`` updates.
+    """
     updates = [update.step for update in story.trace.optimizer_steps]
     places: dict[Span | None, list[Batch]] = defaultdict(list)
     for each in loaded(story) if len(updates) >= ROUNDS else ():

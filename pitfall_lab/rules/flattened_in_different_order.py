@@ -33,7 +33,10 @@ class Joined:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loss whose two sides had their first two axes swapped when these were joined."""
+    """One finding for each loss whose two sides had their first two axes swapped when these were joined.
+
+    Only for axes of different lengths; with equal ones the shapes do not tell.
+    """
     reported = set()
     for loss in story.calls(*LOSSES):
         labels = [o.label for o in loss.operands[:2] if o.label is not None]

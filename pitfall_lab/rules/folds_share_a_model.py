@@ -46,7 +46,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _folds(story: Story) -> dict[str, list[Fold]]:
-    """The pairs of trained and measured rows of each weight that gets the rows themselves, in order; equal pairs once."""
+    """The pairs of trained and measured rows of each weight that gets the rows themselves, in order; equal pairs once.
+
+    Only weights with at least two pairs, and at most ``MOST`` of each.
+    """
     learned: dict[str, tuple[Event, frozenset[Piece]]] = {}
     found: dict[str, list[Fold]] = {}
     for event in story.calls(*LAYERS):
@@ -196,7 +199,10 @@ def _finding(story: Story, weight: str, a: Fold, b: Fold, *, count: int) -> Find
 
 
 def _fixes(story: Story, weight: str, a: Fold, b: Fold) -> tuple[Fix, ...]:
-    """Fixes that move the statements which make the network and its optimizer into the loop over the folds."""
+    """At most one fix: it moves the statements that make the network and its optimizer into the loop over the folds.
+
+    Empty unless both stand in the block of that loop, before it, the loop trains and measures, and nothing between reads their names.
+    """
     program = story.program
     born = story.event((story.tensor(weight) or {}).get("born"))
     optimizer = next((each for each in reversed(story.trace.optimizers) if weight in each.holds), None)

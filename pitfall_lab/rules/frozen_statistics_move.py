@@ -31,7 +31,7 @@ class Moving:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for the frozen network: the first of its normalisations that still moves."""
+    """At most one finding: the first normalisation whose weights are frozen and whose running statistics still move between updates."""
     updates = story.trace.optimizer_steps
     if not updates:
         return
@@ -177,7 +177,7 @@ def _of_its_owner(story: Story, found: Moving, name: str) -> Iterator[Fix]:
 
 
 def _frozen(story: Story, weight: str) -> str | None:
-    """``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the weight; else None."""
+    """The text of ``net`` where ``for p in net.parameters()`` or ``net.requires_grad_(False)`` froze the weight; None for other texts."""
     program = story.program
     for event in story.calls("requires_grad_", "requires_grad"):
         if not event.operands or event.operands[0].label != weight:

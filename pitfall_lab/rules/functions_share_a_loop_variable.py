@@ -56,7 +56,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _made_in_loops(program: Program) -> Iterator[tuple[Made, tuple[ast.AST, tuple[str, ...]]]]:
-    """The functions that a loop makes and keeps in each round, with the loop and those of its variables that they read when called."""
+    """The functions that a loop makes and keeps in each round, with the loop and those of its variables that they read when called.
+
+    Functions that get these as arguments or assign them are left out.
+    """
     for node in program.nodes:
         if not isinstance(node, Made):
             continue
@@ -103,7 +106,7 @@ def _uses(program: Program, function: Made) -> list[ast.AST]:
 
 
 def _is_kept(program: Program, function: Made) -> bool:
-    """Whether the function is registered as a hook, put into a list or dictionary, or made an attribute of an object."""
+    """Whether a use registers the function as a hook, puts it into a collection or makes it an attribute of an object."""
     for use in _uses(program, function):
         parent = program.parents.get(use)
         if is_collected(program, use) or isinstance(parent, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):

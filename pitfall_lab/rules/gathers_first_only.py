@@ -83,7 +83,10 @@ def _finding(story: Story, found: FirstOnly) -> Finding:
 
 
 def _fixes(story: Story, found: FirstOnly) -> tuple[Fix, ...]:
-    """Fixes that go along the axis on which the index has one entry for each row, or that expand the index."""
+    """Fixes that go along the axis on which the index has one entry for each row, or that expand the index.
+
+    The first only for a call with a written ``dim`` where the other lengths agree, the second only for a source with a name.
+    """
     program, event = story.program, found.event
     call = program.at(story.span(event.step)) if program.tree is not None else None
     index, source = (written_as(story, event, label) for label in (found.index, found.source))

@@ -18,7 +18,10 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing, and then read as the old one."""
+    """One finding for each ``w.grad`` that was kept, overwritten by a later backward or by clearing, and then read as the old one.
+
+    Only in programs that finished.
+    """
     if story.trace.outcome.kind != "finished":
         return
     aliases = Aliases(story, "grad")
@@ -31,7 +34,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
-    """Gradients with a name of their own that were read after they had been overwritten, and not fetched again."""
+    """Gradients with a name of their own that were read after they had been overwritten, and not fetched again.
+
+    Writes and backwards are no reads.
+    """
     fetched: dict[str, list[Event]] = {}
     for made, label, _ in aliases.made:
         fetched.setdefault(label, []).append(made)
@@ -48,7 +54,10 @@ def _read_by_name(story: Story, aliases: Aliases) -> Iterator[Kept]:
 
 
 def _combined(story: Story, aliases: Aliases) -> Iterator[Kept]:
-    """Yield gradients of one leaf that were kept at different times, and are one tensor where a call uses them as two."""
+    """Yield gradients of one leaf that were kept at different times, and are one tensor where a call uses them as two.
+
+    Each with the first write that replaced the gradient in between.
+    """
     fetched: dict[str, list[tuple[Event, str]]] = defaultdict(list)
     for made, label, storage in aliases.made:
         fetched[storage].append((made, label))
@@ -78,7 +87,10 @@ def _operands_of_one_memory(story: Story, event: Event, fetched: Mapping[str, ob
 
 
 def _is_kept(story: Story, made: Event) -> bool:
-    """Whether a gradient that was fetched gets a name or a place in a list, perhaps by way of views, or is returned."""
+    """Whether a gradient that was fetched is assigned, put into a list or the like, or returned, perhaps by way of views.
+
+    False if it goes into a calculation, or as an argument into any other call.
+    """
     node = story.program.at(story.span(made.step))
     while node is not None:
         parent = story.program.parents.get(node)

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _twice(graphs: _Graphs, label: str, moments: list[Moment]) -> Iterator[Twice]:
-    """Yield the pairs of backwards of one leaf that counted something twice, each later backward once."""
+    """Yield the pairs of backwards of one leaf that counted something twice and whose sum was used, each later backward once."""
     held: list[Moment] = []
     for index, moment in enumerate(moments):
         if moment.kind in ("cleared", "used") or moment.fresh:
@@ -193,7 +193,10 @@ def _backward_in(statement: ast.stmt) -> ast.Call | None:
 
 
 def _as_results(program: Program, statement: ast.stmt, call: ast.Call) -> Iterator[Fix]:
-    """Yield the fix that takes the gradients from ``torch.autograd.grad`` where a comprehension after the backward read ``p.grad``."""
+    """Yield fixes that take the gradients from ``torch.autograd.grad`` where a comprehension after the backward read ``p.grad``.
+
+    One for each such comprehension with one loop, no ``if``, and no other use of the parameter.
+    """
     torch, function = torch_name(program), call.func
     if torch is None or not isinstance(function, ast.Attribute) or not program.stands_alone(statement):
         return

@@ -125,7 +125,10 @@ def _cut_off(reuse: Reuse, loop: Loop) -> Iterator[Fix]:
 
 
 def _moved(story: Story, built: list[ast.stmt], loop: Loop, keeping: Event | None = None) -> tuple[Fix, ...]:
-    """Fixes that move what builds the graph into the loop, as its first statements; the backward ``keeping`` then frees it."""
+    """At most one fix: it moves what builds the graph into the loop, as its first statements; the backward ``keeping`` then frees it.
+
+    Empty unless it is built by assignments of their own in the loop's block, above it.
+    """
     program = story.program
     block = program.block(loop)
     lines = [s for s in built if s in block and s.lineno < loop.lineno]

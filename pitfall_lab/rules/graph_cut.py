@@ -390,7 +390,10 @@ def _switched_back(program: Program) -> Iterator[Fix]:
 
 
 def _not_reentrant(program: Program, statement: ast.stmt) -> Iterator[Fix]:
-    """Yield the fix for a checkpoint that records nothing for inputs without a gradient: ``use_reentrant=False``."""
+    """Yield a fix for each checkpoint of the statement that is written with ``use_reentrant=True``: ``use_reentrant=False``.
+
+    Only with that does it record its calls for inputs that require no grad.
+    """
     for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call) and call_name(n).startswith("checkpoint")):
         argument = next((k for k in call.keywords if k.arg == "use_reentrant"), None)
         if argument is not None and is_true(argument.value):

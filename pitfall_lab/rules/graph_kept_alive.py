@@ -41,7 +41,10 @@ def _in_hook(program: Program, call: ast.Call) -> bool:
 
 
 def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
-    """Yield a finding for a forward hook that keeps a module's results in a list, if all results of one line outlive their iterations."""
+    """Yield at most one finding, for a forward hook that keeps a module's results in a list.
+
+    Only if an optimizer steps and all results of one line outlive their iterations.
+    """
     if not story.trace.optimizer_steps:
         return
     places: dict[object, list[Event]] = defaultdict(list)
@@ -55,7 +58,7 @@ def _by_hook(story: Story, call: ast.Call) -> Iterator[Finding]:
 
 
 def _adds(story: Story, node: ast.AugAssign | ast.Assign) -> bool:
-    """Whether the statement is ``total += loss``, ``total -= loss`` or ``total = … total …`` with an operator."""
+    """Whether the statement is ``total += loss``, ``total -= loss`` or ``total = … total …`` with one target and an operator."""
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Add | ast.Sub)
     target = story.program.segment(node.targets[0])

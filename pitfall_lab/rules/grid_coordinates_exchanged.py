@@ -39,7 +39,10 @@ class Joined:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that joins the coordinates of a sampled grid in the order of the axes, which is the opposite one."""
+    """One finding for each line that joins the coordinates of a sampled grid in the order of the axes, which is the opposite one.
+
+    Not if the image or the result is turned on purpose.
+    """
     reported = set()
     for event in story.calls("grid_sampler"):
         count = len(story.shape(event.operands[1].label, event.step) or ()) - 2 if len(event.operands) > 1 else 0
@@ -53,7 +56,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story, label: str, step: int, axes: tuple[int, ...], along: int) -> Joined | None:
-    """The call that joined the coordinates of a grid, before element-wise calls and views; None if there is none, or more than one."""
+    """The call that joined the coordinates of a grid, before element-wise calls and views; None if there is none, or more than one.
+
+    ``axes`` are those of the places, ``along`` the one of the coordinates, as ``label`` has them.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         storage = (story.tensor(label, step) or {}).get("storage")
@@ -93,7 +99,7 @@ def _came_from(story: Story, source: str, label: str, event: Event, axis: int) -
 
 
 def _of_join(story: Story, event: Event, axes: tuple[int, ...], along: int) -> Joined | None:
-    """The coordinates that a ``stack``, or a ``cat`` of one each, joined along this axis; None if it joined something else."""
+    """The coordinates that a ``stack``, or a ``cat`` of one each, joined along axis ``along``; None if it joined something else."""
     given, count = [o.label for o in event.operands if o.label is not None], len(story.shape(event.results[0], event.step) or ())
     axis = whole(argument(event, "dim", len(event.operands) - 1)) or 0
     if axis % count - count != along or len(given) != len(axes):
@@ -116,7 +122,7 @@ def _filled(story: Story, event: Event, label: str, axes: tuple[int, ...], along
 
 
 def _is_exchanged(story: Story, joined: Joined) -> bool:
-    """Whether the first coordinate runs along the first axis, and so on, and all of them grow."""
+    """Whether the first coordinate runs along the first axis, and so on, and all of them grow. False if their numbers are not known."""
     step = joined.event.step
     if any(ramp(story, part, step) != frozenset([axis]) for part, axis in zip(joined.parts, joined.axes, strict=True)):
         return False
@@ -129,7 +135,7 @@ def _is_exchanged(story: Story, joined: Joined) -> bool:
 
 
 def _is_turned(story: Story, event: Event) -> bool:
-    """Whether the result, or the image of another shape, has its rows and columns exchanged on purpose."""
+    """Whether the result is later used with rows and columns exchanged, or the image already has the exchanged lengths."""
     image, made = (story.shape(label, event.step) or () for label in (event.operands[0].label, event.results[0]))
     if image[2:] != made[2:] and image[2:] == made[:1:-1]:
         return True
@@ -171,7 +177,10 @@ def _finding(story: Story, event: Event, joined: Joined) -> Finding:
 
 
 def _fixes(story: Story, event: Event, joined: Joined) -> tuple[Fix, ...]:
-    """Fixes that join the coordinates in the opposite order, or turn the order of the grid around where it is made or used."""
+    """Fixes that join the coordinates in the opposite order, or turn the order of the grid around where it is made or used.
+
+    Empty if the text shows neither the joining call nor the grid's argument.
+    """
     program, candidates = story.program, list[Fix]()
     node, call = (program.at(story.span(at)) if program.tree is not None else None for at in (joined.event.step, event.step))
     if isinstance(node, ast.Call) and joined.event.name != "__setitem__":

@@ -140,7 +140,7 @@ def _in_loop(story: Story, loop: Loop, event: Event | None) -> ast.stmt | None:
 def _fixes(reuse: Reuse, loop: Loop, labels: list[str], holder: str | None) -> tuple[Fix, ...]:
     """Fixes that detach the state at the beginning of each round, after the backward, or where it is kept or used.
 
-    Empty if the state has no name.
+    Empty if the state has no name, or if the text shows no place of these.
     """
     program, story = reuse.story.program, reuse.story
     names = list(dict.fromkeys(n for label in labels if (n := story.name(label, reuse.freed.step))))

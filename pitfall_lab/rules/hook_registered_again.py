@@ -29,7 +29,10 @@ class Piling:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each registration after which the hook runs once in the first round, twice in the second, and so on."""
+    """One finding for each registration after which the hook runs once in the first round, twice in the second, and so on.
+
+    Told by the torch calls on each line of the hook, so a hook without such calls is not seen.
+    """
     registrations = _registrations(story)
     backwards = [backward.step for backward in story.backwards() if backward.error is None]
     if not registrations or len(backwards) < ROUNDS:

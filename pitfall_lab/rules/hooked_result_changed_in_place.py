@@ -144,7 +144,10 @@ def _functions(story: Story, given: ast.expr) -> Iterator[ast.FunctionDef]:
 
 
 def _container(node: ast.AST, result: str | None) -> ast.expr | None:
-    """The container into which a line puts the variable ``result`` as it is; None if it does something else."""
+    """The container into which a line puts the variable ``result`` as it is, by assignment or ``append``.
+
+    None if it does something else.
+    """
     if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == result:
         target = node.targets[0]
         return target.value if isinstance(target, ast.Subscript) else target if isinstance(target, ast.Attribute) else None
@@ -231,7 +234,7 @@ def _finding(story: Story, found: Kept) -> Finding:
 
 
 def _fixes(story: Story, found: Kept) -> tuple[Fix, ...]:
-    """Fixes by which the hook keeps a copy, or the layer makes a new tensor."""
+    """Fixes by which the hook keeps a copy of its last argument, or the layer makes a new tensor (without ``inplace=True`` or the like)."""
     program = story.program
     made: list[Fix] = []
     for value in ast.walk(found.hook):

@@ -17,7 +17,10 @@ TEMPORARY = {"data", "storage", "untyped_storage", "detach", "view", "reshape", 
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each comparison of objects that answers another question than that of memory, as this run shows."""
+    """One finding for each comparison of objects that answers another question than that of memory, as this run shows.
+
+    That is: a side is no name, or two different tensors have one memory. Comparisons whose sides' memory is not known are left out.
+    """
     if story.program.tree is None:
         return
     for node in story.program.nodes:

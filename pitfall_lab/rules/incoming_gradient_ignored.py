@@ -39,7 +39,10 @@ class Ignored:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each custom Function whose backward computes with other tensors and never with the gradient that it receives."""
+    """One finding for each custom Function whose backward computes with other tensors and never with the gradient that it receives.
+
+    Only where that gradient is known not to be 1, by its numbers or by a call that forward's result went through.
+    """
     reported, givers = set(), dict[str, list[str]]()
     for label, node in story.nodes.items():
         function = str(node.get("name") or "").removesuffix(SUFFIX)
@@ -103,7 +106,10 @@ def _through(story: Story, label: str, backward: Event, givers: dict[str, list[s
 
 
 def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
-    """Whether everything that backward computes comes from at least one tensor made before it, and from no other."""
+    """Whether backward computes from tensors made before it, at least one, and from nothing that it was handed.
+
+    Tensors that only give their shape (``…_as``) do not count.
+    """
     own: set[str] = set()
     saved = False
     handed = {(story.tensor(o.label, backward.step) or {}).get("storage") for o in backward.operands[1:] if o.label is not None}
@@ -120,7 +126,7 @@ def _from_elsewhere(story: Story, calls: list[Event], backward: Event) -> bool:
 
 
 def _is_returned(story: Story, function: str) -> bool:
-    """Whether ``backward`` returns a gradient that it is handed as it is, which no call shows."""
+    """Whether the text of ``backward`` returns one of its incoming gradients by name, as it is, which no call shows."""
     for custom in customs(story.program) if story.program.tree else ():
         incoming = {argument.arg for argument in custom.backward.args.args[1:]}
         values = [node.value for node in ast.walk(custom.backward) if isinstance(node, ast.Return)]

@@ -49,7 +49,10 @@ def refine(story: Story, general: Finding) -> Finding | None:
 
 
 def _is_residual(story: Story, event: Event) -> bool:
-    """Whether the event adds, in place, a branch's result to the tensor that the branch was computed from, or that tensor to the result."""
+    """Whether the event adds, in place, a branch's result to the tensor that the branch was computed from, or that tensor to the result.
+
+    Only tensors of one shape with at least one axis.
+    """
     labels = [operand.label for operand in event.operands[:2]]
     if event.name not in ("add_", "__iadd__") or len(labels) < 2 or None in labels:
         return False

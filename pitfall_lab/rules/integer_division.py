@@ -32,7 +32,10 @@ class Emptied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose whole-number quotients are all zero, though the numbers that were divided differ."""
+    """One finding for each line whose whole-number quotients are all zero, though the numbers that were divided differ.
+
+    Only if all quotients are known and floating-point numbers are computed from one of them.
+    """
     places: dict[object, list[Event]] = defaultdict(list)
     for event in story.calls(*DIVISIONS):
         if event.error is None and event.results and event.parent is None and _is_whole(story, event):

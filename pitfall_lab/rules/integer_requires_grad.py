@@ -75,7 +75,10 @@ def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
 
 
 def _typed(program: Program, node: ast.AST, torch: str) -> Fix | None:
-    """A fix that writes ``dtype=torch.float32`` where the tensor is made; None if that call has neither ``dtype`` nor ``requires_grad``."""
+    """A fix that writes ``dtype=torch.float32`` where the tensor is made; None if that call has neither ``dtype`` nor ``requires_grad``.
+
+    None also for calls that only switch ``requires_grad`` on.
+    """
     if not isinstance(node, ast.Call) or called(node) in SWITCHES:
         return None
     title = T(en="Make floating point numbers from the start", zh="一开始就创建浮点数")

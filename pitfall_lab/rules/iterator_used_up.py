@@ -166,7 +166,10 @@ def _is_named(node: ast.AST, name: ast.Name) -> bool:
 
 
 def _maker(story: Story, source: ast.expr, node: ast.AST, depth: int = DEEPEST) -> ast.expr | None:
-    """The expression that made the iterator ``source``: where its name is assigned, or what is passed for it. None if it is no iterator."""
+    """The expression that made the iterator ``source``: where its name is assigned, or what is passed for it.
+
+    None if it is no iterator, if the name is assigned several times, or if its function is called in several places.
+    """
     program = story.program
     if depth == 0:
         return None
@@ -198,7 +201,10 @@ def _assigned(program: Program, node: ast.Assign, name: str) -> Iterator[ast.exp
 
 
 def _is_iterator(program: Program, node: ast.expr) -> bool:
-    """Whether an expression makes an iterator that ends: ``iter(x)``, ``zip(…)``, a generator, or a call of a generator function."""
+    """Whether an expression makes an iterator that ends: ``iter(x)``, ``zip(…)``, a generator, or a call of a generator function.
+
+    Not if it calls an endless one (``ENDLESS``) or a generator with a ``while``.
+    """
     if any(isinstance(n, ast.Call) and call_name(n) in ENDLESS for n in ast.walk(node)):
         return False
     if isinstance(node, ast.GeneratorExp):
@@ -248,7 +254,7 @@ def _given_as(story: Story, loop: Loop) -> tuple[str, ast.AST | None]:
 def _passed(story: Story, loop: Loop, since: int, *, surely: bool = False) -> int:
     """How often the program reached the loop's statement after the step ``since``, judged by the calls of the statements around it.
 
-    ``surely``: count only if no branch or early return can lead past the loop.
+    ``surely``: count rounds between updates, 0 if fewer than ``ROUNDS``, and only if no branch or early return can lead past the loop.
     """
     program, updates = story.program, [update.step for update in story.trace.optimizer_steps]
     statement = program.statement(loop)

@@ -58,7 +58,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _split(story: Story) -> Iterator[tuple[str, int, Event, Event]]:
-    """Labels of which one part is compared with what was trained, and another part with what is measured: (labels, rows, both takes)."""
+    """Labels of which one part is compared with what was trained, and another part with what is measured: (labels, rows, both takes).
+
+    Only the first take on each side, and labels of at least ``FEWEST`` rows.
+    """
     learned: dict[str, Event] = {}
     measured: dict[str, Event] = {}
     for event in story.calls(*LOSSES, *COMPARED):
@@ -99,7 +102,7 @@ def _part_of(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_same_part(story: Story, one: Event, other: Event) -> bool:
-    """Whether two takes are known to be of the same rows."""
+    """Whether two takes are known to be of the same rows: both by equal indices, the first as ``x[…]``, with results of one shape."""
     indices = [tuple(o.label or o.text for o in event.operands[1:]) for event in (one, other)]
     views = [story.tensor(event.results[0], event.step) or {} for event in (one, other)]
     if one.name != "__getitem__" or indices[0] != indices[1]:
@@ -222,7 +225,10 @@ def _finding(story: Story, leak: Leak) -> Finding:
 
 
 def _fixes(story: Story, leak: Leak) -> tuple[Fix, ...]:
-    """Fixes that take the rows of the training where the data itself is read for that, by the index that took its labels."""
+    """At most one fix: it takes the rows of the training where the data itself is read, by the index that took its labels.
+
+    Empty unless that index is a name (assigned before) or a slice, and the data is read by a name above it in the same function.
+    """
     program = story.program
     taken = program.at(story.span(leak.learned.step)) if program.tree is not None else None
     if not isinstance(taken, ast.Subscript) or not isinstance(taken.slice, ast.Name | ast.Slice):

@@ -59,7 +59,10 @@ def _computed(story: Story, label: str) -> str | None:
 
 
 def _of_a_result(story: Story, made: list[tuple[str, Event]], computed: str) -> Finding:
-    """The finding for a new parameter that is made of a computed tensor in every round: the gradient stops there."""
+    """The finding for a new parameter that is made of a computed tensor in every round: the gradient stops there.
+
+    With a fix without ``nn.Parameter`` if the text shows that call.
+    """
     (label, backward), program = made[0], story.program
     born = (story.tensor(computed) or {}).get("born")
     node = program.at(story.span(born)) if program.tree is not None else None

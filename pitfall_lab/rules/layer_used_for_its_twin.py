@@ -64,7 +64,10 @@ def _layers(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
 
 
 def _blocks(story: Story, groups: list[list[str]]) -> Iterator[Twin]:
-    """The findings' data for blocks (objects of the program's own classes), each identified by its first matrix."""
+    """The findings' data for blocks (objects of the program's own classes): one for each unused block beside an equal one called twice.
+
+    Each is identified by its first matrix; blocks without one are left out.
+    """
     first = [next((label for label in group if len(story.shape(label) or ()) > 1), None) for group in groups]
     blocks = [(label, group) for label, group in zip(first, groups, strict=True) if label is not None]
     for unused, group in blocks:
@@ -135,7 +138,12 @@ def _alike(story: Story, one: str, other: str) -> bool:
 
 
 def _twice(story: Story, label: str, unused: str) -> Twin | None:
-    """The data of the finding for the first two calls of a layer, on two lines, the second with what the first led to; else None."""
+    """The data of the finding for the first two successive calls of a layer, on two lines, the second with what the first led to.
+
+    Else None.
+
+    None also if the text shows no syntax node for one of them.
+    """
     uses = [use for use in story.uses(label) if use.name in LAYERS and use.results and use.error is None]
     for first, second in itertools.pairwise(uses):
         if first.span != second.span and first.scope == second.scope and _behind(story, first, second):
@@ -149,7 +157,10 @@ def _twice(story: Story, label: str, unused: str) -> Twin | None:
 
 
 def _behind(story: Story, first: Event, second: Event) -> bool:
-    """Whether the input of the second call was computed from the result of the first."""
+    """Whether the input of the second call was computed from the result of the first.
+
+    False after more than ``LIMIT`` steps or over a backward.
+    """
     if second.step - first.step > LIMIT:
         return False
     reached = set(first.results)
@@ -191,7 +202,7 @@ def _finding(story: Story, found: Twin) -> Finding:
 
 
 def _bound(story: Story, node: ast.AST | None, statement: ast.stmt | None) -> str | None:
-    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``; else None."""
+    """``self.fc2`` where the layer was made in ``self.fc2 = nn.Linear(8, 8)``, also in an assignment of several; else None."""
     program = story.program
     if not isinstance(statement, ast.Assign) or node is None:
         return None

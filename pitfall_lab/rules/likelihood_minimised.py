@@ -40,7 +40,10 @@ class Minimised:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward whose loss is the mean or the sum of logarithms of probabilities, without a minus."""
+    """One finding for each backward whose loss is the mean or the sum of logarithms of probabilities, without a minus.
+
+    Also for log-probabilities times weights. Only if an optimizer steps afterwards, and not in programs with the word ``maximize``.
+    """
     reported = set()
     steps = [update.step for update in story.trace.optimizer_steps]
     if "maximize" in story.program.text:
@@ -91,7 +94,7 @@ def _is_clipped(story: Story, event: Event, sides: list[str]) -> bool:
 
 
 def _counts_hits(story: Story, label: str | None, step: int) -> bool:
-    """Whether a weight was computed from comparisons for equality, and grows with them."""
+    """Whether a weight was computed from a comparison for equality, by calls that keep the sign or shift and scale."""
     for _ in range(MOST):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or label not in event.results or event.name in ("eq", "__eq__"):
@@ -105,7 +108,7 @@ def _counts_hits(story: Story, label: str | None, step: int) -> bool:
 def _logarithms(story: Story, label: str | None, step: int) -> Event | None:
     """The call that computed the logarithms of which the number is a mean or a sum: ``log_prob``, ``logsigmoid`` or ``log_softmax``.
 
-    None if there is none, or if no entries were chosen out of the result of ``log_softmax``.
+    None if there is none, if a minus lies between, or if no entries were chosen out of the result of ``log_softmax``.
     """
     chosen = False
     for _ in range(MOST):

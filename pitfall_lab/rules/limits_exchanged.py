@@ -53,7 +53,7 @@ def _finding(story: Story, event: Event, least: float, most: float) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that exchange the limits."""
+    """At most one fix: it exchanges the limits. Empty if the call's text does not show both."""
     program = story.program
     call = program.at(story.span(event.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call):

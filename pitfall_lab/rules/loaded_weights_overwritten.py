@@ -90,7 +90,10 @@ def _finding(story: Story, found: Lost) -> Finding:
 
 
 def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
-    """Fixes that move the loading after the initialisation; empty unless both are in one block, the loading above."""
+    """At most one fix: it moves the loading after the initialisation, or the initialisation before the block that loads.
+
+    Empty unless one of them can be moved as a whole statement within a block.
+    """
     program = story.program
     load = program.statement_at(story.span(found.copies[0].step)) if program.tree is not None else None
     if load is None or not program.stands_alone(load):
@@ -110,7 +113,10 @@ def _fixes(story: Story, found: Lost) -> tuple[Fix, ...]:
 
 
 def _initialised_before(story: Story, load: ast.stmt, fill: Event) -> tuple[Fix, ...]:
-    """Fixes that move the initialisation before the branch or the block that loads."""
+    """At most one fix: it moves the initialisation before the branch or the block that loads.
+
+    Empty unless that block stands in the block of the initialisation, above it.
+    """
     program = story.program
     around = [node for node in program.ancestors(load) if isinstance(node, ast.stmt)]
     for first in call_chain(story, fill):

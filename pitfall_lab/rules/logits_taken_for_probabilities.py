@@ -34,7 +34,10 @@ class Thresholded:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that compares logits with numbers between 0 and 1, and uses the answers as predicted classes."""
+    """One finding for each line that compares logits with numbers between 0 and 1, and uses the answers as predicted classes.
+
+    Logits are results of one layer whose results also go into ``binary_cross_entropy_with_logits``.
+    """
     losses = {_layer(story, event.operands[0].label, event.step): event for event in story.calls("binary_cross_entropy_with_logits")}
     losses.pop(None, None)
     places: dict[object, list[Event]] = defaultdict(list)

@@ -97,7 +97,10 @@ def _inside_loss(story: Story, event: Event) -> bool:
 
 
 def _mismatch(story: Story, event: Event) -> tuple[str, str] | None:
-    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more than one element; else None."""
+    """The two operands, column first, when their shapes are ``s`` and ``s + (1,)`` with more than one element; else None.
+
+    Also a table of one row for each example (``(n, 1, …)`` against ``(n, …)``), if the column holds positions that are known.
+    """
     labels = [operand.label for operand in event.operands if operand.label is not None][:2]
     if len(labels) < 2:
         return None
@@ -147,7 +150,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def _becomes_a_loss(story: Story, event: Event) -> bool:
-    """Whether the difference is made positive and then reduced over all axes to one number."""
+    """Whether the difference is made positive (``abs``, a square) and then reduced over all axes to one number."""
     signed: set[str] = set(event.results)
     positive: set[str] = set()
     full = story.shape(event.results[0], event.step) if event.results else None
@@ -169,7 +172,10 @@ def _becomes_a_loss(story: Story, event: Event) -> bool:
 
 
 def _misfits_a_loss(story: Story, event: Event) -> bool:
-    """Whether a loss function was given the table, or one of its shape made of it, together with a tensor of another shape."""
+    """Whether a loss function was given the table, or one of its shape made of it, together with a tensor of another shape.
+
+    Only the first loss soon after counts, and a single number is no other shape.
+    """
     table = set(event.results)
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
@@ -185,7 +191,7 @@ def _misfits_a_loss(story: Story, event: Event) -> bool:
 
 
 def _is_trained(story: Story, event: Event) -> bool:
-    """Whether the table is multiplied and then reduced to one number that a backward went through."""
+    """Whether the table is multiplied (or is a product) and then reduced to one number that a backward went through, soon after."""
     table, weighed = set(event.results), _plain(event) in PRODUCTS
     full = story.shape(event.results[0], event.step) if event.results else None
     for later in story.events[event.step + 1 : event.step + FURTHER]:
@@ -227,7 +233,7 @@ def _is_outer(story: Story, maker: Event) -> bool:
 
 
 def _is_counted(story: Story, event: Event) -> bool:
-    """Whether the table of truth values is summed or averaged over all axes, like an accuracy."""
+    """Whether the table of truth values is summed or averaged over all axes, like an accuracy. Conversions alone may lie between."""
     table = set(event.results)
     for later in story.events[event.step + 1 :]:
         if later.kind == "call" and later.error is None and later.results and table & {o.label for o in later.operands}:
@@ -396,7 +402,7 @@ def _values(story: Story, event: Event, column: str, row: str) -> tuple[float, f
 
 
 def _cells(story: Story, label: str, step: int) -> list[float] | None:
-    """A contiguous tensor's numbers at ``step``, ``None`` when the trace does not hold them all."""
+    """A tensor's numbers at ``step``; None if it has gaps in its memory, or if the trace does not hold them all as numbers."""
     tensor = story.tensor(label, step) or {}
     storage = story.record("storages", tensor.get("storage"), step) or {}
     cells, count = storage.get("cells"), _size(tuple(tensor.get("shape") or ()))
@@ -438,7 +444,10 @@ def _fixes(story: Story, event: Event, column: str, row: str) -> tuple[Fix, ...]
 
 
 def _operand_nodes(node: ast.AST | None, event: Event) -> list[ast.expr]:
-    """The two compared expressions: of ``a - b``, or the arguments of a loss; an empty or shorter list if the line shows no two."""
+    """The two compared expressions: of ``a - b`` or ``a == b``, or the first arguments of a call.
+
+    Fewer, or none, if the line shows no two.
+    """
     if isinstance(node, ast.BinOp):
         if isinstance(node.op, ast.Sub | ast.Mult | ast.Div) or (isinstance(node.op, ast.Add) and _plain(event) in SUMS):
             return [node.left, node.right]

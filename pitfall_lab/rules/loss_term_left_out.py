@@ -28,7 +28,10 @@ class Unused:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that computed a term of a loss, with its graph, in several rounds, although nothing uses it."""
+    """One finding for each line that computed a term of a loss, with its graph, in several rounds, although nothing uses it.
+
+    Only plain assignments of single numbers in a program that finished, with updates between the rounds; the name must not be read either.
+    """
     updates = [update.step for update in story.trace.optimizer_steps]
     if len(updates) < ROUNDS or story.trace.stopped is not None or story.trace.outcome.kind != "finished" or story.program.tree is None:
         return

@@ -150,7 +150,10 @@ def _stands_still(story: Story, rounds: list[Event]) -> tuple[float, float] | No
 
 
 def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]]:
-    """The known numbers of a sum before a round, what is added to each, and what they are afterwards, by place."""
+    """The known numbers of a sum before a round, what is added to each, and what they are afterwards, by place.
+
+    Only places where all three are known, so perhaps empty.
+    """
     label, added = event.operands[0].label, event.operands[1]
     before, after = _values(story, label, event.step - 1), _values(story, event.results[0], event.step)
     shape = story.shape(label, event.step)
@@ -167,7 +170,10 @@ def _numbers(story: Story, event: Event) -> dict[int, tuple[float, float, float]
 
 
 def _values(story: Story, label: str | None, step: int) -> dict[int, float]:
-    """The known numbers in a tensor that has no gaps in its memory, after ``step``, by their place in the tensor."""
+    """The known numbers in a tensor that has no gaps in its memory, after ``step``, by their place in the tensor.
+
+    Empty for a tensor with gaps.
+    """
     record = story.tensor(label, step) or {}
     shape, strides, start = record.get("shape") or (), record.get("stride") or (), record.get("offset") or 0
     gapless = all(skip == math.prod(shape[at + 1 :]) for at, skip in enumerate(strides) if shape[at] > 1)

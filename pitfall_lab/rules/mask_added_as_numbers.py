@@ -75,7 +75,7 @@ def _softmax(story: Story, label: str, step: int, between: set[str]) -> Event | 
 
 
 def _is_mask(story: Story, label: str, step: int) -> bool:
-    """Whether the known values are floats, not learned, only zeros and ones, with both among them."""
+    """Whether the known values are floats, not learned, only zeros and ones, with both among them. False if none are known."""
     record = story.tensor(label, step) or {}
     if not str(record.get("dtype")).startswith(("float", "bfloat")) or record.get("requires_grad") or record.get("kind") == "parameter":
         return False

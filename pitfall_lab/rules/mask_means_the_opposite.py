@@ -22,7 +22,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _only_future(story: Story, masked: Masked) -> bool:
-    """Whether, as far as the mask is known, what is right of the diagonal is looked at, and only that."""
+    """Whether, as far as the square mask is known, exactly what is right of the diagonal is looked at.
+
+    False for a mask of several heads.
+    """
     record = story.tensor(masked.mask, masked.event.step) or {}
     shape, stride = list(record.get("shape") or ()), list(record.get("stride") or ())
     held = (story.record("storages", record.get("storage"), masked.event.step) or {}).get("cells")

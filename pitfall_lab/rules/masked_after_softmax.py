@@ -80,14 +80,17 @@ def _mask(event: Event, shares: str) -> str | None:
 
 
 def _goes_along(story: Story, label: str, step: int, count: int, axis: int) -> bool:
-    """Whether the mask has one entry for each position along the axis of the softmax."""
+    """Whether the mask has more than one entry along the axis of the softmax, its last axis being that of the ``count`` axes."""
     shape = story.shape(label, step) or ()
     own = axis - (count - len(shape))
     return 0 <= own < len(shape) and shape[own] > 1
 
 
 def _is_given(story: Story, label: str, softmax: Event) -> bool:
-    """Whether the mask was neither drawn, nor learned, nor computed from the scores themselves."""
+    """Whether the mask was neither drawn, nor learned, nor computed from the scores themselves.
+
+    Judged by the first ``HOPS`` tensors behind it; what lies further back counts as given.
+    """
     shared = {softmax.results[0], softmax.operands[0].label}
     pending, seen = [label], {label}
     while pending and len(seen) < HOPS:

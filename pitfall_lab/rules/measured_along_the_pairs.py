@@ -91,7 +91,10 @@ def _finding(story: Story, found: Along) -> Finding:
 
 
 def _fixes(story: Story, found: Along) -> tuple[Fix, ...]:
-    """Fixes that measure along the last axis."""
+    """At most one fix: it measures along the last axis.
+
+    Empty if the text shows no call, or one of a norm without its axis.
+    """
     program = story.program
     call = program.at(story.span(found.event.step)) if program.tree is not None else None
     made = [n for n in program.nodes if isinstance(n, ast.Call) and call_name(n) == "CosineSimilarity"]

@@ -24,7 +24,10 @@ DRAWS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line on which the result of an active dropout or batch normalisation was only measured, after training."""
+    """One finding for each line on which the result of an active dropout or batch normalisation was only measured, after training.
+
+    Only layers that were also trained; not where the mode was chosen for them on purpose, or where the program repeats the pass.
+    """
     modes = Modes(story)
     first = min((update.step for update in story.trace.optimizer_steps), default=None)
     if first is None:
@@ -66,7 +69,7 @@ def _repeated(story: Story, modes: Modes, passes: list[Pass]) -> bool:
 
 
 def _meet(story: Story, one: Pass, other: Pass) -> bool:
-    """Whether a call used both results (or what was computed from them), or the values of one were copied to NumPy or a list."""
+    """Whether a call used both results (or what was computed from them), or one of them was copied to NumPy or a list. Soon after only."""
     first, second = set(one.event.results), set(other.event.results)
     for event in story.events[one.event.step + 1 : other.event.step + FURTHER]:
         given = {o.label for o in event.operands}

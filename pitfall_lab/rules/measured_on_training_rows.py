@@ -53,7 +53,10 @@ class Seen:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding if a held-out part of the data is never used, or if the parts for training and for evaluation have rows in common."""
+    """One finding for each weight whose held-out rows are never used, or that was measured with rows that it was trained with.
+
+    Only for programs that finished, with an optimizer's update.
+    """
     if not story.trace.optimizer_steps or story.trace.stopped is not None or story.trace.outcome.kind != "finished":
         return
     learned: dict[str, dict[str, Part]] = defaultdict(dict)
@@ -71,7 +74,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _part(story: Story, layer: Event) -> Part | None:
-    """The slice of a table, or of an order drawn for it, whose rows a first layer was given; None if there is none."""
+    """The slice of a table, or of an order drawn for it, whose rows a first layer was given; None if there is none.
+
+    Of several slices on the way the one of a drawn order, else the one that was made first.
+    """
     label = layer.operands[0].label if layer.operands and layer.error is None and layer.results else None
     if label is None or len(layer.operands) < SIDES or layer.operands[1].label not in story.leaves:
         return None
@@ -135,7 +141,7 @@ def _overlapping(story: Story, learned: dict[str, Part], measured: dict[str, Par
 
 
 def _is_drawn_anew(story: Story, one: Part, other: Part) -> bool:
-    """Whether two parts that would make a whole were taken from two random orders of the same rows."""
+    """Whether two parts of the same data that would make a whole, one ending where the other begins, were taken from two random orders."""
     if not one.data or one.data != other.data or one.table == other.table or max(one.first, other.first) != min(one.last, other.last):
         return False
     counts = {story.shape(part.table, part.event.step) for part in (one, other)}
@@ -214,7 +220,10 @@ def _finding(story: Story, found: Seen) -> Finding:
 
 
 def _drawn_anew(story: Story, one: Part, other: Part) -> Finding:
-    """The finding about rows to measure with that come from another random order than those that trained."""
+    """The finding about rows to measure with that come from another random order than those that trained.
+
+    With a fix that draws the order before, if one statement drew both.
+    """
     program, span = story.program, story.span(other.event.step)
     orders = [(story.tensor(part.table) or {}).get("born") for part in (one, other)]
     here, count = at_line(story, span), other.last - other.first

@@ -42,7 +42,10 @@ class Raw:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that measures a network with rows of a table that it was trained with only after a preparation."""
+    """One finding for each line that measures a network with rows of a table that it was trained with only after a preparation.
+
+    Only if an optimizer stepped and the first layer is one of ``LAYERS``.
+    """
     learned: dict[str, list[Fed]] = defaultdict(list)
     measured: dict[str, list[Fed]] = defaultdict(list)
     for event in story.calls(*LAYERS) if story.trace.optimizer_steps else ():
@@ -65,6 +68,8 @@ def _fed(story: Story, event: Event) -> Fed | None:
     """The data given to the first layer of a network, with the calls that prepared them and the tables that they came from.
 
     None if there is none.
+
+    None also for a later layer, whose input requires grad.
     """
     given = event.operands[0].label if event.operands and event.error is None and event.results else None
     if given is None or len(event.operands) < 2 or event.operands[1].label not in story.leaves:
@@ -89,7 +94,12 @@ def _fed(story: Story, event: Event) -> Fed | None:
 
 
 def _raw(fed: Fed, learned: list[Fed]) -> Raw | None:
-    """The data of the finding if this call got unchanged rows of a table whose rows were prepared in all training calls; else None."""
+    """The data of the finding if this call got unchanged rows of a table whose rows were shifted and scaled in all training calls.
+
+    Else None.
+
+    None also if other calculations than shifts and scales prepared them, or without a common table.
+    """
     for other in learned:
         common = next((table for table in fed.tables if table in other.tables), None)
         before, prepared = _until(fed, common), _until(other, common)

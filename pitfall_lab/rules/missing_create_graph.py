@@ -141,7 +141,7 @@ def _beside_another(story: Story, maker: Event) -> Event | None:
 
 
 def _is_gradient(story: Story, label: str, step: int) -> bool:
-    """Whether a tensor is a result of ``autograd.grad`` with a graph, possibly multiplied by a factor or a part of it."""
+    """Whether a tensor is a result of ``autograd.grad`` with a graph, possibly a part of it or times a factor without a graph."""
     for _ in range(10):
         record = story.tensor(label, step) or {}
         event = story.event(record.get("born"))

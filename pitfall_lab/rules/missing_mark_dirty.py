@@ -21,7 +21,10 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each input that a custom forward wrote unannounced and that gradients were computed through afterwards."""
+    """One finding for each input that a custom forward wrote unannounced and that gradients were computed through afterwards.
+
+    Functions that call ``mark_dirty`` anywhere there are left out.
+    """
     for custom in customs(story.program) if story.program.tree else ():
         if any(isinstance(n, ast.Call) and call_name(n) == "mark_dirty" for n in ast.walk(custom.keeper)):
             continue

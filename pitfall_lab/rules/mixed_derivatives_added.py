@@ -40,7 +40,10 @@ class Added:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that differentiates all first derivatives at once, if one of each is then used as a second derivative."""
+    """One finding for each line that differentiates all first derivatives at once, if one of each is then used as a second derivative.
+
+    Only if the function really mixes the columns of its input.
+    """
     made: dict[str, tuple[Event, str]] = {}
     reported = set()
     for grad in story.calls("grad"):
@@ -67,7 +70,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _summed(story: Story, grad: Event, labels: list[str]) -> str | None:
-    """The tensor whose elements are differentiated as one sum: summed up before, or with a gradient of ones; None if there is none."""
+    """The tensor whose elements are differentiated as one sum: summed up before, or with a gradient of ones; a single number as it is.
+
+    None if another gradient was given.
+    """
     if len(labels) > MATRIX:
         return labels[0] if is_ones(story, labels[2], grad.step) else None
     born = story.event((story.tensor(labels[0], grad.step) or {}).get("born"))
@@ -77,7 +83,7 @@ def _summed(story: Story, grad: Event, labels: list[str]) -> str | None:
 
 
 def _value(story: Story, first: Event) -> str:
-    """What the first derivative was taken of."""
+    """What the first derivative was taken of; empty if it is not known."""
     return _summed(story, first, [o.label for o in first.operands if o.label is not None]) or ""
 
 

@@ -139,7 +139,7 @@ def _whole(program: Program, node: ast.AST) -> str:
 
 
 def _index(story: Story, maker: Event, label: str) -> str | None:
-    """The index that gives the part ``label`` of what ``maker`` took apart; None if there is none."""
+    """The index that gives the part ``label`` of what ``maker`` took apart; None if the shapes do not tell the axis."""
     whole, part = story.tensor(maker.operands[0].label, maker.step), story.tensor(label, maker.step)
     if not whole or not part:
         return None

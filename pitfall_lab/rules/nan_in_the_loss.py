@@ -53,7 +53,10 @@ class Made:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding: after the first step with NaN every number is NaN."""
+    """At most one finding: for the call that made the first NaN, after which every number is NaN.
+
+    None if the program tests for NaN itself, or skips the update and finishes.
+    """
     every = of_results(story)
     seen = next((found for found in every if not is_handled(story, found)), None)
     if every:
@@ -188,7 +191,7 @@ def _below_zero(story: Story, event: Event) -> T | None:
 
 
 def _of_nothing(story: Story, event: Event) -> T | None:
-    """The reason if the call is a mean of no elements, or a standard deviation of one element; else None."""
+    """The reason if the call reduces no elements (as a mean), or is a standard deviation or variance of one element; else None."""
     shape = story.shape(event.operands[0].label, event.step)
     axis = whole(given(event, "dim", 1))
     if shape is None or (axis is None and given(event, "dim", 1) is not None):
@@ -376,14 +379,14 @@ def _is_minus_infinity(text: str) -> bool:
 
 
 def _fills(story: Story, node: ast.AST, made: Made) -> bool:
-    """Whether ``node`` is the number that a masking call on the way to the softmax puts in."""
+    """Whether ``node`` stands in the call that masked the scores of the softmax, as the -inf that it puts in does."""
     masked = _masked(story, made.event)
     call = story.program.at(story.span(masked.step)) if masked is not None else None
     return call is not None and any(n is node for n in ast.walk(call))
 
 
 def _masked(story: Story, softmax: Event) -> Event | None:
-    """The masking call from which the scores of a softmax came, if one did; else None."""
+    """The ``masked_fill`` or ``where`` from which the scores of a softmax came, perhaps scaled or shifted; None if none did."""
     label: str | None = softmax.operands[0].label
     for _ in range(10):
         event = story.event((story.tensor(label) or {}).get("born"))

@@ -55,7 +55,10 @@ class Origin:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each operation that made the gradient of a leaf NaN or infinite."""
+    """At most one finding: for the first operation that made the gradient of a leaf NaN or infinite. None with a ``GradScaler``.
+
+    None also if the program tests or replaces such gradients, or skips the update, unless it set the NaN to 0 in every round.
+    """
     wiped = _wiped(story)
     if "GradScaler" in story.program.text or (not wiped and _cared_for(story)):
         return
@@ -286,7 +289,10 @@ def _explanation(code: str, later: T, *, hidden: bool) -> T:
 
 
 def _fixes(origin: Origin) -> tuple[Fix, ...]:
-    """Fixes that give the operation a harmless input where a mask drops the result, or keep its input away from the singularity."""
+    """Fixes that give the operation a harmless input where a mask drops the result, or clamp its input away from the singularity.
+
+    Empty if the text shows no input; ``exp`` gets no clamp.
+    """
     story, program = origin.story, origin.story.program
     if program.tree is None:
         return ()
@@ -326,7 +332,10 @@ def _chosen_before(origin: Origin, risky: ast.expr, harmless: str) -> Iterator[F
 
 
 def _masks(origin: Origin) -> Iterator[ast.Call]:
-    """Yield the calls that used the result of the operation, directly or after a few others: those that may drop elements of it."""
+    """Yield the calls of ``where`` and ``masked_fill`` that used the result of the operation, directly or after a few others.
+
+    They may drop elements of it. Only the first use of each result is followed.
+    """
     story, program = origin.story, origin.story.program
     label = origin.node.get("output")
     for _ in range(FOLLOWED):

@@ -12,7 +12,10 @@ from pitfall_lab.trace import Event, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that keeps its graphs although no later backward goes through any of them."""
+    """One finding for each line that keeps its graphs although no later backward goes through any of them.
+
+    Not with ``create_graph``, which keeps them too.
+    """
     for each in needless_arguments(story, "retain_graph", lambda backward: _used_again(story, backward)):
         if not any(k.arg == "create_graph" for k in each.call.keywords):
             yield _finding(story, each)

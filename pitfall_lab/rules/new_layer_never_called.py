@@ -18,7 +18,10 @@ MOST = 6
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each layer that became an attribute of a network which then learned without ever calling it."""
+    """One finding for each layer that became an attribute of a network which then learned without ever calling it.
+
+    Found by the initialisation of its weights, in a program that finished.
+    """
     updates = [update.step for update in story.trace.optimizer_steps]
     if not updates or story.program.tree is None or story.trace.stopped is not None or story.trace.outcome.kind != "finished":
         return

@@ -75,7 +75,7 @@ def _is_learned(story: Story, loss: Event) -> bool:
 
 
 def _drawn(story: Story, label: str, step: int) -> Event | None:
-    """The draw whose numbers a tensor has, past views of them; None if there is none."""
+    """The normal draw whose numbers a tensor has, past views and conversions; None if there is none."""
     for _ in range(10):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         if event is None or event.kind != "call" or label not in event.results:
@@ -90,7 +90,7 @@ def _drawn(story: Story, label: str, step: int) -> Event | None:
 
 
 def _is_mixed(story: Story, label: str, seen: set[str]) -> bool:
-    """Whether drawn numbers, perhaps multiplied, were added to other numbers on the way to the prediction."""
+    """Whether drawn numbers, perhaps multiplied, were added to another tensor on the way to the prediction (tensors ``seen``)."""
     pending, done = [label], {label}
     while pending:
         for use in story.uses(pending.pop()):
@@ -137,7 +137,7 @@ def _finding(story: Story, found: Fresh) -> Finding:
 
 
 def _fixes(story: Story, found: Fresh) -> tuple[Fix, ...]:
-    """Fixes that use the first of the two draws in both places; empty unless it has a name and both are in one function."""
+    """At most one fix: it uses the first of the two draws in both places; empty unless it has a name and both are in one function."""
     program = story.program
     drawn, mixed = (program.at(story.span(each.step)) for each in (found.drawn, found.mixed))
     if drawn is None or mixed is None or program.function(drawn) is not program.function(mixed):

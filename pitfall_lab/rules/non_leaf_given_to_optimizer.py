@@ -52,7 +52,7 @@ def _finding(story: Story, step: int, failure: Failure, tensor: str) -> Finding:
 
 
 def _leaves(story: Story, tensor: str, step: int) -> list[str]:
-    """The leaves that a tensor was computed from."""
+    """The leaves that a tensor was computed from, as its graph says."""
     nodes = set(story.behind((story.tensor(tensor, step) or {}).get("grad_fn")))
     used = {label: [story.tensor(result, use.step) or {} for use in story.uses(label) for result in use.results] for label in story.leaves}
     return [label for label, results in used.items() if any(result.get("grad_fn") in nodes for result in results)]

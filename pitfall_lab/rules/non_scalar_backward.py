@@ -15,7 +15,7 @@ from pitfall_lab.trace import Failure, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each backward that torch refused because it started from several numbers."""
+    """One finding for each backward that torch refused because it started from several numbers. Not for complex ones."""
     for step, failure in story.failures("nonscalar-backward"):
         if not str((story.tensor(failure.tensor, step) or {}).get("dtype")).startswith("complex"):
             yield _finding(story, step, failure)

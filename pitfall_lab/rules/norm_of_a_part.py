@@ -63,7 +63,10 @@ def _examples(story: Story, grad: Event) -> int | None:
 
 
 def _lengths(story: Story, grad: Event) -> Iterator[tuple[Event, tuple[int, ...]]]:
-    """The calls that reduce the gradient to lengths, each with the axes that are left, if their distance to a number is penalised."""
+    """The calls that reduce the gradient to lengths, each with the axes that are left, if their distance to a number is penalised.
+
+    A call is a norm, or a ``sum`` of squares.
+    """
     pending, seen = [(grad.results[0], False)], {grad.results[0]}
     while pending:
         label, squared = pending.pop()
@@ -155,7 +158,10 @@ def _finding(story: Story, found: Length) -> Finding:
 
 
 def _fixes(story: Story, reduction: Event) -> tuple[Fix, ...]:
-    """Fixes that make one row of each example's gradient before the length is taken: ``g.flatten(1).norm(dim=1)``."""
+    """At most one fix: it makes one row of each example's gradient before the length is taken, ``g.flatten(1).norm(dim=1)``.
+
+    Empty if the line is no call of a norm or of ``sum``.
+    """
     program, node = story.program, story.program.at(story.span(reduction.step))
     if not isinstance(node, ast.Call) or call_name(node) not in NORMS | {"sum"}:
         return ()

@@ -21,7 +21,10 @@ FURTHER = 20
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and each cosine along a wrong axis."""
+    """One finding for each ``normalize`` whose result is only ever multiplied along other axes, and each cosine along a wrong axis.
+
+    Not if the axis has length 1 or the tensor is a vector.
+    """
     reported = set()
     for event in story.calls("normalize"):
         place = story.span(event.step)

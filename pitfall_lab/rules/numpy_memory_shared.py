@@ -33,7 +33,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _joined(story: Story) -> Iterator[Finding]:
-    """Yield findings about tensors in a stacked list that were made, one after the other, of one array which the program refills."""
+    """Yield findings about tensors in a stacked list that were made, one after the other, of one array which the program refills.
+
+    Not for a pair among other tensors, and one for each line that makes them.
+    """
     reported = set[Span]()
     for event in story.calls("stack", "cat", "concat", "vstack", "hstack"):
         pieces: dict[object, dict[str, Record]] = defaultdict(dict)

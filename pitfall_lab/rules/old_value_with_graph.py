@@ -106,7 +106,7 @@ def _cancelled(story: Story, found: Old, difference: str, name: T) -> T:
 
 
 def _fixes(story: Story, found: Old) -> tuple[Fix, ...]:
-    """Fixes that detach the old value where it is made."""
+    """At most one fix: it detaches the old value where it is made. Empty if that line shows no expression."""
     program = story.program
     node = program.at(_place(story, found.old[0])) if program.tree is not None else None
     if not isinstance(node, ast.expr):

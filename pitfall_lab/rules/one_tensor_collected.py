@@ -33,7 +33,10 @@ class Repeated:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each tensor that is several times in a stacked or joined list, after a loop had overwritten it."""
+    """One finding for each tensor that is several times in a stacked or joined list, after a loop had overwritten it.
+
+    Not for gradients, detached tensors and arrays, which other rules report.
+    """
     reported = set()
     reported_elsewhere = {
         label for event in story.calls("grad", "detach", "data", "numpy", "from_numpy") for label in event.results

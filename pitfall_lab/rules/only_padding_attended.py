@@ -51,7 +51,10 @@ class Constant:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with an attention that keeps the scores of padding only."""
+    """One finding for each line with an attention that keeps the scores of padding only.
+
+    Told by a mask that compares with the padding number or with lengths, or by keys that are one constant at all places it looks at.
+    """
     told = set()
     for masked in masked_scores(story):
         place = story.span(masked.event.step)
@@ -73,7 +76,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _marked(story: Story, mask: str, step: int) -> Marked | None:
-    """Return the comparison with the padding number from which a mask comes, directly or through a negation; None if there is none."""
+    """Return the comparison with the padding number, or with lengths, from which a mask comes, directly or through negations. Else None."""
     made, turned = origin(story, mask, step), False
     while made is not None and made.name in (*TURNED, *SAME_ANSWERS) and made.operands:
         turned ^= made.name in TURNED
@@ -123,7 +126,10 @@ def _leaves_nothing(story: Story, masked: Masked, marked: Marked) -> bool:
 
 
 def _reads_the_rest(story: Story, masked: Masked, marked: Marked) -> bool:
-    """Whether the program reads the results of the attention only at the positions that the attention left out."""
+    """Whether the program reads the attention's results at the positions that the attention left out.
+
+    Judged by the first masks with the same lengths that select or fill them; False for a mask by a padding number.
+    """
     pending, seen = list(_results(story, masked)), set[str]()
     while pending and len(seen) < FARTHER:
         label = pending.pop(0)
@@ -145,7 +151,7 @@ def _same_lengths(story: Story, one: Marked, other: Marked) -> bool:
 
 
 def _results(story: Story, masked: Masked) -> tuple[str, ...]:
-    """What the attention computed from its values."""
+    """What the attention computed from its values; empty if that product is not known."""
     if masked.attention.name == "scaled_dot_product_attention":
         return masked.attention.results
     return next((each.product.results for each in attentions(story) if each.event.step == masked.attention.step), ())

@@ -217,7 +217,7 @@ def _fixes(story: Story, idle: Idle) -> tuple[Fix, ...]:
 
 
 def _held_instead(story: Story, idle: Idle, taken: list[Event]) -> Iterator[Fix]:
-    """Yield fixes that give the optimizer the new tensors, if they have a name before it is made."""
+    """Yield fixes that give the optimizer the new tensors, in each way to write them, if they get a name above it in the same function."""
     program, made = story.program, idle.updates[0].made
     call = program.at(story.trace.optimizers[made].span) if made is not None else None
     copied = program.statement_at(story.span(taken[0].step)) if taken else None
@@ -233,7 +233,10 @@ def _held_instead(story: Story, idle: Idle, taken: list[Event]) -> Iterator[Fix]
 
 
 def _copied_with_graph(story: Story, taken: list[Event]) -> Iterator[Fix]:
-    """Yield the fix that writes ``w.clone()`` for ``w.detach().clone().requires_grad_()``, if the program has such a call."""
+    """Yield the fix that writes ``w.clone()`` for ``w.detach().clone().requires_grad_()``.
+
+    Nothing if the first of ``taken`` is no ``detach`` called as a method.
+    """
     program = story.program
     node = program.at(story.span(taken[0].step)) if taken and taken[0].name == "detach" else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):

@@ -70,7 +70,7 @@ def _taken(story: Story, takes: list[Take], by_memory: dict[object, list[Take]])
 
 
 def _put(story: Story, by_memory: dict[object, list[Take]]) -> Iterator[Again]:
-    """Rows that are written by the inverse of the order in which they were taken."""
+    """Rows that are written (``PUTS``) by the inverse of the order in which ``by_memory`` says they were taken, each write once."""
     for event in story.calls(*PUTS) if by_memory else ():
         given = [o.label for o in event.operands if o.label is not None]
         if len(given) != FEWEST or event.error is not None or len(story.shape(given[1], event.step) or ()) != 1:
@@ -165,7 +165,10 @@ def _finding(story: Story, again: Again) -> Finding:
 
 
 def _fixes(story: Story, again: Again) -> tuple[Fix, ...]:
-    """Fixes that take the rows by the inverse order, or put them by the order itself."""
+    """At most one fix: it takes the rows by the inverse order, or puts them by the order itself.
+
+    Empty if the text shows no index; for rows that are put, unless the index is written as ``order.argsort()``.
+    """
     program = story.program
     node = program.at(story.span(again.event.step)) if program.tree is not None else None
     if again.puts:

@@ -32,7 +32,7 @@ class Orders:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that sorts computed numbers, where positions of two sorts are then combined as numbers."""
+    """One finding for each pair of sorts of computed numbers whose positions are then combined as numbers, at the line of the first one."""
     told, orders = set(), dict[str, Event]()
     for event in story.calls():
         if event.error is not None or not event.results:
@@ -95,7 +95,10 @@ def _finding(story: Story, found: Orders) -> Finding:
 
 
 def _fixes(story: Story, found: Orders) -> tuple[Fix, ...]:
-    """Fixes that sort both once more, which turns positions into ranks; empty unless both are ``argsort`` without ``descending``."""
+    """At most one fix: it sorts both once more, which turns positions into ranks.
+
+    Empty unless both are ``argsort`` without ``descending``.
+    """
     program = story.program
     calls = dict.fromkeys(n for e in (found.first, found.second) if isinstance(n := program.at(story.span(e.step)), ast.Call))
     changes: list[tuple[ast.AST, str]] = []

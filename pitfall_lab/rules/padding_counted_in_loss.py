@@ -34,7 +34,7 @@ class Counted:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line with a loss of tokens that counts padding."""
+    """One finding for each line with a loss of tokens that counts padding. Not for ``reduction="none"`` and losses without a graph."""
     told = set()
     for loss in story.calls(*CLASSIFIERS):
         place = story.span(loss.step)

@@ -22,7 +22,10 @@ RANDOM = {"normal_", "uniform_", "trunc_normal_", "xavier_uniform_", "xavier_nor
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that filled the padding's row of an embedding which then looked padding up."""
+    """One finding for each line that filled the padding's row of an embedding which then looked padding up.
+
+    Not if the row is zero again, is written afterwards, or if the positions of padding are left out later.
+    """
     reported = set()
     for event in story.calls("embedding"):
         padding = whole(argument(event, "padding_idx", 2))
@@ -140,7 +143,10 @@ def _finding(story: Story, fill: Event, event: Event, padding: int, row: list[fl
 
 
 def _fixes(story: Story, fill: Event, event: Event, padding: int) -> tuple[Fix, ...]:
-    """The fix that writes zeros after the line, or after the loop over parameters, that fills the table; empty where that has no name."""
+    """At most one fix: it writes zeros after the line, or after the loop over parameters, that fills the table.
+
+    Empty if the line does more than to fill, or if the table is neither ``….weight`` nor the name of such a loop.
+    """
     program, torch = story.program, torch_name(story.program) or "torch"
     node = program.at(story.span(fill.step)) if program.tree is not None else None
     statement = program.statement(node) if isinstance(node, ast.Call) else None

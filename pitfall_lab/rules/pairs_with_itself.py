@@ -37,7 +37,10 @@ class Own:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line whose best pair of a row is the element with itself, or whose loss counts such pairs."""
+    """One finding for each line whose best pair of a row is the element with itself, or whose loss counts such pairs.
+
+    Only tables of all pairs with at least ``FEWEST`` rows, all of which are known to be among the columns; a loss only for square tables.
+    """
     reported = set()
     for used in story.calls(*NEAREST, *FARTHEST, *RANKED, "cross_entropy"):
         place, table = story.span(used.step), used.operands[0].label if used.operands else None
@@ -78,7 +81,10 @@ def _table(story: Story, label: str | None, step: int, kept: set[str]) -> Event 
 
 
 def _own(story: Story, made: Event) -> dict[int, int] | None:
-    """The column of a row's own element, for each row where it is known; None where the rows of the table are not all among its columns."""
+    """The column of a row's own element, for each row where it is known.
+
+    None if the rows are not all elements of what the columns stand for.
+    """
     one, other = (o.label for o in made.operands if o.label is not None)
     left, right = story.tensor(one, made.step) or {}, story.tensor(other, made.step) or {}
     if made.name != "cdist":
@@ -175,7 +181,10 @@ def _finding(story: Story, found: Own) -> Finding:
 
 
 def _fixes(story: Story, found: Own) -> tuple[Fix, ...]:
-    """Fixes that set the diagonal to inf where the smallest entry is taken, else to -inf; empty if the text does not show the table."""
+    """At most one fix: it sets the diagonal to inf where the smallest entry is taken, else to -inf.
+
+    Empty if the text does not show the table, or if some row's own element is not on the diagonal.
+    """
     program, torch = story.program, torch_name(story.program)
     given = written_as(story, found.used, found.table)
     if given is None or torch is None:

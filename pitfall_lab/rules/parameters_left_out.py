@@ -22,7 +22,10 @@ LAYERS = {"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_tran
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for the parameters that got gradients in round after round, behind trained layers, and that no optimizer holds."""
+    """At most one finding: for the parameters that got gradients in round after round, behind trained layers, and that no optimizer holds.
+
+    None if an optimizer also holds parameters that never got gradients, or if modules lie in a plain list, which other rules report.
+    """
     updates = story.trace.optimizer_steps
     held = {label for update in updates for label in update.holds}
     idle = {label for label in held if (story.tensor(label) or {}).get("requires_grad")} - set(lives(story))

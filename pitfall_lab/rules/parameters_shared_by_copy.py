@@ -67,7 +67,7 @@ def _made(story: Story, own: str, until: int) -> Event | None:
 
 
 def _compared(story: Story, use: Event) -> bool:
-    """Whether the copy's result, which requires no grad, is combined with something that requires grad, as a target is."""
+    """Whether the copy's result, which requires no grad, is combined soon after with something that requires grad, as a target is."""
     reached = set(use.results)
     if any((story.tensor(label, use.step) or {}).get("requires_grad") for label in reached):
         return False

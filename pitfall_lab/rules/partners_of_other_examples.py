@@ -60,7 +60,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _pairings(story: Story) -> Iterator[tuple[Event, str, bool]]:
-    """The calls that pair each row of a table of pairs with another one, with the table, and whether the partner is the row beside it."""
+    """The calls that pair each row of a table of pairs with another one, with the table, and whether the partner is the row beside it.
+
+    If it is not, it is the row half of all rows away; other pairings are left out.
+    """
     for loss in story.calls(*CLASSIFIERS):
         rows = _square(story, loss.operands[0].label, loss.step) if len(loss.operands) > 1 and loss.error is None else 0
         if rows:
@@ -98,7 +101,10 @@ def _kind(known: list[tuple[int, int]], rows: int) -> bool | None:
 
 
 def _of_labels(story: Story, same: Event, rows: int) -> bool | None:
-    """Whether numbers of examples that are compared with each other are equal for rows beside each other, or for rows half of all away."""
+    """Whether compared numbers of examples are equal for rows beside each other (True) or for rows half of all away (False).
+
+    None if neither, if they are not compared with themselves, or if fewer than ``FEWEST`` of the ``rows`` are known.
+    """
     storages = {(story.tensor(o.label, same.step) or {}).get("storage") for o in same.operands}
     if len(storages) != 1 or None in storages:
         return None
@@ -127,7 +133,10 @@ def _weighed(story: Story, same: Event, rows: int) -> Iterator[tuple[Event, str]
 
 
 def _product(story: Story, label: str, step: int) -> tuple[str, int] | None:
-    """The rows of which all pairs were multiplied to make a table of scores, with the step; None if they were not."""
+    """The rows that were multiplied with themselves to make a table of scores, with the step; None if other rows, or none, were.
+
+    Scaling and masking (``SCORES``) may follow the product.
+    """
     for _ in range(FURTHER):
         event = made_by(story, label, step)
         given = [o.label for o in event.operands if o.label is not None] if event is not None else []
@@ -151,7 +160,10 @@ def _upright(story: Story, label: str, step: int) -> str:
 
 
 def _layout(story: Story, scores: str, step: int) -> Layout | None:
-    """The order of the rows of which a table has all pairs; None if it is not known."""
+    """The order of the rows (two views of each example) of which a table of products has all pairs; None if it is not known.
+
+    Known after ``cat`` of two tensors, after a repetition to double length, and after a reshape of two axes into one.
+    """
     product = _product(story, scores, step)
     label, step = product if product is not None else ("", step)
     for _ in range(FURTHER if product is not None else 0):
@@ -174,7 +186,10 @@ def _layout(story: Story, scores: str, step: int) -> Layout | None:
 
 
 def _folded(story: Story, event: Event, source: str, shape: tuple[int, ...], before: tuple[int, ...]) -> Layout | None:
-    """The order that a reshape made of a table of examples and views, or of views and examples."""
+    """The order that a reshape made of a table of examples and two views, or of two views and examples.
+
+    None if the two first axes do not become one, or if neither, or both, have length 2.
+    """
     if (
         len(before) < VIEWS
         or before[0] * before[1] != shape[0]

@@ -110,7 +110,7 @@ def _finding(story: Story, found: Shared) -> Finding:
 
 
 def _fixes(program: Program, found: Shared) -> tuple[Fix, ...]:
-    """Fixes that give the part a shallow copy of the data set first."""
+    """At most one fix: it gives the part a shallow copy of the data set first, and imports ``copy`` if needed."""
     imported = any(isinstance(n, ast.Import) and any(a.name == "copy" and a.asname is None for a in n.names) for n in program.nodes)
     new = f"{found.part}.dataset = copy.copy({found.part}.dataset)"
     edits = program.insert_before(found.statement, new)

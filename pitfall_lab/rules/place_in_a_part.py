@@ -72,7 +72,10 @@ def _misplaced(story: Story, event: Event) -> Misplaced | None:
 
 
 def _taken(story: Story, label: str, step: int, rows: int) -> Event | None:
-    """The call that took fewer rows than there are, of other places than the first ones, past calls that keep the rows; else None."""
+    """The call that took the ``rows`` out of more, at other places than the first ones; else None. Calls that keep the rows may follow it.
+
+    None also for windows, where a row comes from several neighbours.
+    """
     for _ in range(UPWARD):
         made = story.event((story.tensor(label, step) or {}).get("born"))
         if made is None or label not in made.results or not made.operands or made.operands[0].label in (None, label):
@@ -191,7 +194,10 @@ def _finding(story: Story, found: Misplaced) -> Finding:
 
 
 def _fixes(story: Story, found: Misplaced) -> tuple[Fix, ...]:
-    """Fixes that look the positions up in the index of the part, or add the beginning of the slice."""
+    """At most one fix: it looks the positions up in the index of the part, or adds the beginning of the slice.
+
+    Empty if the text shows no index, or if the position is not the call's own result or its ``.indices``.
+    """
     program = story.program
     node = program.at(story.span(found.found.step)) if program.tree is not None else None
     taken = program.at(story.span(found.taken.step))

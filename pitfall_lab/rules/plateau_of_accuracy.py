@@ -40,7 +40,7 @@ def _is(story: Story, event: Event, best: float) -> bool:
 
 
 def _counts_hits(story: Story, event: Event) -> bool:
-    """Whether the number is a mean, or a sum divided, of comparisons for equality."""
+    """Whether the number was computed by a mean, a sum, a division or a conversion from a comparison for equality."""
     for _ in range(FURTHER):
         label = event.operands[0].label if event.operands else None
         made = story.event((story.tensor(label, event.step) or {}).get("born"))

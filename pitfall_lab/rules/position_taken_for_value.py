@@ -53,7 +53,12 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _taken(story: Story, search: Event) -> Taken | None:
-    """The data of the finding if the positions are used as values; else None."""
+    """The data of the finding if the positions that ``search`` found go as values into a comparison with a share, or into a loss.
+
+    Else None.
+
+    A comparison counts with more than two positions only, a loss only after an element-wise calculation.
+    """
     shape = story.shape(search.operands[0].label, search.step) or ()
     axis = whole(argument(search, "dim", 2 if search.name == "topk" else 1)) if search.name not in ("topk", "sort") else -1
     if len(search.results) != (1 if search.name in ALONE else 2) or axis is None or not -len(shape) <= axis < len(shape):
@@ -78,13 +83,16 @@ def _taken(story: Story, search: Event) -> Taken | None:
 
 
 def _is_share(story: Story, use: Event) -> bool:
-    """Whether the call compares with a number that may be a large share, as 0.9 is, and no position."""
+    """Whether the call compares with one number between 0.5 and 1, which may be a large share, and no position."""
     numbers = [constant(story, None, o.text, use.step) for o in use.operands if o.label is None]
     return len(numbers) == 1 and numbers[0] is not None and 0.5 < numbers[0] < 1
 
 
 def _values(story: Story, loss: Event, target: str, count: int) -> bool:
-    """Whether a loss, through which a backward went, compares the target with predictions of which each is one of ``count`` numbers."""
+    """Whether a loss, through which a backward went, compares the target with predictions that were chosen from ``count`` numbers each.
+
+    False if the target requires grad or if other calls than choices and conversions made the predictions.
+    """
     others = [o.label for o in loss.operands[:2] if o.label is not None and o.label != target]
     if len(others) != 1 or (story.tensor(target, loss.step) or {}).get("requires_grad"):
         return False

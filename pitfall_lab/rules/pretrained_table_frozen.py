@@ -18,7 +18,10 @@ TABLES = ("embedding", "embedding_bag")
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each table of given vectors that is frozen by default, without ``freeze``, and is held by a stepping optimizer."""
+    """At most one finding: for a table of given vectors that is frozen by default, without ``freeze``, and is held by a stepping optimizer.
+
+    None if the program makes several such tables.
+    """
     calls = [node for node in story.program.nodes if isinstance(node, ast.Call) and _is_silent(node)]
     if len(calls) != 1:
         return

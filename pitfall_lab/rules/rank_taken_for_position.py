@@ -77,7 +77,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _ranked(story: Story, event: Event) -> Ranked | None:
-    """The data of the finding if the event's positions are ranks and are used as positions; else None."""
+    """The data of the finding if the event's positions are ranks and are used as positions; else None. Only along the last axis."""
     label = event.operands[0].label if event.operands else None
     shape, place = story.shape(label, event.step) or (), FINDS[event.name]
     along = -1 if place is None or event.name == "topk" else whole(argument(event, "dim", place))
@@ -94,7 +94,10 @@ def _ranked(story: Story, event: Event) -> Ranked | None:
 
 
 def _used(story: Story, event: Event, ordered: Sorted) -> Event | None:
-    """The first call that uses the ranks as positions before the sort; None if there is none, or if they are looked up in the order."""
+    """The first call that uses the ranks as positions before the sort; None if there is none, or if they are looked up in the order.
+
+    For a sample out of learned scores whose order is not used, also the conversion to a Python number.
+    """
     ranks, pending = {event.results[-1]}, [event.results[-1]]
     found: list[Event] = []
     numbers: list[Event] = []
@@ -128,7 +131,10 @@ def _carried(use: Event, label: str) -> str | None:
 
 
 def _sorted(story: Story, label: str | None, step: int) -> Event | None:
-    """The sort along the last axis whose values ``label`` was computed from, with each number still in its place; None if there is none."""
+    """The sort whose values ``label`` was computed from, with each number still in its place; None if there is none.
+
+    None also if the last sort on the way goes along another axis than the last.
+    """
     pending, seen = [(label, step)], {label}
     while pending and len(seen) < UPWARD:
         here, at = pending.pop()
@@ -190,7 +196,11 @@ def _use(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | No
 
 
 def _looked_up(story: Story, use: Event, ranks: set[str], ordered: Sorted) -> str | None:
-    """What :func:`_use` returns for a call that takes entries of a table by positions."""
+    """What :func:`_use` returns for a call that takes entries of a table by positions: "mapped", "position" or None.
+
+    "mapped" if the table is the sort's order or follows it, "position" if it is the unsorted one. None also if the ranks are not the
+    positions.
+    """
     place, index = LOOKS_UP[use.name]
     given = [o.label for o in use.operands]
     positions = given[1:] if index is None else [o.label for o in use.operands if o.name == "index"] or given[index : index + 1]
@@ -210,7 +220,10 @@ def _is_by_order(story: Story, label: str, step: int, order: str) -> bool:
 
 
 def _is_position(story: Story, label: str, step: int, before: set[str]) -> bool:
-    """Whether a tensor holds positions that a call found in the unsorted numbers."""
+    """Whether a tensor holds positions that a call found in the numbers ``before`` the sort.
+
+    Only index and conversion calls may lie between.
+    """
     for _ in range(UPWARD):
         made = made_by(story, label, step)
         if made is None or not made.operands or made.operands[0].label in (None, label):
@@ -225,7 +238,7 @@ def _is_position(story: Story, label: str, step: int, before: set[str]) -> bool:
 
 
 def _learned(story: Story, before: set[str]) -> bool:
-    """Whether the unsorted numbers are the result of a layer."""
+    """Whether one of the tensors ``before`` the sort requires grad or is the result of a layer."""
     return any(
         story.tensors.get(label, {}).get("requires_grad") or ((made := made_by(story, label, len(story.events))) and made.name in LEARNED)
         for label in before
@@ -267,7 +280,10 @@ def _finding(story: Story, ranked: Ranked) -> Finding:
 
 
 def _fixes(story: Story, ranked: Ranked) -> tuple[Fix, ...]:
-    """Fixes that look the rank up in the order of the sort: ``order.gather(-1, …)``, or ``order[…]`` for a vector."""
+    """At most one fix: it looks the rank up in the order of the sort, ``order.gather(-1, …)``, or ``order[…]`` for a vector.
+
+    Empty unless the sort is unpacked into two names in the same function and the positions are written as an expression.
+    """
     program, event = story.program, ranked.found
     node, sorting = (program.at(story.span(each.step)) if program.tree is not None else None for each in (event, ranked.sort))
     outer = program.parents.get(node) if node is not None else None

@@ -73,7 +73,7 @@ Candidate = tuple[Event, list[tuple[str, int]], "ast.expr | None", str]
 
 
 def _collected(story: Story) -> Iterator[Candidate]:
-    """Means of tensors that were joined from single numbers, and quotients of their sums."""
+    """Means of tensors that were joined from at least ``FEWEST`` pieces, and quotients of their sums by a plain number, as candidates."""
     for event in story.calls("mean", *DIVIDES):
         step, source = event.step, event.operands[0].label if event.operands else None
         if event.name != "mean":
@@ -89,7 +89,7 @@ def _collected(story: Story) -> Iterator[Candidate]:
 
 
 def _added(story: Story) -> Iterator[Candidate]:
-    """Quotients of numbers to which one number was added in each round."""
+    """Quotients, by a plain number, of numbers to which one line added a number in each of at least ``FEWEST`` rounds, as candidates."""
     for event in story.calls(*DIVIDES):
         here, step, rounds = event.operands[0].label if event.operands else None, event.step, list[tuple[str, int]]()
         place = None
@@ -122,7 +122,8 @@ def _converted(story: Story) -> Iterator[Candidate]:
 def _average_of(story: Story, event: Event) -> tuple[ast.expr | None, str]:
     """The expression that averages what a statement collects of ``event``, as ``sum(scores) / len(scores)``, and what it is of.
 
-    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is.
+    The second is "exp" for ``scores.append(math.exp(loss.item()))``, and empty for a number that is collected as it is. None and "" if the
+    text shows no such average.
     """
     program, place = story.program, story.program.at(event.span)
     for statement in call_chain(story, event):
@@ -171,7 +172,10 @@ def _collects(statement: ast.stmt) -> str | None:
 
 
 def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text: ast.expr | None, after: str) -> Averaged | None:
-    """The data of the finding if each result is computed from another batch alone, and the average is not what all of them give."""
+    """The data of the finding if each result is computed by one formula from another batch alone, and their mean differs from that of all.
+
+    None if the results train something, if fewer than ``FEWEST`` are known, or if the batches differ in size, except a smaller last one.
+    """
     if any((story.tensor(label, step) or {}).get("requires_grad") for label, step in results) or _trains(story, results):
         return None
     rounds: list[tuple[float, dict[str, float]]] = []
@@ -200,7 +204,7 @@ def _averaged(story: Story, average: Event, results: list[tuple[str, int]], text
 
 
 def _trains(story: Story, results: list[tuple[str, int]]) -> bool:
-    """Whether a model learns between the results, or what computed them was trained with elsewhere."""
+    """Whether a backward lies between the results, or the call that computed the first gave results that require grad elsewhere."""
     first, last = results[0][1], results[-1][1]
     if any(first < backward.step < last for backward in story.backwards()):
         return True
@@ -332,7 +336,10 @@ def _finding(story: Story, found: Averaged) -> Finding:
 
 
 def _fixes(story: Story, found: Averaged) -> tuple[Fix, ...]:
-    """Fixes that collect what the number is computed from, and compute it once: for ``scores.append(f(a, b))`` and a mean of ``scores``."""
+    """At most one fix: it collects what the number is computed from, and computes it once over all batches.
+
+    For ``scores.append(f(a, b))`` with a plain function ``f``, or an ``exp`` or root taken of each batch; empty for other texts.
+    """
     program, text = story.program, found.text
     event = made_by(story, *found.results[0])
     chain = (*call_chain(story, event), *call_chain(story, found.average))
@@ -364,7 +371,10 @@ def _curves(program: Program, statement: ast.stmt) -> list[ast.Call]:
 
 
 def _later(program: Program, curves: list[ast.Call], text: ast.expr) -> list[Fix]:
-    """The fix that averages what the exponential or the root is taken of, and takes it once, of the average."""
+    """At most one fix: it averages what the exponential or the root is taken of, and takes it once, of the average.
+
+    ``curves`` must be one.
+    """
     curve = curves[0]
     of = curve.args[0] if curve.args else receiver(curve)
     if len(curves) != 1 or of is None:

@@ -44,7 +44,10 @@ class Scaled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that multiplies a binary cross-entropy by the ratio of the counts of its two classes."""
+    """One finding for each line that multiplies a binary cross-entropy by the ratio of the counts of its two classes.
+
+    The ratio must be at least ``LEAST`` and match counts of the labels. The first ``OFTEN`` runs of each line are looked at.
+    """
     looked: Counter[Span | None] = Counter()
     for loss in story.calls(LOGITS, SHARES):
         place = story.span(loss.step)
@@ -91,9 +94,11 @@ def _number(text: str | None) -> float | None:
 
 
 def _counted(story: Story, loss: Event, ratio: float) -> tuple[Event, int, int] | None:
-    """The call that counted labels from which the target comes, of which one class is ``ratio`` times the other; with both counts.
+    """The call that counted labels from which the target comes, of which one class is ``ratio`` times the other.
 
-    None if there is no such call, or if the target's own ones are not the rare class.
+    With the rare one's and the total count.
+
+    None if there is no such call before the loss, or if the target's own ones are not the rare class.
     """
     own = values(story, loss.operands[1].label, loss.step)
     if not own or not set(own) <= {0.0, 1.0} or 2 * sum(own) > len(own):
@@ -181,7 +186,10 @@ def _weight(call: ast.Call) -> ast.expr | None:
 
 
 def _fixes(story: Story, found: Scaled, made: ast.Call | None) -> tuple[Fix, ...]:
-    """The fix that gives the ratio as ``pos_weight``, for a loss of logits. None where the text shows no place for it."""
+    """At most one fix: it gives the ratio as ``pos_weight``, where the loss is ``made`` with a weight, or in place of the product.
+
+    Empty for a loss of probabilities, and where the text shows no place for it.
+    """
     program = story.program
     if found.loss.name != LOGITS:
         return ()

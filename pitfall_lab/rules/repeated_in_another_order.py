@@ -78,7 +78,10 @@ def _apart(story: Story, loss: Event) -> tuple[Order, Order] | None:
 
 
 def _mixed(story: Story, fold: Event) -> Order | None:
-    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row; else None."""
+    """How the rows were repeated, if a later reshape makes groups of them that do not consist of the copies of one row; else None.
+
+    None also if rows and copies are equal in number, where the shape does not tell them apart.
+    """
     label = fold.operands[0].label if fold.operands else None
     before, after = story.shape(label, fold.step) or (), story.shape(fold.results[0], fold.step) or ()
     if label is None or not before or len(after) < 2 or after[0] * after[1] != before[0] or min(after[:2]) < 2 or after[0] == after[1]:

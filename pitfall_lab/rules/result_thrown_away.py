@@ -49,7 +49,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _layers(story: Story) -> Iterator[Finding]:
-    """One finding for each statement that only calls a layer, in several iterations of a training, and whose result is never used."""
+    """One finding for each statement that only calls a layer, in several iterations of a training, and whose result is never used.
+
+    The layer's input must be used again afterwards, and a backward must not have gone through the result.
+    """
     updates = [update.step for update in story.trace.optimizer_steps]
     places: dict[Span | None, list[Event]] = defaultdict(list)
     for event in story.calls() if story.program.tree is not None and updates else ():
@@ -68,7 +71,10 @@ def _layers(story: Story) -> Iterator[Finding]:
 
 
 def _statement(story: Story, event: Event) -> ast.Expr | None:
-    """The statement that consists of just this call, if its result is not shown and it is not there to raise an error; else None."""
+    """The statement that consists of just this call, whose result nothing uses. None if it may be shown or be there to raise an error.
+
+    None also for a call in place, and inside a ``try`` or a ``with`` that does more than to change a mode.
+    """
     program, label = story.program, event.operands[0].label
     if program.tree is None or label is None or event.results[0] == label or story.uses(event.results[0]):
         return None
@@ -89,7 +95,7 @@ def _only_modes(text: str) -> bool:
 
 
 def _is_shown(story: Story, statement: ast.Expr) -> bool:
-    """Whether the statement is the last one of a cell, whose value a notebook shows."""
+    """Whether the statement is the last one of a cell at top level, whose value a notebook shows. False outside notebooks."""
     block = story.program.block(statement)
     following = block[block.index(statement) + 1 :] if statement in block else []
     if not story.cells or story.program.function(statement) is not None:

@@ -40,7 +40,10 @@ class Order:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place that orders labels otherwise than the examples that a loss compares them with."""
+    """One finding for each place that orders labels otherwise than the examples that a loss compares them with, if a backward ran at all.
+
+    The examples must have exactly one order behind them, the labels one or none.
+    """
     reported = set()
     taken = [order for event in story.calls(*TAKES, *JOINS) if (order := _order(story, event, _given(story, event))) is not None]
     for loss in story.calls(*LOSSES) if taken and story.backwards() else ():
@@ -145,7 +148,10 @@ def _maker(story: Story, index: str, step: int) -> Event | None:
 
 
 def _apart(story: Story, one: Order, other: Order) -> bool:
-    """Whether the rows of two data sets of one length were taken in two orders that were drawn separately."""
+    """Whether the rows of two data sets of one length were taken in two orders that were drawn separately.
+
+    False for fewer than 3 rows, and for orders that are alike.
+    """
     lengths = {(story.shape(each.source, each.event.step) or (0,))[0] for each in (one, other)}
     if one.made.step == other.made.step or one.source == other.source or len(lengths) != 1 or max(lengths) < 3:
         return False
@@ -153,7 +159,10 @@ def _apart(story: Story, one: Order, other: Order) -> bool:
 
 
 def _left(story: Story, examples: Order, pair: tuple[str, str], loss: Event) -> bool:
-    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number, were not."""
+    """Whether all examples were shuffled, or sorted by integers (their lengths), and the targets, of the same number, were not.
+
+    Shuffled ones count only if a backward went through the loss; sorted ones only if the targets are older and not all equal.
+    """
     target, joined = pair[1], examples.event.name in JOINS
     rows = story.shape(examples.index if joined else examples.source, examples.event.step) or ()
     if examples.made.name == "randperm":
@@ -186,7 +195,7 @@ def _born(story: Story, label: str, step: int) -> int | None:
 
 
 def _whole(story: Story, label: str, step: int, rows: int) -> bool:
-    """Whether a target, or what it is a view or conversion of, has this number of rows."""
+    """Whether a target, or what it is a view or conversion of, has ``rows`` as its first length."""
     for _ in range(10):
         if (story.shape(label, step) or (0,))[0] == rows:
             return True

@@ -70,7 +70,7 @@ def _table(story: Story, storage: str) -> tuple[Event, str, int] | None:
 
 
 def _was_a_table(story: Story, label: str | None) -> bool:
-    """Whether the sequence was itself made flat from a table, or joined from several sequences."""
+    """Whether the sequence, or the one that it is a part of, was made flat from a table, or joined from several sequences."""
     while label is not None:
         made = story.event((story.tensor(label) or {}).get("born"))
         if made is None or label not in made.results or not made.operands:
@@ -122,7 +122,10 @@ def _finding(story: Story, found: Cut) -> Finding:
 
 
 def _fixes(story: Story, found: Cut) -> tuple[Fix, ...]:
-    """Fixes that cut the sequence into as many long rows as the table has columns, and exchange the axes; empty for another line."""
+    """At most one fix: it cuts the sequence into as many long rows as the table has columns, and exchanges the axes.
+
+    Empty unless the line is a method ``view`` or ``reshape`` to two sizes.
+    """
     program = story.program
     node = program.at(story.span(found.made.step)) if program.tree is not None else None
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or call_name(node) not in ("view", "reshape"):

@@ -83,7 +83,7 @@ def _place(event: Event) -> tuple[int, int] | None:
 
 
 def _trains(story: Story, event: Event) -> bool:
-    """Whether a backward went through something that was computed from the drawn numbers."""
+    """Whether a backward went through something that was computed from the drawn numbers within the next 60 steps."""
     reached = set(event.results)
     for later in story.events[event.step + 1 : event.step + 60]:
         if later.kind == "call" and any(o.label in reached for o in later.operands):
@@ -125,7 +125,10 @@ def _finding(story: Story, events: list[Event], seeding: ast.Call) -> Finding:
 
 
 def _fixes(story: Story, seeding: ast.Call, draw: Event) -> tuple[Fix, ...]:
-    """Fixes that leave the seed out; where a function draws numbers of its own after it, that give the generator its state back there."""
+    """Fixes that leave the seed out; where a function draws numbers of its own after it, also that give the generator its state back there.
+
+    If the seeding is no statement of its own, those of ``made_once``.
+    """
     program = story.program
     statement, torch = program.statement(seeding), torch_name(program)
     if not isinstance(statement, ast.Expr):

@@ -80,6 +80,8 @@ def _layer(story: Story, flow: Flow, draw: Event, group: tuple[Event, ...], held
     """The finding's data, without a backward, if ``draw`` used numbers of a trained network and its sample is given to a layer.
 
     Otherwise None.
+
+    ``group`` has the calls of the expression with gradients switched off; without one, the draw must be one that has no gradient.
     """
     after = [e for e in group if e.step >= draw.step] or [draw]
     if not group and not _is_flat(story, draw):

@@ -111,7 +111,7 @@ class Case:
 
 
 def _case(story: Story, event: Event | None, failure: Failure, forecast: Forecast | None) -> Case:
-    """Fill in what the failure does not say itself from the forecast, the node and the counter."""
+    """The case of a failed backward: what the failure does not say is filled in from the forecast, the node and the memory's counter."""
     backward = _backward_step(story, event, failure)
     facts = forecast.failure if forecast else failure
     saved_at = failure.saved_at if failure.saved_at is not None else facts.saved_at

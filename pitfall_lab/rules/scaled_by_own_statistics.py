@@ -42,7 +42,10 @@ class Own:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that scales, by its own statistics, data for evaluating a network that was trained with other data."""
+    """One finding for each line that scales, by its own statistics, data for evaluating a network that was trained with other data.
+
+    Only if the training data was scaled once, by a statistic too, and an optimizer stepped.
+    """
     scaled = [found for event in story.calls("div", "div_") if (found := _scaled(story, event)) is not None]
     if len(scaled) > 1 and story.trace.optimizer_steps:
         learned: dict[str, list[tuple[Scaled, Event]]] = defaultdict(list)
@@ -87,7 +90,10 @@ def _maker(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _statistics(story: Story, label: str | None, step: int, data: str | None) -> list[Event]:
-    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows; else an empty list."""
+    """The calls that computed a tensor from ``data``, if all of them are statistics over its rows; else an empty list.
+
+    Only calculations between them (``BETWEEN``) may lie behind the tensor.
+    """
     found, pending = list[Event](), [(label, step)]
     for _ in range(UPWARD):
         if not pending:
@@ -114,7 +120,10 @@ def _over_rows(event: Event) -> bool:
 
 
 def _uses(story: Story, scaled: Scaled) -> Iterator[tuple[str, bool, Event]]:
-    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it was in the training, the call."""
+    """Yield the uses of the scaled data, or of parts of it, by a layer: the layer's weight, whether it was in the training, the call.
+
+    The first use of each weight in training and outside; what requires grad is not followed.
+    """
     reached, pending = {scaled.result}, [scaled.result]
     told = set()
     while pending and len(reached) < LIMIT:

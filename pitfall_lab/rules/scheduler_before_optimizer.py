@@ -17,7 +17,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that made its first steps just before the first steps of its optimizer, one before each."""
+    """One finding for each scheduler that made its first steps just before the first steps of its optimizer, one before each.
+
+    Not with a ``GradScaler``, which may skip the optimizer's first step.
+    """
     for scheduler, optimizer in scheduled(story):
         in_turn = [each.after for each in scheduler.first] == list(range(len(scheduler.first)))
         if not in_turn or len(scheduler.first) < ROUNDS or optimizer.steps < ROUNDS or "GradScaler" in story.program.text:

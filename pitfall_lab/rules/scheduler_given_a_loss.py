@@ -16,7 +16,7 @@ BY_METRIC = {"ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "CyclicLR", "SW
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that counts its steps with something else than a whole number."""
+    """One finding for each scheduler that counts its steps with a float or a tensor; not for those that take a metric (``BY_METRIC``)."""
     for scheduler, optimizer in scheduled(story):
         if scheduler.count in ("float", "Tensor") and scheduler.scheduler not in BY_METRIC and scheduler.first:
             yield _finding(story, scheduler, optimizer)

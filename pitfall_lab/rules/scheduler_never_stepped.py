@@ -18,7 +18,10 @@ ROUNDS = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each optimizer that stepped several times with one rate, though a scheduler was made for it and none stepped."""
+    """One finding for each optimizer that stepped several times with one rate, though a scheduler was made for it and none stepped.
+
+    Not if the text has a ``step`` that did not run or that no optimizer made, since it may be the scheduler's.
+    """
     reported = set()
     stepped = {scheduler.optimizer for scheduler in story.trace.beside.schedulers if scheduler.steps}
     for scheduler, optimizer in scheduled(story):

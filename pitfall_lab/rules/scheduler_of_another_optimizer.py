@@ -16,7 +16,10 @@ ROUNDS = 2
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each scheduler that stepped while another optimizer, with the same parameters, stepped without one."""
+    """One finding for each scheduler that stepped, although its optimizer never did and another one, without a scheduler, did.
+
+    Both have a parameter in common, the other one stepped several times, all with one rate.
+    """
     optimizers = story.trace.optimizers
     with_one = {scheduler.optimizer for scheduler in story.trace.beside.schedulers}
     for scheduler, idle in scheduled(story):

@@ -100,7 +100,7 @@ def _finding(story: Story, found: Shares) -> Finding:
 
 
 def _fixes(story: Story, found: Shares) -> tuple[Fix, ...]:
-    """Fixes that take the sum along the axis on which the shares are used."""
+    """At most one fix: it takes the sum along the axis on which the shares are used. Empty unless the line calls ``sum``."""
     program = story.program
     call = program.at(story.span(found.total.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call) or call_name(call) != "sum":

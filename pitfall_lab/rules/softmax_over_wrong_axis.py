@@ -107,7 +107,7 @@ def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None
 
 
 def _keeps(story: Story, event: Event, label: str | None) -> bool:
-    """Whether the first operand and the result have the same first two axes."""
+    """Whether the first operand and the result have three axes each, the first two of equal length."""
     before, after = (story.shape(each, event.step) or () for each in (event.operands[0].label, label))
     return len(before) == len(after) == MATRIX + 1 and before[:2] == after[:2]
 
@@ -157,7 +157,10 @@ def _judged(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> tu
 
 
 def _single(story: Story, event: Event, axis: int, shape: tuple[int, ...]) -> WrongAxis:
-    """The data of a softmax along an axis of one element, with the weighted sum along another axis for which it was meant, if any."""
+    """The data of a softmax along an axis of one element, with the weighted sum along another axis for which it was meant.
+
+    Without it if no such use is found.
+    """
     for other in (place for place, size in enumerate(shape) if size > 1):
         for use in uses_of_axis(story, event.results[0], other, event.step):
             wide = (story.shape(use.label, event.step) or (1,))[-1] > 1
@@ -233,7 +236,10 @@ def _right(found: WrongAxis) -> int:
 
 
 def _example(story: Story, found: WrongAxis) -> T:
-    """A sentence with the sum of the first row's elements; empty if they are not all known."""
+    """A sentence with the sum of the first row's elements, for a softmax along axis 0 of a matrix.
+
+    Empty for others or if some are not known.
+    """
     record = story.tensor(found.event.results[0], found.event.step) or {}
     cells = [v for _, v in flat((story.record("storages", record.get("storage"), found.event.step) or {}).get("cells"))]
     right = len(found.shape) == MATRIX and found.axis == 0 and found.event.name == "softmax"
@@ -244,7 +250,7 @@ def _example(story: Story, found: WrongAxis) -> T:
 
 
 def _fixes(story: Story, found: WrongAxis, right: int) -> tuple[Fix, ...]:
-    """Fixes that write the other axis where the call or the layer has a literal axis; empty if none has."""
+    """Fixes that write the axis ``right`` where the call, or any softmax layer of the program, has a literal axis; empty if none has."""
     program = story.program
     node = program.at(story.span(found.event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []

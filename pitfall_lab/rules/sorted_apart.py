@@ -56,7 +56,10 @@ def _axis(story: Story, event: Event) -> int | None:
 
 
 def _combined(story: Story, sort: Event, axis: int) -> Event | None:
-    """The first call that combines numbers of different columns in the sorted table, other than to compare the columns; else None."""
+    """The first call that combines numbers of different columns in the sorted table; else None.
+
+    A comparison of columns alone does not count, calls that take the whole table (``TOGETHER``) do.
+    """
     table, rows = story.tensor(sort.results[0], sort.step) or {}, (story.shape(sort.results[0], sort.step) or (0, 0))[axis]
     columns: dict[str, frozenset[int]] = {}
     whole_table, mixed = {sort.results[0]}, set[str]()
@@ -129,7 +132,11 @@ def _finding(story: Story, found: Apart) -> Finding:
 
 
 def _fixes(story: Story, found: Apart) -> tuple[Fix, ...]:
-    """Fixes that sort by the first column (or row) and move the others with it; the sorted values must be all that is used."""
+    """At most one fix: it sorts by the first column (or row) and moves the others with it.
+
+    Empty unless a table with a name is sorted and only the sorted values are used (``.values``, ``[0]``, or a pair whose positions are
+    unused).
+    """
     program = story.program
     call = program.at(story.span(found.sort.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):

@@ -65,7 +65,7 @@ def find(story: Story) -> Iterator[Finding]:
 def _samples(story: Story, event: Event) -> Samples | None:
     """The samples whose spread ``event`` computes: along axis 0 of a stack, of a vmap or of draws for many samples at once.
 
-    None if it computes the spread of something else.
+    None if it computes the spread of something else, or of fewer than ``FEWEST``.
     """
     label, shape = event.operands[0].label, story.shape(event.operands[0].label, event.step) or ()
     axis = whole(argument(event, "dim", 2 if "quantile" in event.name else 1))
@@ -134,7 +134,7 @@ def _behind(story: Story, label: str, step: int) -> list[Event]:
 
 
 def _same_for_all(story: Story, vmap: Event) -> Cause | None:
-    """The cause if ``vmap`` was given ``randomness="same"``."""
+    """The cause if the text gives a ``vmap`` ``randomness="same"``: on the line of the call, or anywhere in the program. Else None."""
     program = story.program
     around = program.statement_at(vmap.span)
     calls = [n for n in ast.walk(around) if isinstance(n, ast.Call)] if around is not None else []
@@ -172,7 +172,10 @@ def _draws_all(story: Story, event: Event) -> bool:
 
 
 def _permutations(story: Story, samples: Samples) -> Cause | None:
-    """The cause if each sample has all elements, in another order, and was reduced to something that does not depend on the order."""
+    """The cause if each sample has all elements, in another order, and was reduced to something that does not depend on the order.
+
+    None if no draw of all elements is behind the samples. The reduction itself is not looked at here.
+    """
     label = samples.each[0] if samples.each else samples.event.results[0]
     draw = next((event for event in _behind(story, label, samples.event.step) if _draws_all(story, event)), None)
     if draw is None:
@@ -200,7 +203,7 @@ def _permutations(story: Story, samples: Samples) -> Cause | None:
 
 
 def _dropout_off(story: Story, behind: list[list[Event]]) -> Cause | None:
-    """The cause if all samples went through a dropout that was switched off, and nothing else was drawn for them."""
+    """The cause if all samples went through a dropout that was switched off, and nothing else was drawn for them; else None."""
     off = [next((e for e in events if e.name in DROPOUTS and e.operands and e.operands[0].label in e.results), None) for events in behind]
     first = off[0]
     if first is None or None in off or _own_draws(behind):
@@ -236,7 +239,7 @@ def _own_draws(behind: list[list[Event]]) -> bool:
 
 
 def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
-    """The cause if each sample has draws of its own, all with the same numbers, and the program's text shows where it seeds."""
+    """The cause if each sample has draws of its own, all with the same numbers. None also if the text does not show where it seeds."""
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.name in DRAWN and event.step not in shared] for events in behind]
     drew = [[drawn(story, event) for event in events] for events in own]
@@ -263,7 +266,10 @@ def _same_seed(story: Story, behind: list[list[Event]]) -> Cause | None:
 
 
 def _given_back(story: Story, behind: list[list[Event]]) -> Cause | None:
-    """The cause if each sample has draws or dropped numbers of its own, and after each the generator gets back its state from before."""
+    """The cause if a fork or ``set_rng_state`` gives the generator its state back after each sample's own draws, the same calls in each.
+
+    None if a sample has no draw of its own, or if no ``with`` of a fork around the first draw and no ``set_rng_state`` beside it is found.
+    """
     shared = set.intersection(*({event.step for event in events} for events in behind))
     own = [[event for event in events if event.step not in shared and _draws(event)] for events in behind]
     if not all(own) or len({tuple(event.name for event in events) for events in own}) > 1:

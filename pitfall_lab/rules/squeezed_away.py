@@ -47,7 +47,12 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _squeezed(story: Story, events: list[Event]) -> Squeezed | None:
-    """The data of the finding if the number of axes that are left depends on whether there is one example; else None."""
+    """The data of the finding if ``squeeze`` also removed the axis of the examples where there was one, and its result was used so.
+
+    Else None.
+
+    None also if no other of the ``events`` kept that axis.
+    """
     shapes = {event.step: (_shape(story, event.operands[0].label, event), _shape(story, event.results[0], event)) for event in events}
     usual = next((e for e in events if shapes[e.step][0][0] > 1 and shapes[e.step][1][:1] == shapes[e.step][0][:1]), None)
     if usual is None:
@@ -114,7 +119,10 @@ def _finding(story: Story, found: Squeezed) -> Finding:
 
 
 def _fixes(story: Story, found: Squeezed) -> tuple[Fix, ...]:
-    """Fixes that name the axes which the other calls remove."""
+    """At most one fix: it names the axis which the other calls remove, or flattens if there are several.
+
+    Empty unless the call is a ``squeeze`` without keywords, and the results of the other calls are vectors or tables.
+    """
     program = story.program
     call = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(call, ast.Call) or call_name(call) != "squeeze" or not isinstance(call.func, ast.Attribute) or call.keywords:

@@ -22,7 +22,10 @@ SETTERS = {"setattr", "__setattr__", "register_parameter", "register_module", "a
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made parameters that get gradients and are never updated, because the optimizer holds the old ones."""
+    """One finding for each line that made parameters that get gradients and are never updated, because the optimizer holds the old ones.
+
+    Lines of the program only; of several parameters of one line the first is reported.
+    """
     if story.program.tree is None:
         return
     reported: set[object] = set()

@@ -59,7 +59,7 @@ def _counted(story: Story, event: Event) -> Counted | None:
 
 
 def _zeros(story: Story, label: str, step: int) -> Event | None:
-    """The call that made zeros which nothing has written since; None if there is none."""
+    """The call that made zeros which nothing has written since, perhaps past a view or conversion; None if there is none."""
     for _ in range(MOST):
         record = story.tensor(label, step) or {}
         made = made_by(story, label, step)
@@ -115,7 +115,7 @@ def _finding(story: Story, found: Counted) -> Finding:
 
 
 def _fixes(story: Story, event: Event) -> tuple[Fix, ...]:
-    """The fix that adds ``include_self=False`` to the call."""
+    """At most one fix: it adds ``include_self=False`` to the call. Empty if the text shows no call."""
     node = story.program.at(story.span(event.step))
     text = story.program.segment(node).rstrip() if isinstance(node, ast.Call) else ""
     if not isinstance(node, ast.Call) or not text.endswith(")"):

@@ -23,7 +23,10 @@ FEWEST = 3
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that loads a state of which nothing went into the parameters, where that is allowed and they are used."""
+    """One finding for each line that loads a state of which (almost) nothing went into the parameters, though they are used afterwards.
+
+    Only with a written ``strict`` that is not ``True``; not if another line loads the same module.
+    """
     reported = set()
     for number, loading in enumerate(story.trace.beside.loadings):
         call = call_of(story, loading.span)

@@ -45,7 +45,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _again(story: Story, leaf: str, moments: list[Moment], steps: dict[Span, list[OptimizerStep]]) -> Iterator[Again]:
-    """Yield the pairs of steps that used one gradient of a leaf in at least two rounds, each pair of lines once."""
+    """Yield the pairs of steps that used one gradient of a leaf in at least ``ROUNDS`` rounds, each pair of lines once.
+
+    A round ends when a backward adds to the gradient or it is cleared.
+    """
     pairs: dict[tuple[Span | None, Span | None], list[Again]] = {}
     added: Moment | None = None
     used: list[OptimizerStep] = []
@@ -99,7 +102,10 @@ def _finding(story: Story, found: Again, others: int) -> Finding:
 
 
 def _fixes(story: Story, found: Again, *, same: bool) -> tuple[Fix, ...]:
-    """Fixes that leave one of the two steps out, with the optimizer that then has nothing left to do."""
+    """Fixes that leave one of the two steps out: with the optimizer, or (``same``: one optimizer steps twice) the step alone.
+
+    Only a step that is a statement of its own, and whose parameters the other one steps as well.
+    """
     program, candidates = story.program, []
     for mine, other in ((found.second, found.first), (found.first, found.second)):
         statement = program.statement_at(mine.span)

@@ -67,7 +67,12 @@ def _cancelled(story: Story, event: Event, backwards: list[Event]) -> Cancelled 
 
 
 def _signs(story: Story, event: Event) -> dict[str, Counter[int]]:
-    """How often each tensor enters a sum with the sign 1, and how often with -1; sums of sums with a gradient are resolved."""
+    """How often each tensor enters a sum with the sign 1, and how often with -1.
+
+    Sums of sums with a gradient are resolved, ``DEEP`` at most.
+
+    Empty if one of them has an ``alpha``.
+    """
     found: dict[str, Counter[int]] = {}
     pending = [(event, 1, 0)]
     while pending:
@@ -142,7 +147,7 @@ def _finding(story: Story, found: Cancelled) -> Finding:
 
 
 def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
-    """The fix that detaches the difference, if the sum is written as ``z + (q - z)`` or ``z + q - z``."""
+    """At most one fix: it detaches the difference; empty unless the sum is written as ``z + (q - z)``, ``(q - z) + z`` or ``z + q - z``."""
     program = story.program
     node = program.at(story.span(found.event.step)) if program.tree is not None else None
     if not isinstance(node, ast.BinOp):

@@ -29,7 +29,10 @@ class Swap:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that writes a view into another part of its tensor after that part was written over the view's elements."""
+    """One finding for each line that writes a view into another part of its tensor after that part was written over the view's elements.
+
+    All swaps of one line together.
+    """
     swaps: dict[object, list[Swap]] = defaultdict(list)
     writes = [event for event in story.calls("__setitem__", "copy_") if event.error is None]
     for number, second in enumerate(writes):

@@ -68,7 +68,10 @@ def _copied(story: Story, loss: Event) -> Copied | None:
 
 
 def _tokens(story: Story, label: str, step: int) -> Iterator[str]:
-    """The tables of tokens of which the targets of a loss are a view or an unchanged copy, all of them in order."""
+    """The tables of tokens of which the targets of a loss are a view or an unchanged copy, from the targets back.
+
+    A table has two axes, both of at least 2. It ends where memory was written in between.
+    """
     since = step
     for _ in range(HOPS):
         record = story.tensor(label, step) or {}

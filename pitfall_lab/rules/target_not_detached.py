@@ -62,7 +62,10 @@ class Weighed:
 
 
 def _weighed(story: Story) -> Iterator[Weighed]:
-    """Products with ``given - estimate``, where the estimate is itself fitted to the given numbers and so learns from those alone."""
+    """Products of a trained tensor with ``given - estimate``, where a loss fits the estimate to the given numbers.
+
+    The other factor must not come from the estimate, so that the estimate learns nothing from the product.
+    """
     for difference in story.calls("sub", "__rsub__", "subtract"):
         labels = [o.label for o in difference.operands[:2]]
         if difference.error is not None or len(labels) < 2 or None in labels or not difference.results:
@@ -171,7 +174,7 @@ def _bootstrapped(story: Story, label: str | None, step: int) -> Event | None:
 
 
 def _is_share(story: Story, label: str | None, step: int) -> bool:
-    """Whether the tensor is a network's result times a number from 0.5 to below 1, with at most a mask."""
+    """Whether the tensor is a network's result times a number that can be a discount (0.5 to below 1); only masks and the like besides."""
     discounted = False
     for _ in range(DEPTH):
         event = story.event((story.tensor(label, step) or {}).get("born"))

@@ -148,7 +148,10 @@ def _why(story: Story, found: Beyond) -> T:
 
 
 def _scaled(story: Story, found: Beyond) -> tuple[Fix, ...]:
-    """Fixes that bring pixels of 0 to 255, or labels of -1 and 1, into the range, where all targets were seen to be such numbers."""
+    """At most one fix: it brings pixels of 0 to 255, or labels of -1 and 1, into the range.
+
+    Empty unless the target's numbers were seen to be such, and the range is one that ends at 1.
+    """
     program, numbers, given = story.program, found.numbers, written_as(story, found.loss, found.target)
     if numbers is None or given is None or not numbers.whole or found.high != 1:
         return ()

@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_still(story: Story, each: Pass) -> bool:
-    """Whether the pass requires no grad and the next update does not change its weights."""
+    """Whether the result of the pass requires no grad and the next update is for other weights. False if no update follows."""
     if (story.tensor(each.result, each.event.step) or {}).get("requires_grad"):
         return False
     update = next((u for u in story.trace.optimizer_steps if u.step > each.event.step), None)
@@ -57,7 +57,10 @@ def _is_still(story: Story, each: Pass) -> bool:
 
 
 def _compared(story: Story, each: Pass) -> Event | None:
-    """The call that compares what became of the result with something that is trained; ``None`` where it is used as an input."""
+    """The call that compares what became of the result with something computed that is trained; ``None`` where it is used as an input.
+
+    That is a loss, or a product with shares. Judged by the first result that requires grad, soon after.
+    """
     reached, shares = {each.result}, False
     for event in story.events[each.event.step + 1 : each.event.step + FURTHER]:
         if event.kind != "call" or not any(o.label in reached for o in event.operands):
@@ -138,9 +141,9 @@ def _finding(story: Story, found: Noisy) -> Finding:
 
 
 def _fixes(story: Story, statement: ast.stmt | None) -> tuple[Fix, ...]:
-    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute of another one.
+    """Fixes that add ``teacher.eval()`` before the loop, or before the call if the network is an attribute (``self.teacher``).
 
-    Empty if the statement calls nothing by a plain name.
+    One for each call by a plain name in the statement; empty if there is none.
     """
     program, fixes = story.program, list[Fix]()
     if statement is None:

@@ -31,7 +31,10 @@ class Copied:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each copy between an embedding's table and an output layer, or a layer and its transpose, trained by one loss."""
+    """One finding for each copy between an embedding's table and an output layer, or a layer and its transpose, trained by one loss.
+
+    Only if the whole of one parameter was copied into another.
+    """
     weights = {(story.tensor(label) or {}).get("storage"): label for label in _trained(story)}
     for event in story.calls("copy_", *COPIES):
         if len(event.operands) < 1 or event.error is not None or not event.results:
@@ -85,7 +88,7 @@ def _across(story: Story, source: str, copy: str) -> bool:
 
 
 def _again(story: Story, storages: list[str], first: int) -> bool:
-    """Whether the two are made equal again during the training."""
+    """Whether one of the two is copied into the other again after the step ``first``."""
     for later in story.calls("copy_"):
         if later.step > first and len(later.operands) > 1:
             held = {(story.tensor(o.label, later.step) or {}).get("storage") for o in later.operands[:2]}

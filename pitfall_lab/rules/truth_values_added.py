@@ -48,7 +48,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _is_truth(story: Story, event: Event) -> bool:
-    """Whether a call adds two tensors of truth values."""
+    """Whether a call adds two tensors of truth values (dtype bool), with a result of that dtype."""
     given = [o.label for o in event.operands if o.label is not None]
     if len(given) != BOTH or event.error is not None or not event.results:
         return False

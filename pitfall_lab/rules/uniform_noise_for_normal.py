@@ -83,7 +83,7 @@ def _is_learned(story: Story, label: str | None, step: int) -> bool:
 
 
 def _is_deviation(story: Story, label: str | None, step: int) -> bool:
-    """Whether a learned number was made positive by ``exp``, ``softplus`` or a root, and perhaps scaled."""
+    """Whether a learned number was made positive by ``exp``, ``softplus`` or a root, and perhaps scaled by a number afterwards."""
     for _ in range(MOST):
         made = made_by(story, label, step)
         if made is None or label is None or not _is_learned(story, label, step):
@@ -114,7 +114,7 @@ def _keeps_variance(story: Story, scaled: Event, scale: Operand, other: Event) -
 
 
 def _is_drawn(story: Story, label: str | None, step: int) -> bool:
-    """Whether a tensor has numbers between 0 and 1 that were drawn, perhaps shifted or scaled by plain numbers."""
+    """Whether a tensor's numbers were drawn by ``rand``, and perhaps shifted or scaled by plain numbers afterwards."""
     for _ in range(MOST):
         made = made_by(story, label, step)
         given = [o.label for o in made.operands if o.label is not None] if made is not None else []
@@ -169,7 +169,7 @@ def _finding(story: Story, found: Uniform) -> Finding:
 
 
 def _fixes(story: Story, found: Uniform) -> tuple[Fix, ...]:
-    """The fix that draws from a normal distribution, if the draw is a call in the program's text."""
+    """At most one fix: it draws from a normal distribution; empty unless the draw is a call in the program's text."""
     node = story.program.at(story.span(found.draw.step))
     if not isinstance(node, ast.Call) or called(node) not in NORMAL:
         return ()

@@ -150,7 +150,7 @@ def _finding(story: Story, found: Equal) -> Finding:
 
 
 def _fixes(story: Story, filled: Event) -> tuple[Fix, ...]:
-    """Fixes that fill with random numbers instead of one constant; empty if the text does not show a call that fills."""
+    """At most one fix: it fills with random numbers instead of one constant; empty if the text does not show a call that fills."""
     program, torch = story.program, torch_name(story.program)
     for statement in call_chain(story, story.line_event(filled.step)) if torch is not None else ():
         for call in (n for n in ast.walk(statement) if isinstance(n, ast.Call)):

@@ -87,7 +87,11 @@ def _explanation(story: Story, name: T, result: T, alias: str | None) -> T:
 
 
 def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> tuple[Fix, ...]:
-    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that compute the result from the input."""
+    """Fixes that compute the gradient of the whole tensor and take the same part of it, or that compute the result from the input.
+
+    The first where ``alias`` names the tensor of which ``label`` is a part, the second without ``alias``. Empty if the text shows no
+    inputs.
+    """
     program = story.program
     call = program.at(story.span(event.step)) if program.tree else None
     inputs = _inputs(call) if isinstance(call, ast.Call) else None
@@ -118,7 +122,10 @@ def _fixes(story: Story, event: Event, label: str | None, alias: str | None) -> 
 
 
 def _same_again(program: Program, call: ast.Call, item: ast.expr) -> Fix | None:
-    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for ``net(x + noise)``; else None."""
+    """The fix that uses the input where the expression that made it was written once more: ``net(z)`` for ``net(x + noise)``; else None.
+
+    Only if ``z`` was made once, as ``(x + noise).requires_grad_()`` or the like, and between there and the call.
+    """
     function, statement = program.function(call), program.statement(call)
     made = [
         n for n in program.nodes
@@ -159,7 +166,7 @@ def _piece(program: Program, item: ast.expr, born: Span | None) -> tuple[str, st
 
 
 def _answer(program: Program, statement: ast.stmt | None, call: ast.Call, place: int, count: int) -> str | None:
-    """The name that the returned gradient is assigned to; None if there is none."""
+    """The name to which the gradient number ``place`` of ``count`` is assigned, by unpacking or by its index; None if there is none."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     target, value = statement.targets[0], statement.value

@@ -50,7 +50,10 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _stalled(story: Story, used: list[tuple[str, Moment]]) -> Stalled | None:
-    """The finding's data; None if the later half of the updates changes more (a learning rate that warms up), or too little is known."""
+    """The finding's data if at least ``MOST`` (a share) of the known changes were rounded away; else None.
+
+    None too if the later half of the updates changes more (a learning rate that warms up), or if too little is known.
+    """
     tallies = [_tally(story, label, moment) for label, moment in used]
     known, lost = sum(len(tally) for tally in tallies), sum(map(sum, tallies))
     late = [stays for tally in tallies[len(tallies) // 2 :] for stays in tally]

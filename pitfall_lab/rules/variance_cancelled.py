@@ -45,7 +45,10 @@ class Cancelled:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that subtracts the square of a mean from a mean of squares and keeps no right digit of the variance."""
+    """One finding for each line that subtracts the square of a mean from a mean of squares and keeps no right digit of the variance.
+
+    The first ``OFTEN`` runs of each line are looked at.
+    """
     looked: Counter[Span | None] = Counter()
     for event in story.calls(*TAKING):
         place = story.span(event.step)
@@ -63,7 +66,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _squared(event: Event | None) -> str | None:
-    """Return the label of what a call squares; None if it does not square."""
+    """Return the label of what a call squares (``square``, a power of 2, a product with itself); None if it does not square."""
     given = [o for o in event.operands if not o.name or o.name == "exponent"] if event is not None else []
     if event is None or not given:
         return None
@@ -73,7 +76,10 @@ def _squared(event: Event | None) -> str | None:
 
 
 def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled | None:
-    """Return the data of the finding if the difference is noise, while the numbers of the squares vary; else None."""
+    """Return the data of the finding if one difference is rounding noise and wrong by more than ``WRONG`` times, while the numbers vary.
+
+    None if no squares are known behind it, or if no axis was averaged away.
+    """
     dtype = str((story.tensor(event.results[0], event.step) or {}).get("dtype"))
     if dtype not in GAPS:
         return None
@@ -91,7 +97,7 @@ def _cancelled(story: Story, event: Event, first: str, mean: str) -> Cancelled |
 
 
 def _sources(story: Story, label: str, step: int) -> tuple[list[Event], tuple[Event, ...]]:
-    """The calls whose squares were added up or averaged to ``label``, some of them; and those that made what they were added to."""
+    """The calls whose squares were added up or averaged to ``label``, at most ``SOME``; and those that made what they were added to."""
     squares: list[Event] = []
     started: list[Event] = []
     pending, seen = deque([label]), {label}
@@ -190,7 +196,7 @@ def _fixes(story: Story, found: Cancelled) -> tuple[Fix, ...]:
 
 
 def _name(squares: ast.AST | None) -> ast.Name | None:
-    """Return the name of what is squared in the text; None if it has none."""
+    """Return the plain name of what is squared in the text; None if it is another expression, such as an attribute or a call."""
     node: ast.AST | None = squares
     if isinstance(squares, ast.BinOp):
         node = squares.left

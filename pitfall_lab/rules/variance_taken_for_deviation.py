@@ -82,7 +82,7 @@ def _form(story: Story, label: str, step: int) -> tuple[Hashable, float]:
 
 
 def _mistaken(story: Story, event: Event, variances: dict[Hashable, tuple[Part, float]]) -> Mistaken | None:
-    """The data of the finding if the call multiplied noise by a number of ``variances`` itself and not by its root; else None."""
+    """The data of the finding if the call multiplied drawn numbers by a number of ``variances`` itself and not by its root; else None."""
     labels = [o.label for o in event.operands if o.label is not None]
     if len(labels) != 2:
         return None

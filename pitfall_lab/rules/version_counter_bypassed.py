@@ -31,7 +31,10 @@ from pitfall_lab.trace import Harm, Span, StaleRead, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each uncounted write that made a gradient wrong."""
+    """One finding for each uncounted write that made a gradient wrong.
+
+    Each wrong gradient counts once, with its first cause that has a write; wrong ones without any cause are left out.
+    """
     groups: dict[str | int, list[tuple[Harm, StaleRead]]] = {}
     for harm in filter(_is_wrong, story.trace.harms):
         causes = list(map(partial(_with_writes, story, harm.step), harm.causes))

@@ -24,7 +24,10 @@ LOOKS = {"view", "reshape", "flatten", "shape", "size", "dim", "t", "transpose",
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes then meet those of another one."""
+    """One finding for each place where a reshaped tensor has the old axes in another order, and its axes then meet those of another one.
+
+    Only before the last backward, and not for constants.
+    """
     trained = story.backwards()
     for event in story.calls(*CUTTING) if trained else ():
         if event.error is not None or not event.results or not event.operands or event.step > trained[-1].step:

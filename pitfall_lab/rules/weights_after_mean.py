@@ -78,7 +78,7 @@ def _weighed_by_itself(story: Story, event: Event) -> Event | None:
 
 
 def _is_power_of_exponential(story: Story, label: str, source: str, step: int) -> bool:
-    """Whether single numbers lead from ``source`` over an exponential and a power to ``label``."""
+    """Whether calls with one tensor each lead from ``source`` over an exponential and a power to ``label``."""
     names: list[str] = []
     for _ in range(HOPS):
         made = story.event((story.tensor(label, step) or {}).get("born"))
@@ -111,7 +111,7 @@ def _late(story: Story, event: Event) -> Late | None:
 
 
 def _reduced(story: Story, label: str, step: int) -> Event | None:
-    """The call that reduced many elements to one number, before multiplications with single numbers; None if there is none."""
+    """The loss, mean or sum before ``label``, past calls with one tensor that keep the number or scale it; None if there is none."""
     for _ in range(HOPS):
         event = story.event((story.tensor(label, step) or {}).get("born"))
         given = [o.label for o in event.operands if o.label is not None] if event is not None and label in event.results else []
@@ -201,7 +201,12 @@ def _by_itself(story: Story, product: Event, reduced: Event) -> Finding:
 
 
 def _fixes(story: Story, reduced: Event) -> tuple[Fix, ...]:
-    """Fixes that keep one loss per element (``reduction="none"``), where the loss is called or its module is made."""
+    """Fixes that keep one loss per element: ``reduction="none"`` where the loss is called or its module made, or no ``.mean()``.
+
+    At most two.
+
+    Empty if the call has a ``reduction`` already or the text shows no call.
+    """
     program, name = story.program, LOSSES.get(reduced.name)
     node = program.at(story.span(reduced.step))
     fixes: list[Fix] = []

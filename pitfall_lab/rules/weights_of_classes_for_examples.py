@@ -14,7 +14,7 @@ from pitfall_lab.trace import DataPass, T
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each loop over a loader whose sampler has far fewer weights than the dataset has examples."""
+    """One finding for each loop over a loader whose sampler has at most a quarter as many weights as the dataset has examples."""
     told = set()
     for each in story.trace.beside.passes:
         few = each.weights is not None and each.examples is not None and each.weights > 0 and 4 * each.weights <= each.examples

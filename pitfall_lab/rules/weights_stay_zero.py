@@ -35,7 +35,10 @@ class Stuck:
 
 
 def find(story: Story) -> Iterator[Finding]:
-    """One finding for each line that made a weight of zeros, if optimizers saw only zero gradients of it in several rounds."""
+    """One finding for each pair of weights made of zeros that are factors of one product, so that the gradients of both stay zero.
+
+    Only if optimizers saw only zero gradients of both in several rounds; each line is reported once.
+    """
     told = set()
     zero = [label for label in _held(story) if len(_added(story, label)) >= ROUNDS and _origin(story, label) is not None]
     pairs = (_product(story, first, second) for first in zero for second in zero if first != second)

@@ -95,11 +95,11 @@ def names() -> tuple[str, ...]:
 def scene(trace: Trace, findings: Iterable[Any] = (), facts: Facts | None = None, *, first: bool = False) -> dict[str, Any]:
     """Everything the browser needs to draw ``trace``, as JSON-able data; ``facts`` may be passed in if already computed.
 
-    ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None`` gives that; what
-    it left out comes with :func:`rest`.
+    ``first``: only what is seen first, as soon as may be. A view that has an ``outline(trace, facts) -> dict | None`` gives that, if it is
+    not None; what it left out comes with :func:`rest`.
 
-    A view that raises is replaced by ``{"failed": its error's type}``: one broken picture
-    must not prevent the others.
+    A view that raises is replaced by ``{"failed": its error's type}``: one broken picture must not prevent the others. ``worth`` is empty
+    where there are stories of findings.
     """
     found = list(findings)
     facts = facts or gather(trace)
@@ -150,7 +150,7 @@ def rest(facts: Facts) -> dict[str, Any]:
 def later_stories(trace: Trace, findings: Iterable[Any], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The stories ``before`` with the findings' new explanations and fixes, once the fixes have been tried.
 
-    If the findings are of other rules than before, the stories are made anew.
+    If the findings are not of the same rules in the same order as before, all stories are made anew.
     """
     plain = [in_two_languages(finding) for finding in findings]
     if [one["rule"] for one in plain] != [one["rule"] for one in before]:
@@ -186,7 +186,7 @@ def text(trace: Trace, language: Language = "en", facts: Facts | None = None) ->
 
 
 def _palette(facts: Facts, shown: list[Story]) -> list[str]:
-    """The storages that get a hue: those of the first finding; without one, the shared, written and named ones."""
+    """The storages that get a hue: the first six of the first finding; without a finding (or storages of it), the palette of the facts."""
     return [*dict.fromkeys(storage for story in shown[:1] for storage in story["slice"]["storages"])][:6] or facts.palette
 
 
@@ -203,7 +203,10 @@ def _project(name: str, facts: Facts, *, first: bool = False) -> dict[str, Any]:
 
 
 def in_two_languages(finding: Any) -> dict[str, Any]:
-    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, which ``to_dict`` omits."""
+    """A finding as plain data: ``to_dict`` in both languages merged, with the steps, explanation and facts, which ``to_dict`` omits.
+
+    A dict is returned as it is.
+    """
     if isinstance(finding, dict):
         return finding
     merged: dict[str, Any] = _merge(finding.to_dict("en"), finding.to_dict("zh"))
@@ -257,7 +260,7 @@ def _jumps(trace: Trace) -> Jumps:
 
 
 def _touched(facts: Facts) -> dict[str, list[int]]:
-    """Per storage, the steps that made, read or wrote it."""
+    """Per storage, the steps of events that wrote it or had a tensor on it as operand or result."""
     home: dict[str, list[str]] = {}
     for storage, labels in facts.in_storage.items():
         for label in labels:

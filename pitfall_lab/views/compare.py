@@ -19,9 +19,11 @@ _NUMBERS = frozenset({"cells", "gradient", "name", "names"})
 
 
 def first_difference(before: Trace, after: Trace) -> int | None:
-    """The first step at which the two traces differ; ``None`` when they do not.
+    """The first step at which the two traces differ (the length of the shorter one, if it is the other's beginning).
 
-    Values and names are not compared: two runs may draw other random numbers and still be equal.
+    ``None`` without a difference.
+
+    Values, names and places in the source are not compared: two runs may draw other random numbers and still be equal.
     """
     for step, (one, other) in enumerate(zip(before.events, after.events, strict=False)):
         if _done(one) != _done(other):
@@ -72,7 +74,7 @@ class ComparedRuns(TypedDict):
 
 
 def compare(before: Trace, after: Trace) -> ComparedRuns:
-    """Both traces from their first difference on, as plain data: steps in words, endings, gradients, and peaks of memory."""
+    """Both traces as plain data: ``STEPS`` steps in words from their first difference on, endings, last gradients, and peaks of memory."""
     first = first_difference(before, after)
     facts = gather(before), gather(after)
     alike = same(before, after)
@@ -102,7 +104,7 @@ def _side(trace: Trace, first: int | None) -> ComparedSide:
 
 
 def _gradients(before: Facts, after: Facts) -> list[tuple[str, str, str]]:
-    """``(name, gradient before, gradient after)`` of every named tensor that has one in either."""
+    """``(name, gradient before, gradient after)`` of the first 12 named tensors that have one at the end in either run; "–" for none."""
     found = [_gradients_of(facts) for facts in (before, after)]
     names = list(dict.fromkeys([*found[0], *found[1]]))[:12]
     return [(name, found[0].get(name, "–"), found[1].get(name, "–")) for name in names]

@@ -64,7 +64,10 @@ def written(name: str) -> str:
 
 
 def _of_optimizers(facts: Facts, known: dict[str, str]) -> dict[str, str]:
-    """Names for an optimizer's state: tensors made as ``zeros_like(w)`` and then written from ``w.grad``."""
+    """Names for an optimizer's state, by label: ``momentum of w`` for what ``opt.step()`` made of a known tensor ``w`` or ``w.grad``.
+
+    Made by ``zeros_like``, ``clone`` or ``detach``; ``mean square of w`` if it is then written by ``addcmul_``.
+    """
     out: dict[str, str] = {}
     for event in facts.trace.events:
         if event.kind != "call" or not event.operands or not facts.code(event.step).endswith(".step()"):
@@ -90,7 +93,7 @@ def _of_norms(facts: Facts, known: dict[str, str]) -> dict[str, str]:
 
 
 def _taken_apart(facts: Facts) -> dict[str, str]:
-    """Names for what a call returned among others, from the assignment that takes it apart."""
+    """Names for what a call returned among others, from the assignment that takes it apart; none for a result that this gives no name."""
     out: dict[str, str] = {}
     for event in facts.trace.events:
         if event.kind == "call" and len(event.results) > 1:
@@ -101,7 +104,10 @@ def _taken_apart(facts: Facts) -> dict[str, str]:
 
 
 def _made_by(facts: Facts, label: str, step: int) -> str:
-    """The expression that made a tensor; for a call of a module, which makes several tensors, preceded by torch's name of the operation."""
+    """The expression that made a tensor at ``step``, shortened; for a call of a module, preceded by torch's name of the operation.
+
+    For what a loop's head made, the loop's variable; for one of several results, its index with it. Empty if the source is unknown.
+    """
     event = facts.trace.events[step]
     text = excerpt(facts.trace, event.span, WHOLE)
     if turn := re.match(r"for ([\w, ]+) in ", text):
@@ -120,7 +126,7 @@ def shortened(name: str) -> str:
 
 
 def _calls_another(text: str, operation: str) -> bool:
-    """Whether the text is a call of another function, inside which torch ran the operation."""
+    """Whether the text is a call of a function with another name than ``operation``, inside which torch ran the operation."""
     try:
         node = ast.parse(text, mode="eval").body
     except SyntaxError:

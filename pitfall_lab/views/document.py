@@ -198,7 +198,10 @@ def _code(trace: Trace, facts: Facts, say: _Say) -> str:
 
 
 def _line(number: int, line: str, marks: list[dict[str, Any]], say: _Say) -> str:
-    """One numbered line of the source. The first mark that starts on it is drawn; the labels of all its marks are listed after it."""
+    """One numbered line of the source. The first mark that starts on it is drawn; the labels of all its marks are listed after it.
+
+    At most two labels of each kind, and the number of the others.
+    """
     here = [m for m in marks if m["line"] == number]
     body = clean(line)
     if here:
@@ -238,7 +241,7 @@ def _where(event: Event, say: _Say) -> str:
 
 
 def _storages_of(event: Event, facts: Facts) -> list[str]:
-    """The storages to draw beside a step: those that it wrote or created, else those of the tensors that it names."""
+    """At most two storages to draw beside a step: that of its error alone, else those that it wrote, saved for backward or used."""
     if event.error and event.error.storage:
         return [event.error.storage]
     labels = [*event.results, *(o.label for o in event.operands if o.label)]
@@ -272,7 +275,10 @@ def _pictures(facts: Facts, say: _Say) -> str:
 
 
 def _stepper(trace: Trace, texts: list[T], say: _Say, key: str) -> str:
-    """Radio buttons: arrow keys walk through them, the labels are the previous and next buttons."""
+    """Radio buttons: arrow keys walk through them, the labels are the previous and next buttons; empty without steps.
+
+    Of more than ``STEPS`` steps, the last of those that matter for the outcome.
+    """
     steps = list(range(len(trace.events)))
     left_out = 0
     if len(steps) > STEPS:

@@ -53,12 +53,12 @@ def letter(storage: str | None) -> str:
 
 
 def hue(storage: str | None, palette: Sequence[str]) -> str:
-    """The storage's colour; grey when it is not one of the six chosen."""
+    """The storage's colour, by its place in ``palette``; grey if it is not one of the first six there, or None."""
     return HUES[list(palette).index(storage)] if storage is not None and storage in palette[: len(HUES)] else GREY
 
 
 def clean_text(text: object) -> str:
-    """``text`` without characters that XML, terminals or JSON cannot carry."""
+    """``text`` with a replacement character for each that XML, terminals or JSON cannot carry."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", str(text))
 
 
@@ -68,7 +68,7 @@ def clean(text: object) -> str:
 
 
 def width_of(text: str, size: float = 13.0) -> float:
-    """A generous estimate of a text's width in px; wide (East Asian) characters count double."""
+    """A generous estimate of a text's width in px at font size ``size`` (px); wide (East Asian) characters count nearly double."""
     from unicodedata import east_asian_width
 
     return sum(1.0 if east_asian_width(c) in "WF" else 0.62 for c in text) * size
@@ -101,7 +101,7 @@ class Canvas:
         )
 
     def swatch(self, x: float, y: float, storage: str | None, palette: Sequence[str]) -> None:
-        """A storage's hue, 18 px square; with its letter where several are grey."""
+        """A storage's hue, 18 px square with its top left corner at ``x``, ``y``; a grey one with its letter."""
         colour = hue(storage, palette)
         self.rect(x, y, 18, 18, "box", fill=colour, rx=3)
         if colour != GREY:

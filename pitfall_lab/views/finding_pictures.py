@@ -284,7 +284,10 @@ class _Board:
         """What the line of an earlier moment calls a storage without a variable of its own."""
 
     def time(self, finding: Data, known: Data, beats: list[Beat]) -> TimePicture:
-        """Moments with the storages that the finding is about; if there are none, with those that each step touched."""
+        """Moments with the storages that the finding is about; if it is about none, each with those that its step touched.
+
+        A moment is left out if the next one is on the same line and shows all of its storages.
+        """
         moments = _few(beats)
         subjects = self._subjects(known)
         for beat in moments if not subjects else ():  # the line where they meet calls them so; the line that made one need not name it
@@ -299,7 +302,10 @@ class _Board:
         return {"kind": "time", "moments": columns, "keeper": keeper, "about": about}
 
     def _subjects(self, known: Data) -> list[str]:
-        """Return the storages that the finding names, directly or as those of tensors."""
+        """Return at most ``SUBJECTS`` storages that the finding's facts name: ``storage`` alone, else those of its tensors.
+
+        If it names no tensor, that of its node's output.
+        """
         if isinstance(known.get("storage"), str):
             return [str(known["storage"])]
         kept = known.get("kept")
@@ -330,7 +336,10 @@ class _Board:
         return f'{found[1]}["{owner.removeprefix(found[2] + ".")}"]' if owner else found[1]
 
     def _touched(self, beat: Beat) -> list[str]:
-        """The storages that a step reads and makes: of its first operand and of its last result."""
+        """The storages that a step reads, makes and writes; where a tensor was made, only those made.
+
+        Of more than ``MEMORIES``, the first and the last.
+        """
         event = self._event(beat["step"])
         if event is None:
             return []
@@ -414,7 +423,10 @@ class _Board:
         }
 
     def _names_of(self, labels: list[str], step: int) -> list[str]:
-        """The program's names for a storage; the expression that made it only if it has no name."""
+        """The program's names for a storage.
+
+        If it has none, the display name of its oldest tensor (one with a plain name before others).
+        """
         named = [
             n for t in labels for n in ([self.given[t]] if t in self.given else map(written, self.facts.tensor(t, step).get("names") or ()))
         ]
@@ -443,7 +455,10 @@ class _Board:
         return history[-1] if history else None
 
     def _keeper(self, known: Data, moments: list[Beat]) -> Keeper | None:
-        """The node that saved a tensor, drawn from the moment of saving to the backward that reads it; None if either is not shown."""
+        """The node that saved a tensor, drawn from the moment of saving (or making) to the backward that reads it, or to the last moment.
+
+        None if the finding names no node, or if there is no such moment.
+        """
         node = known.get("node")
         if not isinstance(node, str) or node not in self.facts.nodes:
             return None
@@ -468,7 +483,10 @@ class _Board:
         }
 
     def sum(self, finding: Data, known: Data, beats: list[Beat]) -> SumPicture | None:
-        """The picture of a ``.grad`` that one backward after another adds to; None if the finding is not about one."""
+        """The picture of a ``.grad`` that one backward after another adds to; None if the finding is not about one.
+
+        None too if fewer than two backwards changed it.
+        """
         if not ({"left", "sum"} <= known.keys() or finding.get("name") in ACCUMULATING):
             return None
         leaf = str(known.get("tensor"))
@@ -496,7 +514,7 @@ class _Board:
         return list(dict.fromkeys(s for s in (tensor.get("storage"), *(self.facts.tensor(g).get("storage") for g in grads)) if s))
 
     def _added(self, leaf: str) -> list[Round]:
-        """For each backward that reached a leaf: ``.grad`` before, the gradient added, and ``.grad`` after."""
+        """For each backward that changed the known ``.grad`` of a leaf: ``.grad`` before, the gradient added, and ``.grad`` after."""
         out: list[Round] = []
         for event in self.trace.events:
             if event.name != "backward" or event.kind != "call" or event.error is not None:
@@ -518,7 +536,7 @@ class _Board:
     def path(self, finding: Data, known: Data, beats: list[Beat]) -> PathPicture | None:
         """The picture of the path from the loss back to the call where the graph ends, and of the parameters that are not reached.
 
-        None if the finding names no such call or no backward.
+        Of the path at most ``PATH`` nodes, of the parameters four. None if the finding names no such call or no backward.
         """
         cut = self._event(known.get("cut") if isinstance(known.get("cut"), int) else _step(beats, "cut"))
         back = self._event(_step(beats, "backward"))
@@ -560,7 +578,10 @@ class _Board:
         }
 
     def _users(self, cut: Event, until: int) -> set[str]:
-        """The nodes of the first operations that used the result of the call that cut the graph."""
+        """The nodes of the first operations before step ``until`` that used the result of the call that cut the graph.
+
+        Also through operations that have no node themselves.
+        """
         plain, found = set(cut.results), set()
         for event in self.trace.events[cut.step + 1 : until]:
             if event.kind != "call" or not plain & {o.label for o in event.operands}:
@@ -574,7 +595,10 @@ class _Board:
         return found
 
     def _way(self, root: str | None, goals: set[str]) -> list[str]:
-        """Return the nodes on the way from ``root`` to the nearest of ``goals``."""
+        """Return the nodes on the way from ``root`` to the nearest of ``goals``.
+
+        ``root`` alone if it reaches none, nothing without a root.
+        """
         if root is None:
             return []
         came: dict[str, str | None] = {root: None}
@@ -685,7 +709,10 @@ class _Board:
         return {"step": step, "line": self.facts.line(step), "code": self.facts.code(step)}
 
     def _slice(self, tensor: Data, step: int, axes: list[int]) -> list[list[float]] | None:
-        """The elements of a tensor along two axes, at index 0 of all others; None where it is large or not all of them are known."""
+        """The elements of a tensor along two axes, at index 0 of all others.
+
+        None where one of the axes is longer than ``TABLE``, or not all of these elements are known.
+        """
         cells = self._cells(tensor.get("storage"), step)
         seen = dict(cells.get("shown", ()) if isinstance(cells, dict) else enumerate(cells or ()))
         steps, sizes = ([tensor[key][axis] for axis in axes] for key in ("stride", "shape"))
@@ -702,10 +729,10 @@ class _Board:
         return {"name": name, "shape": list(tensor.get("shape") or ()), "storage": storage, "cells": cells}
 
     def _numbers(self, event: Event, differences: list[list[float]] | None) -> tuple[float | None, float | None]:
-        """The single number that the call's line computes, and the one that was intended; None for an unknown number.
+        """The last single number that calls on the call's line compute, and the one that was intended; None for an unknown number.
 
         The number is the mean or the sum of the squares or absolute values of all ``differences`` (rows × columns); the intended one is the
-        same of those on the diagonal.
+        same of those on the diagonal. If it is none of these, the intended one is unknown.
         """
         came = None
         for later in self.trace.events[event.step :]:
@@ -745,7 +772,7 @@ class _Board:
 
 
 def _numbers_of(cells: Cells | None) -> list[float] | None:
-    """Return the elements if all of them are known and finite, else None."""
+    """Return the elements if all of them are known and finite (else they are texts, or not a list), else None."""
     if not isinstance(cells, list):
         return None
     numbers = [v for v in cells if isinstance(v, (int, float))]
@@ -753,7 +780,10 @@ def _numbers_of(cells: Cells | None) -> list[float] | None:
 
 
 def _few(beats: list[Beat]) -> list[Beat]:
-    """Return at most ``MOMENTS`` of the moments; if there are more, the first ones and the last one."""
+    """The moments that are shown, at most ``MOMENTS``: those with a place, without the forward, the last of the writes of one statement.
+
+    If these are too many, those of role ``other`` are left out; if still too many, the first ones and the last one stay.
+    """
     placed = [beat for beat in beats if (beat["step"] is not None or beat["line"] is not None) and beat["was"] != "forward"]
     placed = [beat for beat, after in zip(placed, [*placed[1:], None], strict=True) if after is None or not _goes_on(beat, after)]
     if len(placed) <= MOMENTS:
@@ -776,7 +806,7 @@ def _is_within(pair: list[Moment], *, freed: bool) -> bool:
 
 
 def _goes_on(beat: Beat, after: Beat) -> bool:
-    """Whether the next moment continues the same change: one statement writes several times, as in ``h.mul_(2).add_(1)``."""
+    """Whether the next moment continues the same change: both are changes on one line, at most two steps apart, ``h.mul_(2).add_(1)``."""
     if beat["step"] is None or after["step"] is None or beat["role"] != "changed" or after["role"] != "changed":
         return False
     return (beat["source"], beat["line"]) == (after["source"], after["line"]) and after["step"] - beat["step"] <= 2
@@ -793,7 +823,7 @@ def _mark_changes(columns: list[Moment]) -> None:
 
 
 def _differ(one: Cells | None, other: Cells | None) -> bool:
-    """Whether two views of a storage differ in an element that both show."""
+    """Whether two views of a storage differ, as they are shown, in an element that both show; two complete ones also in their length."""
     if isinstance(one, list) and isinstance(other, list):
         return cells_text(one) != cells_text(other)
     was, now = (dict(_listed(each)) for each in (one, other))
@@ -829,7 +859,12 @@ def _step(beats: list[Beat], role: str) -> int | None:
 
 
 def _difference(after: Any, before: Any) -> Any:
-    """Return the gradient that a backward added: the present values minus those before."""
+    """Return the gradient that a backward added: the present values minus those before, rounded to six digits.
+
+    All of them without a before.
+
+    None if values are unknown or not finite.
+    """
     if isinstance(after, dict):
         return _shortened_difference(after, before)
     if not isinstance(after, list):
@@ -841,7 +876,7 @@ def _difference(after: Any, before: Any) -> Any:
 
 
 def _shortened_difference(after: dict[str, Any], before: Any) -> Any:
-    """Return the same difference for a large tensor, at the positions whose values are known before and after."""
+    """Return the same difference for a large tensor, at the positions whose values are known before and after; None if there are none."""
     if before is None:
         return after
     former = dict(before.get("shown", ())) if isinstance(before, dict) else {}

@@ -75,7 +75,10 @@ class Facts:
         return at(self.tensors.get(label or "", []), step) or {}
 
     def name(self, label: str | None) -> str:
-        """The program's name of a tensor with its label, ``h (t2)``, or the label alone; the display name where labels are not shown."""
+        """The program's name of a tensor with its label, ``h (t2)``, or the label alone if it has no name.
+
+        Where labels are not shown, the name, or else the display name.
+        """
         name = self.tensor(label).get("name")
         if not self.labelled:
             return str(name or self.called(label))
@@ -103,7 +106,10 @@ class Facts:
         return self.on_counter.get(counter, [])
 
     def output(self, node: str) -> str | None:
-        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the tensor's grad_fn; None if unknown."""
+        """The output tensor of a node (for AccumulateGrad: its leaf), also when it is no longer the tensor's grad_fn; None if unknown.
+
+        Where the trace does not name it, the oldest tensor that had the node as grad_fn.
+        """
         record = (self.nodes[node][-1][1] or {}) if node in self.nodes else {}
         known = record.get("output") or next((r["output"] for _, r in self.nodes.get(node, []) if r and r.get("output")), None)
         return known or next(iter(self.of_node.get(node, [])), None)
@@ -116,7 +122,7 @@ class Facts:
         return span.line if span else None
 
     def code(self, step: int | None) -> str:
-        """The piece of source that a step ran, on one line."""
+        """The piece of source that a step ran, on one line; torch's name of the call if that is unknown, empty without a step."""
         if step is None or not 0 <= step < len(self.trace.events):
             return ""
         return excerpt(self.trace, self.trace.events[step].span) or self.trace.events[step].name
@@ -192,7 +198,7 @@ def _wrong(trace: Trace) -> dict[tuple[str, str], int]:
 
 
 def _palette(facts: Facts) -> list[str]:
-    """At most six storages that get a hue: what failed, what is shared, what was written, what was saved, by birth."""
+    """At most six storages that get a hue, sorted by birth: what failed, then what is shared, was written, has a name, then the others."""
     trace, order = facts.trace, list(facts.storages)
     named = [f.storage for f in [e.error for e in trace.events if e.error] + [f.failure for f in trace.forecasts] if f and f.storage]
     named += [cause.storage for harm in trace.harms for cause in harm.causes]

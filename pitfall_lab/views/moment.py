@@ -75,7 +75,7 @@ def _on_paper(
 
 
 def scene(trace: Trace, view: str) -> dict[str, Any]:
-    """The data of one view of a look at live tensors, for the browser."""
+    """The data of one view of a look at live tensors, for the browser; ``view`` can only be ``"storage"``."""
     facts = _moment(trace)
     said = [{"step": event.step, "sentence": {"en": text.en, "zh": text.zh}} for event, text in sentences(trace)]
     facts.called(None)
@@ -88,7 +88,7 @@ def _moment(trace: Trace) -> Facts:
 
 
 def _sharing(scene: StorageScene, facts: Facts, *, zh: bool) -> str:
-    """One sentence saying which tensors share memory."""
+    """One sentence saying which tensors share memory, or that none do; empty for a single storage with one tensor, and without any."""
     groups = [[facts.tensor(b["tensor"]).get("name") or b["tensor"] for b in one["brushes"]] for one in scene["storages"]]
     shared = [group for group in groups if len(group) > 1]
     if not any(groups):
@@ -135,7 +135,7 @@ def _leaf(facts: Facts, record: dict[str, Any]) -> str:
 
 
 def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
-    """One saved tensor and its state; an error of torch at unpacking is quoted."""
+    """One saved tensor and its state in words; a stale one with torch's error."""
     who = facts.tensor(slot["tensor"]).get("name") or facts.called(slot["storage"] or "")
     who = "" if who in (slot["storage"], "?") else who
     name = f"{slot['name']} = {who}" if who else slot["name"]
@@ -150,7 +150,10 @@ def _saved(slot: dict[str, Any], facts: Facts, node: str, *, zh: bool) -> str:
 
 
 def broadcast(trace: Trace, names: list[str], language: Language = "en") -> Picture:
-    """The picture of how the shapes of a trace's tensors broadcast, in the order of ``names``, aligned from the right."""
+    """The picture of how the shapes of a trace's tensors broadcast, in the order of ``names``, aligned from the right.
+
+    Empty with fewer than two tensors.
+    """
     facts, zh = _moment(trace), language == "zh"
     scene = broadcast_scene(trace, names)
     if not scene["cases"]:
@@ -191,7 +194,10 @@ def broadcast_scene(trace: Trace, names: list[str]) -> BroadcastScene:
 
 
 def _pairs(met: Meeting) -> list[Cell | None] | None:
-    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements that it combines; else None."""
+    """If (N,) meets (N, 1): for each cell of the N × N result, the indices of the two elements that it combines; else None.
+
+    None too for more than 10,000 cells.
+    """
     if not met["crossed"] or len(met["operands"]) != 2 or len(met["shape"]) != 2:
         return None
     flat_first = len(met["operands"][0]["shape"]) == 1

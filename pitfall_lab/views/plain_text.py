@@ -17,7 +17,7 @@ STORAGES = 40
 
 
 def render(trace: Trace, language: Language = "en", facts: Facts | None = None) -> str:
-    """The whole trace in words; omitted lines are counted."""
+    """The whole trace in words: source, steps, storages, counters, outcome; steps and storages that are left out are counted."""
     zh = language == "zh"
     facts = facts or gather(trace)
     parts = [

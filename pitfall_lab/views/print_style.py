@@ -72,7 +72,10 @@ def badge(axes: Axes, x: float, y: float, storage: str | None, palette: Sequence
 
 
 def cell(axes: Axes, place: tuple[float, float], size: tuple[float, float], text: object = "", *, ghost: bool = False, **how: Any) -> None:
-    """A box with text in it; a ghost is dashed and empty."""
+    """A box from the corner ``place`` on, with text in its middle; a ghost has a dashed edge and dim text.
+
+    ``how`` are arguments of matplotlib's ``Rectangle``.
+    """
     style = {"facecolor": "white", "edgecolor": DIM if ghost else INK, "linewidth": 0.8, "linestyle": (0, (2, 2)) if ghost else "-", **how}
     axes.add_patch(Rectangle(place, *size, **style))
     if text != "":
@@ -94,7 +97,7 @@ def long(text: str, size: float = SMALL) -> float:
 
 
 def fit(text: str, width: float, size: float = SMALL) -> str:
-    """``text`` shortened with "…" to ``width`` cm."""
+    """``text`` shortened with "…" to ``width`` cm at this font size (points), but at least one character."""
     kept = len(text)
     while kept > 1 and long(cut(text, kept), size) > width:
         kept -= 1

@@ -23,7 +23,7 @@ class Slice(TypedDict):
 
 
 def around(facts: Facts, picture: Mapping[str, Any], beats: list[Beat]) -> Slice:
-    """The labels and steps that belong to a finding's picture and its beats."""
+    """The labels and steps that belong to a finding's picture and its beats; of the steps, the first ``STEPS``."""
     storages = list(dict.fromkeys(picture.get("about", ())))
     tensors = [label for storage in storages for label in facts.of_storage(storage)]
     counters = list(dict.fromkeys(c for t in tensors if (c := facts.tensor(t).get("counter"))))
@@ -50,7 +50,10 @@ def _touching(facts: Facts, storages: set[str], tensors: set[str]) -> set[int]:
 
 
 def _nodes(facts: Facts, picture: Mapping[str, Any], marked: list[int], storages: set[str]) -> list[str]:
-    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only for leaves on these storages."""
+    """The nodes that the picture contains, and those created at its steps; AccumulateGrad nodes only for leaves on these storages.
+
+    If that leaves fewer than two, all nodes created at its steps. At most ``NODES`` beside the picture's own.
+    """
     keeper = picture.get("keeper") or {}
     named = [*([keeper["node"]] if keeper else []), *picture.get("nodes", ())]
     born = {label: history[0][0] for label, history in facts.nodes.items()}

@@ -110,7 +110,7 @@ class Story(Drawn):
 
 
 def stories(facts: Facts, described: list[dict[str, Any]]) -> list[Story]:
-    """One story per finding, as plain data for the browser; without findings, one made of the trace's own errors and wrong gradients."""
+    """One story per finding, as plain data for the browser; without findings, one made of the error that ended the program, if one did."""
     facts.called(None)
     names = facts.names
     failure = facts.trace.outcome.failure
@@ -152,7 +152,10 @@ def _order(trace: Trace, beat: Beat) -> tuple[float, int]:
 
 
 def _drawn(facts: Facts, names: dict[str, str], finding: dict[str, Any], beats: list[Beat]) -> Drawn:
-    """The beats of a story with their picture and their part of the trace; the picture may be missing."""
+    """The beats of a story with their picture and their part of the trace.
+
+    If the trace is damaged, the picture has the first four beats without memory, and the graph is None.
+    """
     try:
         drawn: FindingPicture = picture(facts, names, finding, beats)
     except DAMAGED:
@@ -211,7 +214,7 @@ def _of_related(trace: Trace, related: dict[str, Any]) -> Beat:
 
 
 def _own_place(trace: Trace, finding: dict[str, Any]) -> Beat:
-    """The beat of the finding's own place, for a finding without related places."""
+    """The beat of the finding's own place, for a finding whose related places do not show it."""
     step = finding.get("step")
     if step is None:
         step = _step_on(trace, finding.get("line"), "other")

@@ -82,7 +82,7 @@ def _leaves(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _matched(target: ast.expr, results: Structure) -> Iterator[tuple[int, str]]:
-    """Give each result the part of the target that takes it; nothing where the two do not fit."""
+    """Give each result the part of the target that takes it; nothing where the two do not fit; a starred name gives ``rest[0]``, …."""
     if not isinstance(target, ast.Tuple | ast.List):
         yield from _indexed(ast.unparse(target), results)
         return

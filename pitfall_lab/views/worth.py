@@ -87,13 +87,16 @@ def _facts_of(facts: Facts, event: Event) -> Iterator[tuple[str, T]]:
 
 
 def _stretches_both(event: Event, shapes: list[list[int]], made: list[int]) -> bool:
-    """Whether an operator made a table of two vectors of one length, such as (N, 1) and (N,)."""
+    """Whether an arithmetic operator made a larger result of two operands with one number of elements, such as (N, 1) and (N,)."""
     counts = [prod(shape) for shape in shapes]
     return event.name.strip("_") in ARITHMETIC and len(counts) == STRETCHED and counts[0] == counts[1] > 1 and prod(made) > counts[0]
 
 
 def _read_later(facts: Facts, write: Event) -> int | None:
-    """The line of the first later call, in another function than the writing one, that reads the written storage; None if there is none."""
+    """The line of the first later call that has a tensor on the written storage and is made in another function than the write.
+
+    None if there is none; only calls on the program's own lines count.
+    """
     storage = facts.tensor(write.operands[0].label, write.step).get("storage")
     for event in filter(_is_own, facts.trace.events[write.step + 1 :]):
         used = (facts.tensor(o.label, event.step).get("storage") for o in event.operands if o.label)

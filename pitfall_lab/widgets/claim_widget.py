@@ -85,7 +85,10 @@ class ClaimWidget(anywidget.AnyWidget):
         return progress.Entry(progress.chapter_here(), found.id, "claim", int(fits), 1, note="" if fits else decision)
 
     def _decided(self, change: Any) -> None:
-        """Keep a new decision in the progress file. Errors are suppressed: the learner has done nothing wrong."""
+        """Keep each new decision in the progress file; words that are no decision do not count.
+
+        Errors are suppressed: the learner has done nothing wrong.
+        """
         for found in (box.claim for box in self.boxes):
             decision = change.new.get(found.id)
             if decision in DECISIONS and decision != (change.old or {}).get(found.id):

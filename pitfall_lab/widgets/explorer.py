@@ -126,7 +126,10 @@ class Explorer(anywidget.AnyWidget):
         self.on_msg(self._received)
 
     def complete(self) -> None:
-        """Compute the parts of large views that were left out at first, in the background, and send them to the browser."""
+        """Compute the parts of large views that were left out at first, in the background, and send them to the browser.
+
+        Once, if there are any.
+        """
         facts, self._outlined = self._outlined, None
         if facts is not None:
             self._behind(lambda: self._completing(facts))
@@ -137,7 +140,12 @@ class Explorer(anywidget.AnyWidget):
         self._rest = packed(views.rest(facts))
 
     def try_fixes(self, *, behind: bool = True) -> None:
-        """Try the fixes of the findings; in the background, where a page shows them as they come."""
+        """Try the fixes of the findings; in the background, where a page shows them as they come.
+
+        ``behind=False``: return when all are tried.
+
+        Nothing without a ``lab``.
+        """
         self._behind(self._trying) if behind else self._trying()
 
     def _trying(self) -> None:
@@ -222,7 +230,10 @@ def opening_step(trace: Trace, findings: Sequence[Finding] = ()) -> int:
 
 
 def _step_of(trace: Trace, finding: Finding) -> int | None:
-    """The finding's step; where nothing happened on its line (an optimizer that skips all), where a graph was cut, else the last named."""
+    """The finding's step.
+
+    Where no event has its line (an optimizer that skips all), where a graph was cut, else the last step that it names.
+    """
     place = finding.span
     happened = place is None or any(event.span is not None and event.span.line == place.line for event in trace.events)
     named = [related.step for related in finding.related if related.step is not None]

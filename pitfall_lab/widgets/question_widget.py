@@ -106,7 +106,8 @@ class QuestionWidget(anywidget.AnyWidget):
     def entry(self) -> progress.Entry:
         """Return the answer as the progress has it: what was chosen (and why), and the beliefs that it fits.
 
-        A wrong answer that fits no belief is kept in words, for the author of the question.
+        One point for the right answer, one for the right reason with it. A wrong answer that fits no belief is kept in words, for the
+        author of the question.
         """
         question, marks = self.question, frozenset(self.marks)
         right = marks == {n for n, choice in enumerate(question.choices) if choice.right}
@@ -167,7 +168,10 @@ def _words(question: Question) -> dict[str, T]:
 
 
 def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
-    """Return a wrong answer with the refutations of the beliefs that predict it, and where their worlds part."""
+    """Return a wrong answer with the refutations of the beliefs that predict it, and where their worlds part.
+
+    That (at most ``ROWS`` rows of it) and a program that separates the worlds are there only if they are known.
+    """
     said: dict[str, Any] = {
         "marks": sorted(prediction.marks),
         "until": prediction.until,

@@ -24,10 +24,10 @@ VARIABLE = re.compile(r"(?<![\w.\"'])[a-zA-Z_]\w*(?!\w|\(|\s*=(?!=)|[\"'])")
 
 
 def advised(story: Story, finding: Finding, rule: Rule | None) -> Finding:
-    """Return the finding with the advice of its rule filled in; a finding with advice of its own is returned unchanged.
+    """Return the finding with advice filled in; unchanged if it has advice of its own or ``rule`` is None.
 
-    Where the rule has no advice of its own, or the finding lacks a line that it names, it is the last sentence of what the rule's page
-    says, with the finding's line before it.
+    The advice is the rule's own, with the program's names and lines in its places. Where the rule has none, or the finding lacks something
+    that it names, it is the last sentence of what the rule's page says, with the finding's line before it.
     """
     if finding.advice is not None or rule is None:
         return finding

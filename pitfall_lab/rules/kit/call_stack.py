@@ -21,7 +21,10 @@ COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 
 
 def call_chain(story: Story, event: Event | None) -> Iterator[ast.stmt]:
-    """The statements being executed at ``event``, innermost first: its own, then those of its callers, as far as the source shows them."""
+    """The statements being executed at ``event``, innermost first: its own, then those of its callers, while the text shows the call.
+
+    Nothing for None. For an event in another file, the first one is the program's statement that led there.
+    """
     if event is None:
         return
     program, scope = story.program, _functions(event)
@@ -56,7 +59,10 @@ def entry(story: Story, event: Event) -> ast.AST | None:
 
 
 def call_in(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call made by the function ``caller`` (a stack of names) in which ``event`` happened; None if it made the event itself."""
+    """The call made by the function ``caller`` (a stack of names) in which ``event`` happened; None if the text does not show it.
+
+    None too if ``caller`` is not on the event's stack, or made the event itself.
+    """
     scope = tuple(_functions(event))
     if len(scope) <= len(caller) or scope[: len(caller)] != caller:
         return None
@@ -76,7 +82,7 @@ def _functions(event: Event) -> list[str]:
 
 
 def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | None:
-    """The call in ``caller`` that no event records, between the lines of the caller's events before and after ``event``.
+    """The call in ``caller`` of which no event has the place, between the lines of the caller's events before and after ``event``.
 
     None unless there is exactly one such call that is not inside another one.
     """
@@ -93,7 +99,8 @@ def _between(story: Story, caller: tuple[str, ...], event: Event) -> ast.Call | 
 def at_home(story: Story, finding: Finding) -> Finding:
     """The finding with every place in the checked program: a line of another file is replaced by the call that led there.
 
-    Reports, editors and ``# pitfall: ignore`` are about one file; the sentences still name the line in the other file.
+    It is None where that call is unknown. Reports, editors and ``# pitfall: ignore`` are about one file; the related lines' sentences then
+    name the line in the other file.
     """
     span = _home(story, finding.span, finding.step)
     related = tuple(_related_at_home(story, each) for each in finding.related)
@@ -119,7 +126,8 @@ def _home(story: Story, span: Span | None, step: int | None) -> Span | None:
 def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Event, function: Function | None = None) -> ast.Call | None:
     """The call in ``caller`` (at the top level when empty) of the function with this qualified name on the way to ``event``.
 
-    None if the program's text has no such call.
+    A call inside ``function`` itself does not count. Where the text has none, a ``forward`` may be a call that no event records
+    (:func:`_between`); else None.
     """
     program = story.program
     inside = caller[-1].rsplit(".", 1)[-1] if caller else None
@@ -146,7 +154,7 @@ def _call_site(story: Story, qualified: str, caller: tuple[str, ...], event: Eve
 
 
 def _calls_of(story: Story, owner: str) -> list[ast.Call]:
-    """Return the calls of what was handed on as an argument and is an object of class ``owner``, in the order of the text."""
+    """Return the calls of variables that hold an object of class ``owner``, as far as the text shows it, in the order of the text."""
     if owner not in story.calls_of:
         calls = (n for n in story.program.nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name | ast.Attribute))
         made = [n for n in calls if any(isinstance(o, ast.Call) and called(o) == owner for o in origins(story.program, n.func))]

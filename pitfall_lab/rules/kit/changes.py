@@ -60,7 +60,10 @@ def changes(trace: Trace, findings: Sequence[Finding] = ()) -> tuple[Change, ...
 
 
 def _placed(offered: Sequence[Change], at: Place) -> Iterator[Change]:
-    """Yield the changes with their line in each title. Of several with the same title, only the first one."""
+    """Yield the changes with their line in each title, added where the title does not name it.
+
+    Of several with the same title, only the first one.
+    """
     seen: set[str] = set()
     for change in offered:
         where = at(change.edits[0].line)
@@ -81,7 +84,7 @@ def _unique(program: Program, offered: Sequence[Change]) -> Iterator[Change]:
 
 
 def _lines(trace: Trace, findings: Sequence[Finding]) -> list[int]:
-    """Return the lines for which changes are offered: of failures, harms and findings first, then lines that wrote or ran backward."""
+    """The program's lines for which changes are offered, each once: of failures, harms and findings, then of writes and backwards."""
     steps = [s for f in failures(trace) for s in (*f.changed_at, f.saved_at, f.step)]
     steps += [s for harm in trace.harms for cause in harm.causes for s in (*cause.changed_at, cause.saved_at)]
     lines = [line for s in steps if s is not None and 0 <= s < len(trace.events) and (line := _line(trace, s))]
@@ -128,9 +131,9 @@ def _generic(program: Program, lines: list[int], made: set[tuple[int, str]], at:
 
 
 def _of_write(program: Program, statement: ast.stmt, line: int, at: Place) -> Iterator[Change]:
-    """Changes of a line that writes: a new tensor instead, a copy before, no_grad around it, or exchange it with the next line.
+    """Changes of a line that writes: a new tensor instead, a copy right before, no_grad around it, or exchange it with the next statement.
 
-    Nothing for other lines.
+    Nothing for other lines. The last two only for statements alone on their lines; no_grad only if the program imports torch.
     """
     if written_root(statement) is None:
         return

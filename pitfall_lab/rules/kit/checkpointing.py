@@ -25,9 +25,10 @@ def checkpoints(story: Story) -> list[ast.Call]:
 
 
 def is_recomputed(story: Story, step: int, backward: int) -> bool:
-    """Whether the call at ``step`` was run again inside the backward at ``backward``, from the same place of the program.
+    """Whether the call at ``step`` was run again inside the backward at ``backward``: the same operation at the same place of the program.
 
-    A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no other.
+    A call whose place is that of a call of ``checkpoint`` always counts: ``checkpoint(nn.Sequential(…), x)`` has no other. False if there
+    is no event at ``step``.
     """
     first = story.event(step)
     if first is None:
@@ -36,9 +37,10 @@ def is_recomputed(story: Story, step: int, backward: int) -> bool:
 
 
 def differences(story: Story, backward: Event) -> Iterator[tuple[Event, Event]]:
-    """The calls that a backward ran again with other results than in each earlier run, each with its last earlier run, in order.
+    """The calls that a backward ran again with other values than in each earlier run, each with its last earlier run, in order.
 
-    At most ``MOST_RUNS`` earlier runs are compared.
+    At most ``MOST_RUNS`` earlier runs are compared; a call without an earlier one, or with a result of unknown values or without
+    requires_grad, is left out.
     """
     for event in _inside(story, backward.step):
         earlier = _before(_runs(story)[_key(event)], backward.step)

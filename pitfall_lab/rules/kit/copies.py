@@ -61,7 +61,8 @@ def lost_writes(story: Story, *makers: str) -> Iterator[LostWrite]:
 def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
     """The first write to the copy, with its data; None unless only writes and views use the copy, and its source is still used later.
 
-    The writes must be statements that discard their result, and the text must not read the copy's name elsewhere.
+    None too if the copy shares its source's storage or has several names. The writes must be statements that discard their result, and the
+    text must not read the copy's name elsewhere.
     """
     record = story.tensor(copy.results[0]) or {}
     storage = record.get("storage")
@@ -92,7 +93,7 @@ def _lost(story: Story, copy: Event, source: str) -> LostWrite | None:
 
 
 def _is_write(statement: ast.stmt) -> bool:
-    """Whether a statement only writes: ``h.add_(1)``, ``h[0] = 1``, ``h += 1``."""
+    """Whether a statement only writes: ``h.add_(1)`` (any call of a name that ends in ``_``), ``h[0] = 1``, or any ``h += 1``."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and called(statement.value).endswith("_")
     return isinstance(statement, ast.AugAssign) or (isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript))
@@ -110,7 +111,10 @@ def unread(program: Program, name: str | None, statements: list[ast.stmt]) -> bo
 
 
 def _read_later(story: Story, source: str, after: int) -> bool:
-    """Whether the program still uses the tensor that keeps its old values: as a leaf, in a later call, or by its name."""
+    """Whether the program still uses the tensor that keeps its old values after step ``after``: in a call, or in a later line by its name.
+
+    A call counts with any tensor on the same storage.
+    """
     storage = (story.tensor(source) or {}).get("storage")
     labels = [label for label, _ in story.tensors_on(storage)]
     if any(event.step > after for label in labels for event in story.uses(label)):
@@ -123,7 +127,10 @@ def _read_later(story: Story, source: str, after: int) -> bool:
 
 
 def whole_expression(lost: LostWrite) -> ast.expr | None:
-    """The expression that made the copy: ``x[mask]`` in ``x[mask].zero_()``, or the value assigned to the copy's name; None if unknown."""
+    """The expression that made the copy: ``x[mask]`` in ``x[mask].zero_()``, or the value assigned to the copy's name.
+
+    None if the text shows none.
+    """
     node = lost.story.program.at(lost.story.span(lost.copy.step))
     if lost.name is not None:
         statement = lost.story.program.statement(node)
@@ -139,7 +146,7 @@ def whole_expression(lost: LostWrite) -> ast.expr | None:
 def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
     """The fix that writes through the subscript, which reaches ``x``: ``x[mask] = 0`` for ``x[mask].zero_()``.
 
-    None unless the statement is a call of one method of ``target``.
+    ``target`` is the expression that made the copy. None unless the statement is the call of one method of exactly this expression.
     """
     program, statement = lost.story.program, lost.statement
     text = program.segment(target)
@@ -167,9 +174,9 @@ def assigned_back(lost: LostWrite, target: ast.expr) -> Fix | None:
 
 
 def written_back(lost: LostWrite, target: str) -> Fix | None:
-    """A fix that assigns the changed copy back after the last write: ``x[mask] = rows``.
+    """A fix that assigns the changed copy back to ``target`` (a text) after the last write: ``x[mask] = rows``.
 
-    None if the copy has no name, or the first and the last write are in different blocks.
+    By ``copy_`` if ``target`` is no index. None if the copy has no name, or the first and the last write are in different blocks.
     """
     program = lost.story.program
     if lost.name is None or program.block(lost.statement) is not program.block(lost.last):

@@ -37,7 +37,7 @@ class Custom:
 
     @property
     def inputs(self) -> list[str]:
-        """The parameters of forward other than ``ctx``."""
+        """The parameters of forward other than ``ctx`` (which it does not have where the class has a ``setup_context``)."""
         return [argument.arg for argument in self.forward.args.args[int(self.keeper is self.forward) :]]
 
     def kept(self) -> dict[str, Kept]:
@@ -62,7 +62,7 @@ class Custom:
 
 
 def _assigned(function: ast.FunctionDef) -> Iterator[tuple[ast.Assign, ast.expr, ast.expr]]:
-    """Each assignment with its target and its value; ``a, b = c, d`` is two."""
+    """Each assignment with its target and its value; ``a, b = c, d`` is two, ``a = b = c`` none."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
             target, value = node.targets[0], node.value
@@ -88,12 +88,12 @@ def customs(program: Program) -> Iterator[Custom]:
 
 
 def inside(custom: Custom, event: Event, method: str) -> bool:
-    """Whether ``event`` was called while this method of the class was running."""
+    """Whether ``event`` was called directly by this method of the class, not by a function that it calls."""
     return bool(event.scope) and event.scope[-1].endswith(f"{custom.name}.{method}")
 
 
 def applied(story: Story, custom: Custom) -> Iterator[tuple[Event, str]]:
-    """The calls in forward whose results were returned, each with the label of the custom function's node."""
+    """The calls in forward that made a result which was returned (its grad_fn is the custom node), each with the label of that node."""
     for event in story.calls():
         for result in event.results if inside(custom, event, "forward") else ():
             for _, node in story.history("tensors", result, "grad_fn"):

@@ -156,7 +156,10 @@ class Finding:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Findings with equal keys are the same: the rule and the lines it names (a loop repeats steps, not lines)."""
+        """Findings with equal keys are the same: the rule, its place, and the places of its ``saved`` and ``operand`` lines.
+
+        Steps are not part of it, as a loop repeats steps, not lines.
+        """
         places = tuple((r.role, _place(r.span)) for r in self.related if r.role in ("saved", "operand"))
         return (self.rule, _place(self.span), places)
 
@@ -309,7 +312,12 @@ class Rule:
         related: Iterable[Related] | None = None,
         fixes: Iterable[Fix] | None = None,
     ) -> Finding:
-        """Return a finding of this rule in place of another rule's: with the same place, lines, facts and fixes unless others are given."""
+        """Return a finding of this rule in place of another rule's, with its place and facts.
+
+        Also its lines and fixes unless others are given.
+
+        The other rule's advice is dropped; the severity is this rule's.
+        """
         return replace(
             general,
             rule=self.code,

@@ -95,7 +95,7 @@ class Flow:
 
     @cached_property
     def _numbers(self) -> list[tuple[Event, ast.stmt, set[str]]]:
-        """The calls that returned Python numbers (``item()``, …), each with its statement and the names that this assigns or appends to.
+        """The calls that returned Python numbers or arrays, each with its statement and the names that this assigns or appends to.
 
         A call inside a function is there once more for each statement that called the function.
         """
@@ -107,9 +107,12 @@ class Flow:
         return found
 
     def cuts(self, label: str | None, step: int, *, along_the_graph: bool = False) -> list[Cut]:
-        """The calls at which the inputs of ``label`` (at ``step``) were cut from the graph; rarely intended ones first, then the nearest.
+        """The calls at which the inputs of ``label`` (at ``step``) were cut from the graph.
 
-        ``along_the_graph``: search also through inputs that require grad, up to the leaves, for a cut in one of several branches.
+        Rarely intended kinds first, within a kind the nearest.
+
+        ``along_the_graph``: search also through inputs that require grad, up to the leaves, for a cut in one of several branches. At most
+        ``LIMIT`` calls are walked through.
         """
         found: dict[tuple[Kind, int], Cut] = {}
         pending: deque[tuple[str | None, int]] = deque([(label, step)])
@@ -138,9 +141,11 @@ class Flow:
         return sorted(found.values(), key=lambda cut: ORDER.index(cut.kind))
 
     def lost_terms(self) -> Iterator[Lost]:
-        """Terms of a loss that do not require grad although they were computed from the parameters that the loss trains; each place once.
+        """Terms of a loss that do not require grad although they were computed from the parameters that the loss trains.
 
-        Only terms added to the loss are searched: a factor or a target that does not require grad is usually intended.
+        Each pair of places once.
+
+        Only terms added to a loss of one element are searched: a factor or a target that does not require grad is usually intended.
         """
         story, reported = self.story, set[tuple[Span | None, Span | None]]()
         for backward in story.backwards():
@@ -156,9 +161,10 @@ class Flow:
                     yield Lost(backward, term, at, cuts)
 
     def unreached(self) -> Iterator[Unreached]:
-        """Parameters of an optimizer that its step skips, since the loss before it was cut from them.
+        """Parameters of an optimizer that were never updated, since the last backward before its step was cut from all of them.
 
-        Each place once; a no_grad block is one place.
+        Each place of a cut once; for each step, all its cuts by no_grad are one place. A result of ``autograd.grad`` is not taken for a
+        cut.
         """
         story, reported = self.story, set[object]()
         for update in story.trace.optimizer_steps:
@@ -179,7 +185,10 @@ class Flow:
                         yield Unreached(update, backward, cut, tuple(label for label in update.holds if label in leaves & passed_over))
 
     def _passed_over(self, held: tuple[str, ...]) -> set[str]:
-        """Return those of ``held`` that are leaves with requires_grad and were not written after the first backward."""
+        """Return those of ``held`` that are leaves with requires_grad and were not written after the first backward.
+
+        Empty without a backward.
+        """
         story = self.story
         first = next((b.step for b in story.backwards() if b.error is None), None)
         if first is None:
@@ -192,7 +201,11 @@ class Flow:
         }  # fmt: skip
 
     def _plain_terms(self, start: str | None, step: int) -> Iterator[tuple[str, int]]:
-        """Yield the terms of the sum ``start`` (one element) that do not require grad, each with the step at which it was added."""
+        """Yield the terms of the sum ``start`` that do not require grad, each with the step at which it was added.
+
+        Only tensors of one element are followed, through sums and through factors with a single tensor; a term must have been made by a
+        recorded call.
+        """
         story, pending = self.story, [start]
         while pending:
             label = pending.pop()
@@ -232,9 +245,10 @@ class Flow:
         yield from (events[at] for at in sorted(events, reverse=True))
 
     def _sources(self, event: Event, label: str | None) -> Iterator[tuple[str, Event, Event | None]]:
-        """Yield the tensors that a call depends on: operands, and tensors converted to Python numbers.
+        """Yield the tensors that a call depends on: operands, and tensors converted to Python numbers that it was given.
 
-        Each as its label, the call that reads it, and, for a converted number, the call that received the number (else None).
+        Each as its label, the call that reads it, and, for a converted number, the call that received the number (else None). Of
+        ``autograd.grad`` only the first operand; ``label`` itself only for ``detach_``.
         """
         if event.name == "grad":
             if event.operands and event.operands[0].label is not None:
@@ -264,9 +278,9 @@ class Flow:
         return "integer" if dtype and not dtype.startswith(("float", "bfloat", "complex")) and record.get("kind") != "array" else None
 
     def _handed(self, event: Event) -> list[Event]:
-        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: in its own expression, or through a variable.
+        """Return the calls (``item()``, …) that made the Python numbers used by ``event``: in its own expression, else through variables.
 
-        If the text shows none, :meth:`_equal` looks for one by its value; empty if that finds none.
+        The last 50 of these in its function. If the text shows none, :meth:`_equal` looks for one by its value; empty if that finds none.
         """
         program, span = self.story.program, event.span
         node = program.at(span) if program.tree else None
@@ -287,9 +301,10 @@ class Flow:
         return near[-50:] or self._equal(event)
 
     def _equal(self, event: Event) -> list[Event]:
-        """The conversion to a Python number (``item()``) that gave ``event`` its argument, in a list; empty if none is found.
+        """The conversions to a Python number (``item()``) one of which gave ``event`` its argument; empty if none is found.
 
-        It is recognised by values: in all rounds the argument is the same multiple of the converted number.
+        They are recognised by values: in each of at least ``ROUNDS`` rounds (of the first ``MOST + 1``) the argument is the same multiple
+        of the number converted since the round before.
         """
         story = self.story
         steps = story.steps_at[event.span, event.op]
@@ -314,7 +329,10 @@ class Flow:
         ]  # fmt: skip
 
     def _names(self, node: ast.AST, statement: ast.stmt) -> set[str]:
-        """Return the names that ``node`` reads, and the names that assignments close to it compute those from."""
+        """Return the names that ``node`` reads, and those from which assignments in the function of ``statement`` compute these.
+
+        Three assignments deep, wherever in the function they stand.
+        """
         program = self.story.program
         names = reads(program, node)
         for _ in range(3):

@@ -16,9 +16,9 @@ FACTORIES = {"zeros", "empty", "ones", "full", "new_zeros", "new_empty", "new_on
 
 
 def index_repairs(program: Program, story: Story, step: int) -> Iterator[Fix | None]:
-    """Yield fixes that write nothing in place of ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: a new tensor with those elements changed.
+    """Yield fixes for a write to an index, ``h[mask] = 0``, ``h[i] = v``, ``h[:, 0] *= 2``: a new tensor with those elements changed.
 
-    A None is a fix that cannot be written.
+    A None is a fix that cannot be written. Nothing for other writes, or if what is indexed is no name.
     """
     event = story.event(step)
     statement = program.statement_at(story.span(step))
@@ -62,7 +62,7 @@ def _target(statement: ast.stmt | None) -> ast.Subscript | None:
 
 
 def _value(program: Program, statement: ast.stmt, target: ast.Subscript) -> tuple[str, bool] | None:
-    """The text of what is put there, and whether it is a plain number; None for other statements."""
+    """The text of what is put there, and whether that is a plain number (a constant, or a call of ``float``); None for other statements."""
     if isinstance(statement, ast.Assign):
         value = statement.value
         plain = isinstance(value, ast.Constant) or (isinstance(value, ast.UnaryOp) and isinstance(value.operand, ast.Constant))
@@ -74,7 +74,7 @@ def _value(program: Program, statement: ast.stmt, target: ast.Subscript) -> tupl
 
 
 def _mask(story: Story, event: Event) -> bool:
-    """Whether the index is one tensor of booleans."""
+    """Whether the event has three operands (tensor, index, value), and the index is one tensor of booleans."""
     index = event.operands[1] if len(event.operands) == 3 else None
     return index is not None and (story.tensor(index.label, event.step) or {}).get("dtype") == "bool"
 
@@ -93,7 +93,10 @@ def _masked(program: Program, target: ast.Subscript, statement: ast.stmt, words:
 
 
 def _place(index: ast.expr) -> tuple[int, ast.expr] | None:
-    """The dimension and the index or slice, if an index picks in one dimension only: 1 and ``0`` for ``[:, 0]``; else None."""
+    """The dimension and the index or slice, if an index picks in one dimension only: 1 and ``0`` for ``[:, 0]``; else None.
+
+    The dimension is -1 for ``[..., 0]``. None too for a slice with a step, and for an index that is a call, a list or another subscript.
+    """
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     ellipsis = isinstance(parts[0], ast.Constant) and parts[0].value is Ellipsis
     chosen = [(at, part) for at, part in enumerate(parts) if not _is_all(part)]
@@ -124,7 +127,8 @@ def _renewed(program: Program, statement: ast.stmt, name: str, text: str | None)
 def _collected(program: Program, story: Story, statement: ast.stmt, target: ast.Subscript, event: Event) -> Fix | None:
     """The fix that collects the parts in a list and stacks them, for ``states[t + 1] = …`` in a loop; None if they are not all filled so.
 
-    The trace shows that the indices were 0, 1, 2, … up to the last one.
+    The trace shows that the indices were 0, 1, 2, … up to the last one. None too if the name is used in a way that a list may not allow, or
+    is not used after the loop.
     """
     function = program.function(statement)
     loop = next((a for a in program.ancestors(statement) if isinstance(a, ast.For) and program.function(a) is function), None)
@@ -192,7 +196,10 @@ def _index_at(read: ast.Subscript, dim: int) -> ast.expr | None:
 
 
 def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: int) -> str:
-    """The text of a value in which the parts are read from a list."""
+    """The text of a value in which the parts are read from a list: ``states[t]`` for ``states[:, t]``.
+
+    Unchanged for dimension 0 and for a value on several lines; ``inside`` are the names of the tensor in the loop.
+    """
     text, start = program.segment(value), program.place(value)
     reads = [r for n in inside if (r := program.parents.get(n)) in set(ast.walk(value)) and isinstance(r, ast.Subscript)]
     if dim == 0 or start.line != start.end_line:
@@ -211,7 +218,8 @@ def _with_list(program: Program, value: ast.expr, inside: list[ast.Name], dim: i
 def in_a_comprehension(program: Program, statement: ast.stmt, value: str | None, name: ast.expr | None) -> Fix | None:
     """The fix for a loop that only writes each tensor of a list or dictionary: a new collection of new tensors; else None.
 
-    ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``.
+    ``for w, g in zip(weights, grads): w.sub_(g)`` becomes ``weights = [w - g for w, g in zip(weights, grads)]``; ``value`` is the text of
+    the new tensor (None: no fix), ``name`` the tensor written.
     """
     loop = program.parents.get(statement)
     if not isinstance(loop, ast.For) or loop.body != [statement] or loop.orelse or value is None or not isinstance(name, ast.Name):

@@ -16,7 +16,8 @@ EACH = T(en="Keep a copy of each tensor", zh="为每个张量保留一份副本"
 def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()") -> tuple[Fix, ...]:
     """Fixes that replace the container ``value`` by one of copies; ``copy`` is what makes a copy of one tensor.
 
-    One writes a comprehension, if ``value`` allows that; one, ``copy.deepcopy``. Empty if neither is possible.
+    One writes a comprehension, if ``value`` is one over a plain name, or a call of ``list``, ``tuple`` or ``dict``; one, ``copy.deepcopy``.
+    Empty if neither is possible.
     """
     text, fixes = program.segment(value), list[Fix]()
     if isinstance(value, ast.ListComp | ast.DictComp):
@@ -33,7 +34,10 @@ def copies_of(program: Program, value: ast.expr, copy: str = ".detach().clone()"
 
 
 def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
-    """The fix that keeps ``copy.deepcopy(…)`` of a value, and imports ``copy`` if necessary; None if there is no place for the import."""
+    """The fix that keeps ``copy.deepcopy(…)`` of ``text`` in place of ``value``, and imports ``copy`` before the first import if necessary.
+
+    None if the program has no import at its top level.
+    """
     name = imported_deepcopy(program)
     edits = program.replace((value, f"{name or 'copy.deepcopy'}({text})"))
     if name is None:
@@ -46,7 +50,7 @@ def deep_copy(program: Program, value: ast.expr, text: str) -> Fix | None:
 
 
 def imported_deepcopy(program: Program) -> str | None:
-    """The name under which the program imports ``copy.deepcopy``; None if it does not import it."""
+    """How the program writes ``copy.deepcopy``, from its imports (``copy.deepcopy``, or an alias); None if it does not import it."""
     for node in program.nodes:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             if isinstance(node, ast.Import) and alias.name == "copy":

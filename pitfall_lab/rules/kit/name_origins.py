@@ -22,9 +22,10 @@ class Given(NamedTuple):
 
 
 def given(program: Program, node: ast.expr | None) -> Given | None:
-    """The last assignment, above ``node``, of the name that ``node`` starts from; None if the source shows none.
+    """The last assignment, in a line above ``node``, of the name that ``node`` starts from; None if the source shows none.
 
     For a loop's variable it is the assignment of what is iterated: that of ``old`` for ``q`` in ``for p, q in zip(parameters, old)``.
+    Assignments in the same function count first, then those at the top level; for a parameter that the function does not assign, None.
     """
     here = node
     for _ in range(DEEP):
@@ -41,7 +42,7 @@ def given(program: Program, node: ast.expr | None) -> Given | None:
 
 
 def _start(node: ast.expr) -> ast.expr:
-    """The name of the container or tensor that an expression starts from."""
+    """The expression that views, in-place calls and calls of ``VIEWS`` start from: ``old`` for ``old[0].view(-1)`` and ``old.values()``."""
     while True:
         node = root(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in VIEWS:
@@ -51,7 +52,10 @@ def _start(node: ast.expr) -> ast.expr:
 
 
 def _iterated(program: Program, name: ast.expr) -> ast.expr | None:
-    """What the loop around ``name`` iterates to give it its value; None if it is no loop's variable."""
+    """What the loop or comprehension around ``name`` iterates to give it its value.
+
+    None if it is no plain name or no variable of a loop in its function.
+    """
     if not isinstance(name, ast.Name):
         return None
     for around in program.ancestors(name):

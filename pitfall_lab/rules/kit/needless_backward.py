@@ -23,7 +23,7 @@ class NeedlessArgument(NamedTuple):
 
 
 def needless_arguments(story: Story, name: str, is_used: Callable[[Event], bool]) -> Iterator[NeedlessArgument]:
-    """The lines of a finished program with a literal ``name=True`` that none of their backwards needed.
+    """The lines of a finished program with a literal ``name=True`` for which ``is_used`` is False of each backward that they ran.
 
     A value that is computed may be intended.
     """

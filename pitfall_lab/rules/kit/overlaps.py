@@ -32,7 +32,10 @@ class SharedWrite:
 
 @lru_cache(maxsize=1)
 def shared_writes(story: Story) -> tuple[SharedWrite, ...]:
-    """The writes that changed more elements of a tensor than intended, or some more than once; one for each source line."""
+    """The writes that changed more elements of a tensor than they wrote, or some more than once; one for each source line.
+
+    Only writes to memory that is used later. One value written several times to the same place does not count.
+    """
     reported, writes = set(), []
     for event in story.calls():
         if not event.writes or event.error is not None or not event.operands or event.operands[0].label is None or event.span in reported:
@@ -95,7 +98,12 @@ def places(record: Record) -> list[int] | None:
 
 
 def part(record: Record, text: str) -> Record | None:
-    """The tensor that an index of numbers and slices selects; ``None`` for every other index."""
+    """The tensor that an index of numbers and slices selects, as a record with shape, stride and offset only.
+
+    ``None`` for every other index.
+
+    None too if the text has more indices than the tensor has dimensions, or is no Python.
+    """
     try:
         index = ast.parse(f"_[{text}]" if not text.startswith("(") else f"_[{text[1:-1]}]", mode="eval").body
     except SyntaxError:
@@ -132,7 +140,10 @@ def _bounds(item: ast.expr) -> int | slice | None:
 
 
 def _repeating(story: Story, label: str, step: int) -> str | None:
-    """The tensor itself, or the nearest of its bases, in which elements share a memory location; None if there is none."""
+    """The tensor itself, or the nearest of its bases, in which elements share a memory location; None if there is none.
+
+    At most five views back, and only through calls of ``VIEWING``.
+    """
     here: str | None = label
     for _ in range(6):
         record = story.tensor(here, step)
@@ -175,7 +186,10 @@ def _shared(story: Story, event: Event, label: str) -> SharedWrite | None:
 
 
 def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedWrite | None:
-    """The data of a write through a mask if an unselected element shares a memory location with a selected one; else None."""
+    """The data of a write through a mask if an unselected element shares a memory location with a selected one; else None.
+
+    None too unless the mask is a bool tensor of the tensor's shape with known values.
+    """
     whole, chosen = story.tensor(label, event.step) or {}, story.tensor(mask, event.step) or {}
     cells = dict(flat((story.record("storages", chosen.get("storage"), event.step) or {}).get("cells")))
     everywhere, at = places(whole), places(chosen)
@@ -189,7 +203,7 @@ def _masked(story: Story, event: Event, label: str, mask: str | None) -> SharedW
 
 
 def _read_later(story: Story, found: SharedWrite) -> bool:
-    """Whether the program uses the storage later: in a call, or through the name of a tensor on it."""
+    """Whether the program uses the storage later: in a call, or, in a later line, through the name of a tensor on it."""
     step, span = found.event.step, story.span(found.event.step)
     around = [label for label, _ in story.tensors_on((story.tensor(found.label, step) or {}).get("storage"))]
     if any(use.step > step for label in around for use in story.uses(label)):

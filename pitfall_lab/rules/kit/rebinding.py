@@ -27,7 +27,7 @@ class Rebinding:
 
 @lru_cache(maxsize=1)
 def rebindings(story: Story) -> tuple[Rebinding, ...]:
-    """The updates of this kind with an effect, one for each statement."""
+    """The updates of this kind with an effect, one for each assignment whose value reads its own target (``w = w - …``)."""
     if story.program.tree is None:
         return ()
     return tuple(
@@ -73,14 +73,17 @@ def _is_parameter(story: Story, label: str | None) -> bool:
 
 
 def _is_leaf(story: Story, label: str, step: int) -> bool:
-    """Whether the tensor is a leaf that requires grad at its next use after ``step``."""
+    """Whether the tensor is a leaf that requires grad at its next use after ``step``, or as it was last known if it is not used again."""
     later = next((use.step for use in story.uses(label) if use.step > step and use.name != "requires_grad"), None)
     record = story.tensor(label, later) or {}
     return bool(record.get("is_leaf") and record.get("requires_grad"))
 
 
 def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
-    """Whether ``statement`` assigns to the variable of the ``for`` loop around it and the loop does not read it afterwards."""
+    """Whether ``statement`` assigns to the variable of the ``for`` loop around it and no later line of the loop reads it.
+
+    False if the innermost loop is a ``while``.
+    """
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
         return False
@@ -100,7 +103,8 @@ def _is_loop_variable(story: Story, statement: ast.Assign) -> bool:
 def _trouble(story: Story, event: Event, result: str) -> int | None:
     """The first step at which the new tensor has an effect: its empty ``.grad`` is read, or a backward from it finds nothing to do.
 
-    Its own step if the program ends with a ``TypeError`` right after it; None if there is no effect.
+    Its own step if the program ends with a ``TypeError`` right after it (a module refuses a plain tensor for a parameter); None if there is
+    no effect.
     """
     failed = {step for step, failure in story.failures("no-gradient") if _descends(story, failure.tensor, result)}
     unread = {

@@ -25,7 +25,8 @@ class Recomputing:
     def edits(self, name: str) -> tuple[Edit, ...] | None:
         """The edits for ``name``, an attribute of ``ctx`` (``ctx.gate``) or a tensor saved with ``save_for_backward``.
 
-        None if backward does not unpack ``saved_tensors`` one by one, or cannot compute the name from the inputs of forward.
+        None if forward does not call ``save_for_backward``, backward does not unpack ``saved_tensors`` one by one, or the name cannot be
+        computed from the inputs of forward.
         """
         saving, unpacking = self._saving, self._unpacking
         target = unpacking.targets[0] if unpacking is not None else None
@@ -79,7 +80,7 @@ class Recomputing:
         return self._definition(value.id) if isinstance(value, ast.Name) and value.id not in self._custom.inputs else value
 
     def _inputs(self, name: str, deep: int = DEEP) -> list[str]:
-        """The parameters of forward that the definition of a name uses, directly or through other names."""
+        """The parameters of forward that the definition of a name uses, directly or through at most ``deep`` definitions."""
         value, found = self._definition(name), list[str]()
         for node in ast.walk(value) if value is not None and deep else ():
             if isinstance(node, ast.Name):

@@ -16,7 +16,8 @@ from pitfall_lab.trace import T
 def order_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
     """Fixes that write after the backward, or that run the forward pass again after the write (a step between two backwards).
 
-    None in the list is a fix that cannot be written.
+    The latter only if the memory is a leaf's. None in the list is a fix that cannot be written; the list is empty if no function contains
+    both.
     """
     if not clash.changed_at or clash.backward is None:
         return []
@@ -38,7 +39,7 @@ def is_leaf_memory(story: Story, storage: str | None) -> bool:
 def meeting(program: Program, first: list[ast.stmt], second: list[ast.stmt]) -> tuple[ast.stmt, ast.stmt] | None:
     """The statements of one block in which both chains run: ``opt.step()`` and ``loss.backward()``, or the calls to them.
 
-    None if no function contains a statement of both.
+    None if no function contains a statement of both, or if one statement runs both.
     """
     for one in first:
         for other in second:
@@ -60,7 +61,7 @@ def _siblings(program: Program, one: ast.stmt, other: ast.stmt) -> tuple[ast.stm
 def moves(program: Program, changed: ast.stmt, backward: ast.stmt) -> list[Fix | None]:
     """At most one fix: it puts the statement that changes memory after the one that runs backward.
 
-    Empty if it is below that already, or if one of the two cannot be edited alone.
+    Empty if it is below that already, if one of the two shares its lines with another statement, or if they overlap.
     """
     if changed.lineno > backward.lineno or not program.stands_alone(changed) or not program.stands_alone(backward):
         return []
@@ -87,11 +88,10 @@ def _ended(text: str) -> str:
 
 
 def second_forwards(program: Program, changed: ast.stmt, backward: ast.stmt, saved: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that repeat, after the write, the shortest sequence of assignments that contains the line which saved the tensor.
+    """Fixes that repeat, after the write, the assignments that ``backward`` depends on, back to one that contains the line which saved.
 
-    Where nothing needs them before, they are moved there instead.
-
-    None in the list is a fix that cannot be written.
+    At most eight, of up to 6 statements, the shortest first; without that line if it is not among them. Where nothing needs the assignments
+    before the write, they are moved there instead. ``saved`` are the statements of the saving line's call chain.
     """
     ordered = changed.lineno < backward.lineno
     needed = reads(program, backward)

@@ -21,9 +21,11 @@ from pitfall_lab.rules.kit.writing_repairs import changing_repairs
 
 
 def repairs(story: Story, clash: Clash) -> tuple[Fix, ...]:
-    """Return fixes that may repair ``clash``, smallest first; of fixes that give equal programs only the first.
+    """Return fixes that may repair ``clash``: changes of the writing line, then copies and a new order.
 
-    Empty if the program cannot be parsed, or if no such fix can be written.
+    Of fixes that give equal programs the first.
+
+    For memory of a leaf, the new order comes before the copies. Empty if the program cannot be parsed, or if no such fix can be written.
     """
     sources = story.trace.sources
     if not sources:

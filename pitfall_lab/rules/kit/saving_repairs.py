@@ -15,6 +15,7 @@ from pitfall_lab.trace import Span, T
 def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
     """Fixes that copy where an alias of the memory is made: ``h.detach().clone()``, ``h.numpy().copy()``.
 
+    None where the alias is made and written in one statement. For writes to arrays, also copies of the array and at other bridges to NumPy.
     None in the list is a fix that cannot be written.
     """
     found: list[Fix | None] = []
@@ -40,7 +41,7 @@ def alias_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | No
 def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
     """At most one fix: it copies before a view is made, ``weights = weights.clone()`` on a line before ``row = weights[0]``.
 
-    Empty if ``birth`` is no expression that begins with a plain name.
+    Empty if ``birth`` is no expression of views and in-place calls on a name, or stands in the head of a block.
     """
     statement = program.statement(birth)
     if not isinstance(birth, ast.expr) or statement is None or hasattr(statement, "body"):
@@ -58,9 +59,9 @@ def _clone_base(program: Program, birth: ast.AST | None) -> list[Fix | None]:
 
 
 def _numpy_bridges(program: Program, span: Span | None) -> list[Fix | None]:
-    """At most three fixes that copy where a tensor and an array begin to share memory.
+    """At most three fixes that copy where a tensor and an array begin to share memory (``numpy()``, ``from_numpy()``, …).
 
-    First those whose statement has a name of the line that writes. None in the list is a fix that cannot be written.
+    First those whose statement has a name of the line that writes; that line itself is left out.
     """
     bridges = []
     for node in program.nodes:
@@ -105,9 +106,9 @@ def _names_at(program: Program, span: Span | None) -> set[str]:
 
 
 def saving_repairs(program: Program, story: Story, clash: Clash) -> list[Fix | None]:
-    """Fixes that copy the tensor which the operation saves: ``sigmoid(x).clone()``, or ``exp(x.clone())`` if it saves its input.
+    """At most one fix: it copies the tensor which the operation saves, ``sigmoid(x).clone()``, or ``exp(x.clone())`` if it saves its input.
 
-    None in the list is a fix that cannot be written.
+    Empty if the text of the saving line does not show that tensor.
     """
     node = program.at(story.span(clash.saved_at))
     event = story.line_event(clash.saved_at)

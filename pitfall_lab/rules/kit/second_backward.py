@@ -71,7 +71,7 @@ class Reuse:
         return None
 
     def carried(self) -> list[str]:
-        """Return the tensors made before the first backward and used after it whose graph the failing backward goes through."""
+        """Return the tensors made before the first backward and used between the two whose graph the failing backward goes through."""
         story = self.story
         behind = set(story.behind((story.tensor(self.root, self.backward.step) or {}).get("grad_fn")))
         found: dict[str, None] = {}
@@ -88,7 +88,10 @@ class Reuse:
         return str(node) if node is not None else None
 
     def built_in(self, loop: Loop) -> bool:
-        """Whether the freed node was created by a statement inside ``loop``."""
+        """Whether the freed node was created by a statement inside ``loop``, or by a line that ran again between the two backwards.
+
+        The latter only if the root of the failing backward was made after the first one.
+        """
         event = self.story.line_event(self.born)
         return loop in loops_around(self.story, event) or self._made_again(event)
 
@@ -100,7 +103,7 @@ class Reuse:
 
 
 def reuses(story: Story) -> Iterator[Reuse]:
-    """Every backward that raised because its graph was freed, with the backward that freed it."""
+    """Every backward that raised because its graph was freed, with the backward that freed it; none where the two are one call."""
     for step, failure in story.failures("backward-twice"):
         backward = story.outer_call(step)
         gone = [at for at, freed in story.history("nodes", failure.node, "freed") if freed and at < step]
@@ -110,7 +113,7 @@ def reuses(story: Story) -> Iterator[Reuse]:
 
 
 def builders(story: Story, backward: Event) -> list[ast.stmt]:
-    """The statements of the program, in source order, that built the graph of a backward."""
+    """The statements at the outermost level of the calls, in source order, that built the graph of a backward."""
     tensor = story.tensor(root(backward), backward.step) or {}
     steps = {(story.record("nodes", node) or {}).get("born") for node in story.behind(tensor.get("grad_fn"))}
     found: dict[ast.stmt, None] = {}
@@ -121,7 +124,10 @@ def builders(story: Story, backward: Event) -> list[ast.stmt]:
 
 
 def _place_in(program: Program, loop: Loop, event: Event) -> int | None:
-    """The index of the statement in the loop's body to which an event belongs, None if it is not in the body."""
+    """The index of the statement in the loop's body to which an event belongs.
+
+    None if it is not in the body (but in ``else`` or a called function).
+    """
     node: ast.AST | None = program.at(event.span)
     while node is not None:
         if program.parents.get(node) is loop:
@@ -136,7 +142,7 @@ def root(backward: Event) -> str | None:
 
 
 def loops_around(story: Story, event: Event | None) -> list[Loop]:
-    """The loops being executed at ``event``, innermost first, including those of the callers."""
+    """The loops around the statements being executed at ``event``, innermost first, including those of the callers."""
     program = story.program
     return [around for statement in call_chain(story, event) for around in program.ancestors(statement) if isinstance(around, Loop)]
 

@@ -30,7 +30,9 @@ COLLECTING = {"append", "extend", "add", "insert", "put", "setdefault"}
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """``made`` returned ``label``, an alias of ``storage``, which was ``changed``; at ``used`` the program used it as if unchanged.
+    """``made`` returned ``label``, an alias of ``storage``, which was written at step ``changed``.
+
+    At step ``used`` it was used as if unchanged.
 
     - ``compared``: with a tensor on the same memory, so that the difference is always zero;
     - ``mixed``: averaged with a tensor on the same memory, so that the average never differs from it;
@@ -63,7 +65,10 @@ class Aliases:
                 self.made.append((event, label, storage))
 
     def kept(self) -> Iterator[Kept]:
-        """The aliases used as if they were copies, one for each place in the source, certain ones first."""
+        """The aliases used as if they were copies, one for each place in the source, certain ones first.
+
+        Those of :meth:`best` are not among them.
+        """
         reported = set()
         for found in (*self.compared(), *self.collected(), *self.altered(), *self.activated()):
             place = self.story.span(found.made.step)
@@ -75,7 +80,10 @@ class Aliases:
         return next(iter(self.story.writes(storage, after, until)), None)
 
     def compared(self) -> Iterator[Kept]:
-        """Aliases that were subtracted from, compared with or averaged with what they are an alias of, after a write to that memory."""
+        """Aliases that were subtracted from, compared with or averaged with what they are an alias of, after a write to that memory.
+
+        Both must have the same storage, offset, shape and strides, and the alias must be made in another statement.
+        """
         story = self.story
         by_label = defaultdict(list)
         for made in self.made:
@@ -164,7 +172,10 @@ class Aliases:
                     break
 
     def activated(self) -> Iterator[Kept]:
-        """Aliases of a computed tensor that were read only after a layer, which no line of the program shows, had written that tensor."""
+        """Aliases (``detach``, ``.data``) of a computed tensor that were first read after a layer had written that tensor in place.
+
+        No line of the program shows this write: the layer's functional was called inside torch.
+        """
         story = self.story
         for made, label, storage in self.made:
             source = made.operands[0].label if made.operands else None
@@ -180,7 +191,7 @@ class Aliases:
                 yield Kept("activated", made, label, storage, step, uses[0])
 
     def best(self) -> Iterator[Kept]:
-        """Aliases assigned under an ``if`` with a comparison, in a loop, that were read after a later write by another line.
+        """Aliases assigned under an ``if`` with ``<`` or ``>``, in a loop, that were read after a later write by another statement.
 
         What an ``if`` assigns only the first time, because the name is still None, is a second name on purpose.
         """
@@ -211,7 +222,10 @@ class Aliases:
         return changed is not None and born is not None and born > changed and not is_made and not record.get("requires_grad")
 
     def _read(self, label: str, name: str, step: int) -> bool:
-        """Whether the tensor ``label`` is read after ``step``, by a call or, in later lines, by its name."""
+        """Whether the tensor ``label`` is read after ``step``: by its name in later lines, or by a call.
+
+        The call must have it as first operand, and write nothing.
+        """
         if any(use.step > step and use.operands[0].label == label and not use.writes for use in self.story.uses(label)):
             return True
         line = span.end_line if (span := self.story.span(step)) else 0
@@ -243,7 +257,7 @@ def is_collected(program: Program, node: ast.AST | None) -> bool:
 
 
 def copied_where_made(story: Story, kept: Kept) -> tuple[Fix, ...]:
-    """Fixes that copy where the alias is made: ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for ``h.numpy()``.
+    """At most one fix: it copies where the alias is made, ``w.detach().clone()`` for ``w.detach()``, ``h.numpy().copy()`` for an array.
 
     For ``state_dict()``, a copy of each tensor. Empty if the text shows no such expression.
     """

@@ -70,7 +70,7 @@ class Program:
 
     @cached_property
     def handed_to(self) -> dict[str, list[ast.Call]]:
-        """The calls by the last name of each argument: ``net.apply(layer.begin)`` under ``"begin"``."""
+        """The calls by the last name of each positional argument that is a name: ``net.apply(layer.begin)`` under ``"begin"``."""
         found: dict[str, list[ast.Call]] = defaultdict(list)
         for call in (n for n in self.nodes if isinstance(n, ast.Call)):
             for each in call.args:
@@ -146,7 +146,10 @@ class Program:
         return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
 
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the list of statements (of a body or a branch) that contains ``statement``."""
+        """Return the list of statements (of a body or a branch) that contains ``statement``.
+
+        A list of it alone if its parent has none (a ``match``).
+        """
         parent = self.parents.get(statement)
         for field in ("body", "orelse", "finalbody", "handlers"):
             block = getattr(parent, field, None)
@@ -212,7 +215,10 @@ class Program:
         return not before.strip() and (not after or after.startswith("#"))
 
     def insert_before(self, statement: ast.stmt, *new: str) -> tuple[Edit, ...]:
-        """Return the edits that insert statements before ``statement``, on lines of their own if the layout allows it."""
+        """Return the edits that insert statements before ``statement``, on lines of their own.
+
+        With ``;`` where another statement is before it on its line.
+        """
         place = self.place(statement)
         here = Span(place.line, place.column, place.line, place.column)
         if not self.lines[place.line - 1][: place.column].strip():

@@ -24,7 +24,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A conflict to be repaired: memory saved at one step, changed at others, and needed by a backward."""
+    """A conflict to be repaired: memory saved at one step, written at others, and needed by a backward; None where it is unknown."""
 
     storage: str | None
     saved_at: int | None
@@ -68,7 +68,7 @@ class Story:
 
     @cached_property
     def steps_in(self) -> dict[tuple[str, ...], list[int]]:
-        """The steps of the events on the program's own lines while these functions were running, in order."""
+        """The steps of the events on the program's own lines, by the stack of functions (``Event.scope``) that made them, in order."""
         steps: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for event in self.events:
             if event.span is not None and event.span.source == 0:
@@ -142,7 +142,10 @@ class Story:
         return tuple(shape) if shape is not None else None
 
     def name(self, label: str | None, step: int | None = None) -> str | None:
-        """The tensor's name in the program at ``step``, else any name it ever had; None if it had none."""
+        """The tensor's name in the program at ``step``, else the last name it had; else the target that it was unpacked into.
+
+        None if it had none.
+        """
         for at in (step, None):
             tensor = self.tensor(label, at)
             if tensor and tensor.get("name"):
@@ -228,11 +231,11 @@ class Story:
         return None
 
     def bumps(self, counter: str | None, after: int, until: int) -> list[int]:
-        """The steps after ``after`` and up to ``until`` at which ``counter`` changed."""
+        """The steps after ``after`` and up to ``until`` (included) at which the version ``counter`` changed."""
         return [step for step, effect in self._effects.get(f"counters.{counter}", ()) if after < step <= until]
 
     def writes(self, storage: str, after: int, until: int) -> tuple[int, ...]:
-        """The steps strictly between two others at which the memory is known to have changed, counted by a version or not."""
+        """The steps strictly between ``after`` and ``until`` at which the memory was written or its values changed, versioned or not."""
         changed = {step for step, effect in self._effects.get(f"storages.{storage}", ()) if effect.path.endswith(".cells")}
         changed |= self._writers.get(storage, set())
         return tuple(sorted(step for step in changed if after < step < until))
@@ -291,7 +294,10 @@ class Story:
         return [self.events[step] for step in sorted(step for span in spans for step in self._by_span[span])]
 
     def said(self, step: int | None) -> str:
-        """Return the name of the called function as the program writes it: ``step`` for each ``add_`` of ``opt.step()``; else empty."""
+        """Return the name of the called function as the program writes it: ``step`` for each ``add_`` of ``opt.step()``.
+
+        Empty if its place is no call.
+        """
         span = self.span(step)
         if span not in self._said:
             node = self.program.at(span)
@@ -310,7 +316,7 @@ class Story:
     def runs(self, *names: str) -> list[list[Event]]:
         """For each run of the program's calls with these names, its events: for ``runs("step")`` those of each ``opt.step()``.
 
-        Events of one run have one place and follow each other without a gap.
+        Events of one run have one place and follow each other without a gap; events inside another call of the trace are left out.
         """
         found: list[list[Event]] = []
         last: tuple[Span | None, int] | None = None
@@ -353,7 +359,7 @@ class Story:
             pending += (self.record("nodes", here) or {}).get("next", ())
 
     def failures(self, *kinds: str) -> list[tuple[int, Failure]]:
-        """The errors that torch raised, of these kinds, each once, after its step.
+        """The errors that torch raised, of these kinds, in order, each with its step; of equal ones at one place only the first.
 
         They are those of calls, of nodes inside calls, and the one that ended the program.
         """
@@ -367,7 +373,7 @@ class Story:
         return list(once.values())
 
     def predicted(self, failure: Failure, step: int) -> bool:
-        """Whether the shadow engine predicted this error before torch raised it."""
+        """Whether the shadow engine predicted this error before torch raised it, or raised the same at the event of ``step``."""
         event = self.event(step)
         was_forecast = any(f.failure.kind == failure.kind and f.step <= step and f.came_true is not None for f in self.trace.forecasts)
         return was_forecast or (event is not None and event.by == "agreed")

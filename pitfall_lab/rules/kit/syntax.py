@@ -90,7 +90,10 @@ BYPASSES = {"data", "detach", "numpy", "cpu"}
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether the call writes in place: ``h.add_(…)``, a call with ``out=h`` or with ``inplace=True``."""
+    """Whether the call writes in place: its name ends in ``_`` (``h.add_(…)``), or it has ``out=h`` or ``inplace=True``.
+
+    The latter also by position, for functions only: ``nn.ReLU(True)`` does not write yet.
+    """
     name = called(call)
     in_place = name.endswith("_") and not name.endswith("__")
     position = FLAG_POSITIONS.get(name)
@@ -149,7 +152,7 @@ def keeps_shape(node: ast.expr) -> bool:
 
 
 def is_bypass(node: ast.expr) -> bool:
-    """Whether ``node`` is a name followed by ``.data``, ``.detach()`` or another way to the memory that autograd does not track."""
+    """Whether ``node`` is a name followed by one of ``BYPASSES``, as ``h.data``, ``h.detach()``: ways that autograd does not track."""
     if isinstance(node, ast.Call):
         node = node.func
     return isinstance(node, ast.Attribute) and node.attr in BYPASSES and is_name(node.value)
@@ -163,7 +166,7 @@ def is_true(node: ast.AST) -> bool:
 def written_root(statement: ast.stmt) -> ast.expr | None:
     """The name of the tensor that ``statement`` writes: ``h`` in ``h[0] = 1``, ``h.view(-1).add_(1)``, ``F.relu_(h)``.
 
-    None if it writes none, as far as its text shows.
+    Of several calls that write, that of the first. None if it writes none, as far as its text shows, or has a body.
     """
     written: ast.AST | None = None
     if isinstance(statement, ast.AugAssign):
@@ -188,7 +191,7 @@ def _is_constant_name(name: ast.expr) -> bool:
 
 
 def root(node: ast.AST) -> ast.expr:
-    """The name or attribute that an expression of views and in-place calls starts from: ``h`` for ``h.view(-1)[0]``.
+    """The expression that views and in-place calls start from: ``h`` for ``h.view(-1)[0]``, ``f(x)`` for ``f(x)[0]``.
 
     >>> ast.unparse(root(ast.parse("self.h.view(-1)[0].add_(1)", mode="eval").body))
     'self.h'
@@ -209,7 +212,7 @@ def root(node: ast.AST) -> ast.expr:
 
 
 def is_name(node: ast.AST) -> bool:
-    """Whether ``node`` is a plain name or a dotted one (``self.h``)."""
+    """Whether ``node`` is a plain name or a dotted one (``self.h``) without an attribute that makes a view (``.data``, ``.T``)."""
     while isinstance(node, ast.Attribute):
         if node.attr in VIEW_ATTRIBUTES:
             return False
@@ -233,7 +236,10 @@ def reads(program: Program, node: ast.AST) -> set[str]:
 
 
 def assigned(program: Program, statement: ast.stmt) -> set[str]:
-    """Names and entries that ``statement`` assigns; definitions and imports are not included."""
+    """The texts of what ``statement``, or one nested in it, assigns: names, attributes (``self.w``), entries such as ``d['k']``.
+
+    An entry must have a constant index: ``rows[i]`` is not one of them. Empty for a definition or an import.
+    """
     if isinstance(statement, (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return set()
     targets = (n for n in ast.walk(statement) if isinstance(n, (ast.Name, ast.Attribute)) or is_entry(n))
@@ -241,7 +247,7 @@ def assigned(program: Program, statement: ast.stmt) -> set[str]:
 
 
 def is_entry(node: ast.AST) -> TypeGuard[ast.Subscript]:
-    """One entry of a dictionary or list, named by a constant: ``losses["g"]``."""
+    """Whether ``node`` is one entry of a named dictionary or list, with a constant key or index: ``losses["g"]``."""
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and is_name(node.value)
 
 
@@ -269,7 +275,7 @@ def _in_own_parentheses(text: str) -> bool:
 
 
 def with_parentheses(program: Program, node: ast.expr) -> Span:
-    """The place of an operand of an operator, with the parentheses around it, if it stands in some of its own."""
+    """The place of an operand of an operator, with the parentheses around it, if it stands in some of its own on the same lines."""
     place = program.place(node)
     before, after = program.lines[place.line - 1][: place.column].rstrip(), program.lines[place.end_line - 1][place.end_column :]
     inside = before.endswith("(") and after.lstrip().startswith(")")

@@ -15,11 +15,11 @@ DEEPEST = 6
 
 
 def origins(program: Program, node: ast.expr | None, running: Sequence[ast.stmt] = (), depth: int = 0) -> Iterator[ast.expr]:
-    """Yield the expressions that may have made the value of ``node``.
+    """Yield the expressions that may have made the value of ``node``, followed back at most ``DEEPEST`` times.
 
     For a name or attribute: what was assigned to it, for a parameter what callers gave, for a call of a function of the program what it
-    returned. ``node`` itself if none of these is known. ``running`` are the statements that were being executed: of several calls of a
-    function those in them are meant.
+    returned. ``node`` itself if none of these is known; nothing for None. ``running`` are the statements that were being executed: of
+    several calls of a function those in them are meant.
     """
     if node is None or depth > DEEPEST:
         return
@@ -59,7 +59,7 @@ def _named(program: Program, node: ast.Name, running: Sequence[ast.stmt]) -> Ite
 
 
 def _assigned(program: Program, name: str, function: Function | None) -> Iterator[ast.expr]:
-    """Yield what the statements of a function (None: of the top level) assign to a name."""
+    """Yield what the statements of a function (None: of the top level) assign to a name, but for values that read this name themselves."""
     for statement in program.nodes:
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None and program.function(statement) is function:
             for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
@@ -81,7 +81,7 @@ def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.ex
 
 
 def _attribute(program: Program, node: ast.Attribute) -> Iterator[ast.expr]:
-    """Yield what is assigned to this attribute: of ``self`` in its own class, of another object anywhere."""
+    """Yield what is assigned to this attribute, other than None: of ``self`` in its own class, of another object anywhere."""
     own = owner(program, node) if isinstance(node.value, ast.Name) and node.value.id == "self" else None
     for statement in program.nodes:
         if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
@@ -103,7 +103,7 @@ def owner(program: Program, node: ast.AST) -> ast.ClassDef | None:
 
 
 def parameters(function: Function) -> list[str]:
-    """Return the names of all parameters of a function."""
+    """Return the names of all parameters of a function, without ``*args`` and ``**kwargs``."""
     given = function.args
     return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
 
@@ -111,7 +111,7 @@ def parameters(function: Function) -> list[str]:
 def passed(program: Program, function: Function, name: str, running: Sequence[ast.stmt] = ()) -> Iterator[ast.expr]:
     """Yield what the program's calls of a function (those in a statement that is ``running``, if any is) give for a parameter.
 
-    Its default value if none gives it.
+    Its default value if none gives it. Calls with ``*arguments`` are left out; ``__init__`` is called by its class's name.
     """
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     inside = program.parents.get(function)

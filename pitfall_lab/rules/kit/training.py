@@ -173,7 +173,10 @@ class _Reader:
 
 
 def joint_updates(story: Story, label: str) -> Iterator[tuple[OptimizerStep, list[Event]]]:
-    """Each optimizer step that updated the leaf ``label`` with the gradients of several backwards, and these backwards."""
+    """Each optimizer step that updated the leaf ``label`` with the gradients of several backwards, and these backwards.
+
+    They are counted from the last update or clearing of the gradient on.
+    """
     added: list[Event] = []
     for moment in lives(story).get(label, ()):
         if moment.kind == "added":
@@ -193,7 +196,7 @@ def cells(story: Story, storage: str | None, step: int) -> Any:
 
 
 def is_nothing(story: Story, storage: str | None, step: int) -> bool:
-    """Whether ``storage`` is known to have held only zeros after ``step``."""
+    """Whether ``storage`` is known to have held only zeros after ``step``; False if not all of its values are in the trace."""
     held = cells(story, storage, step)
     return held is not None and not isinstance(held, dict) and all(value == 0 for _, value in flat(held))
 

@@ -14,7 +14,11 @@ from pitfall_lab.trace.text import place
 
 
 def called(story: Story, tensor: str | None, storage: str | None, step: int | None, saved_at: int | None = None) -> T:
-    """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression that made it, else its shape."""
+    """A tensor in a sentence: its name, else that of a tensor on the same memory, else the expression that made it, else its shape.
+
+    Names of tensors that cover only a part of their storage come after the expression; this one is known only where the call at
+    ``saved_at`` returned the tensor.
+    """
     storage = storage or (story.tensor(tensor) or {}).get("storage")
     name = story.name(tensor, step) if is_whole(story, tensor, storage) else None
     name = name or next(
@@ -40,7 +44,10 @@ def called(story: Story, tensor: str | None, storage: str | None, step: int | No
 
 
 def expression(story: Story, tensor: str | None, step: int) -> T:
-    """A tensor by its own name or by the expression that made it, not by the name of its memory, which may have another shape."""
+    """A tensor by its own name, else by the expression that made it, else as :func:`called` does.
+
+    The name of its memory comes last, as that may have another shape.
+    """
     record = story.tensor(tensor, step) or {}
     text = story.name(tensor, step) or story.used_name(tensor) or snippet(story, story.span(record.get("born")))
     return _code(text) if text else called(story, tensor, None, step)
@@ -53,7 +60,10 @@ def _code(name: str) -> T:
 
 
 def is_whole(story: Story, label: str | None, storage: str | None) -> bool:
-    """Whether the tensor covers its whole storage; the name of a part would mislead."""
+    """Whether the tensor has as many elements as its storage (the name of a part would mislead).
+
+    True if the storage or its size is unknown.
+    """
     record, memory = story.tensor(label) or {}, story.record("storages", storage) or {}
     count = 1
     for length in record.get("shape") or ():
@@ -69,7 +79,10 @@ def gradient_of(name: T) -> T:
 
 
 def statement_text(story: Story, span: Span | None, limit: int = 48) -> str:
-    """The source under ``span``, but the whole statement where only its target is marked: ``h[0] = 1`` and not ``h[0]``."""
+    """The source under ``span``, but the whole statement where only an index or attribute is marked: ``h[0] = 1`` and not ``h[0]``.
+
+    On one line, shortened to ``limit`` characters; empty if the source is unknown.
+    """
     node = story.program.at(span) if story.program.tree is not None else None
     statement = story.program.statement(node)
     if statement is None or not isinstance(node, (ast.Subscript, ast.Attribute)):
@@ -95,7 +108,7 @@ def line_of(story: Story, finding: Finding, role: Role) -> T:
 
 
 def snippet(story: Story, span: Span | None, limit: int = 48) -> str:
-    """The source under ``span`` on one line, shortened; empty when it is not known."""
+    """The source under ``span`` on one line, shortened to ``limit`` characters; empty when it is not known."""
     if span is None or span.source >= len(story.trace.sources):
         return ""
     lines = story.trace.sources[span.source].text.split("\n")[span.line - 1 : span.end_line]
@@ -113,10 +126,12 @@ def capital(text: str) -> str:
 
 
 def numbers(cells: Any, only: list[int] | None = None, limit: int = 4) -> str:
-    """Cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, just those positions.
+    """The first ``limit`` known cells as a short list: ``[7.31, 1.19, 9.53]``; with ``only``, those at these positions.
 
     >>> numbers([0.123456, 2.0, "nan"])
     '[0.1235, 2, nan]'
+
+    A ``…`` follows where there are more, or with ``only``.
     """
     pairs = flat(cells)
     if only is not None:
@@ -154,7 +169,7 @@ def flat(cells: Any) -> list[tuple[int, Any]]:
 
 
 def differ(one: dict[int, Any], other: dict[int, Any]) -> list[int]:
-    """The positions at which two gradients differ by more than rounding, relative to their own size."""
+    """The positions known in both of two gradients at which they differ by more than rounding, relative to the largest number in either."""
     shared = [index for index in one if index in other]
     sizes = [abs(v) for cells in (one, other) for v in cells.values() if isinstance(v, (int, float)) and math.isfinite(v)]
     scale = max(sizes, default=0.0)
@@ -168,7 +183,10 @@ def _near(a: Any, b: Any, tolerance: float) -> bool:
 
 
 def difference(one: Any, other: Any) -> list[int]:
-    """The positions at which two sets of cells differ by more than rounding."""
+    """The positions known in both of two sets of cells at which they differ by more than rounding, relative to the element itself.
+
+    NaN equals NaN.
+    """
     theirs = dict(flat(other))
     return [index for index, value in flat(one) if index in theirs and not _close(value, theirs[index])]
 

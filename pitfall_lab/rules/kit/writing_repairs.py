@@ -31,7 +31,7 @@ from pitfall_lab.trace import Event, Span, T
 
 
 def changing_repairs(program: Program, story: Story, step: int) -> list[Fix | None]:
-    """Fixes of the statement that wrote: make a new tensor instead, or write into a copy.
+    """Fixes of the statement that wrote: make a new tensor instead, remove ``inplace=True``, or write into a copy (not for an array).
 
     None in the list is a fix that cannot be written.
     """
@@ -62,7 +62,7 @@ def _in_collection(program: Program, statement: ast.stmt, new: Fix | None) -> Fi
 def new_value(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
     """A fix that makes a new tensor: ``h = h + x`` for ``h += x``, ``h = h * 10`` for ``h.mul_(10)``, ``f(h.relu())`` for ``f(h.relu_())``.
 
-    The old one stays unchanged. None if the statement cannot be written so.
+    The old one stays unchanged. None if the statement cannot be written so, such as ``h[0] += x`` or ``h.normal_()``.
     """
     if isinstance(statement, ast.AugAssign):
         return _augmented(program, statement)
@@ -86,7 +86,8 @@ def _chain(call: ast.Call) -> Iterator[ast.AST]:
 def returned(program: Program, node: ast.AST, statement: ast.stmt) -> Fix | None:
     """A fix for a hook that writes its output: ``return output.mul(0.5)`` for ``output.mul_(0.5)``; None for other statements.
 
-    The returned value replaces the output.
+    The statement must be the last one of a function without ``return`` and write one of its parameters. The returned value replaces the
+    output.
     """
     function, call = program.function(statement), _written_call(node, statement)
     written = written_root(statement)
@@ -116,7 +117,10 @@ def _augmented(program: Program, statement: ast.AugAssign) -> Fix | None:
 
 
 def _statement_call(program: Program, statement: ast.Expr, call: ast.Call) -> Fix | None:
-    """The fix for a statement that is only an in-place call: the out-of-place call, assigned to the name; None if there is none."""
+    """The fix for a statement that is only an in-place call on a whole tensor: the out-of-place call, assigned to its name; else None.
+
+    None too for an operation that exists in place only, but for ``zero_`` and ``fill_``.
+    """
     target = receiver(call)
     if target is None:
         return None
@@ -176,7 +180,10 @@ def _plain_names(program: Program, call: ast.Call) -> list[tuple[Span, str]]:
 
 
 def _written_call(node: ast.AST, statement: ast.stmt) -> ast.Call | None:
-    """The in-place call at ``node``, or, when ``node`` is no such call, the only one in the statement; None if there is not exactly one."""
+    """The in-place call at ``node``, or, when ``node`` is no such call, the only one in the statement; None if there is not exactly one.
+
+    None too for a statement with a body; of a chain of calls the last one counts.
+    """
     if isinstance(node, ast.Call) and writes(node):
         return node
     # nn.ReLU(inplace=True) does not write; the module it creates will
@@ -234,9 +241,9 @@ def _argument_span(program: Program, call: ast.Call, argument: ast.AST) -> Span:
 
 
 def copies_before(program: Program, statement: ast.stmt) -> list[Fix | None]:
-    """Fixes that put ``h = h.clone()`` before the write: first before the loops around it, then right before it.
+    """Fixes that put ``h = h.clone()`` before the write: first before the outermost loop around it, then inner ones, then right before it.
 
-    None in the list is a fix that cannot be written.
+    Empty if the statement writes no name. Loops of the same function only, and none outside the loop that gives the name its value.
     """
     name = written_root(statement)
     if name is None:
@@ -274,7 +281,10 @@ def _without_data(program: Program, statement: ast.stmt, name: ast.expr) -> tupl
 
 
 def _data_changes(program: Program, statement: ast.stmt, name: ast.expr) -> list[tuple[Span, str]]:
-    """Edits that remove ``.data`` from the written expression, as a copy does not need it; empty if the statement uses ``.numpy``."""
+    """Replacements that remove ``.data`` from the written expression, as a copy does not need it.
+
+    Empty if the statement uses ``.numpy``.
+    """
     changes = []
     if any(isinstance(node, ast.Attribute) and node.attr == "numpy" for node in ast.walk(statement)):
         return []  # NumPy only accepts what does not require grad

@@ -41,7 +41,10 @@ SILENT = ("SystemExit", "KeyboardInterrupt", "SyntaxError", "IndentationError", 
 
 
 def refusals(story: Story, known: Sequence[Finding]) -> Iterator[Finding]:
-    """One finding for each error that none of the ``known`` findings explains."""
+    """One finding for each error of the program that none of the ``known`` findings of severity ``error`` explains.
+
+    A finding explains the errors at its steps, and on its lines those for which no call is recorded.
+    """
     reported = {at for finding in known if finding.severity == "error" for at in (finding.step, *(r.step for r in finding.related))}
     lines = {_line(span) for finding in known if finding.severity == "error" for span in (finding.span, *(r.span for r in finding.related))}
     for step, failure in errors(story):
@@ -57,7 +60,10 @@ def _line(span: Span | None) -> tuple[int, int] | None:
 
 
 def errors(story: Story) -> Iterator[tuple[int, Failure]]:
-    """The errors of the program, each once and after its step: of the calls that raised, and the one that ended it."""
+    """The errors of the program, each once and with its step: of the calls that raised, and the one that ended it.
+
+    Of nested calls only the outermost; none of the types in ``SILENT``.
+    """
     ended = story.trace.outcome.failure
     for event in story.events:
         if event.error is not None and event.kind == "call" and event.error.type not in SILENT:
@@ -89,7 +95,10 @@ def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
 
 
 def is_caught(story: Story, finding: Finding) -> bool:
-    """Whether a finding of severity ``error`` is about an error that the program caught, so that it did not end the program."""
+    """Whether a finding of severity ``error`` is about an error that the program caught, so that it did not end the program.
+
+    False for other severities, and if no call at its steps raised.
+    """
     if finding.severity != "error":
         return False
     steps = {at for at in (finding.step, *(r.step for r in finding.related)) if at is not None}

@@ -29,14 +29,15 @@ class Refused:
 
     @cached_property
     def span(self) -> Span | None:
-        """Return the span of the call that was refused; None if there is none."""
+        """Return the span of the call that was refused; None if neither the error nor an event of its step has one."""
         return self.failure.span or (self.story.span(self.step) if self.failure.step is not None else None)
 
     @cached_property
     def call(self) -> ast.Call | None:
         """The call that the program's own line made; None if it is an operator, an index, or not known.
 
-        Where only the statement is known, as for a comprehension, the only call in it with the name of the refused function.
+        Of ``print(layer(x))`` the call of the layer, if that was refused. Where only the statement is known, as for a comprehension, the
+        only call in it with the name of the refused function.
         """
         node = self.story.program.at(self.span) if self.story.program.tree is not None else None
         node = node.value if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return | ast.Expr) else node
@@ -49,7 +50,7 @@ class Refused:
         return same[0] if len(same) == 1 else None
 
     def _within_builtin(self, node: ast.Call) -> ast.Call | None:
-        """The call of the refused layer inside ``print(layer(x).shape)``; None if there is none."""
+        """The call of the refused layer inside ``print(layer(x).shape)``; None if the text does not show exactly one."""
         names, program = set(self.failure.op.split(".")), self.story.program
         inner = [n for n in ast.walk(node) if isinstance(n, ast.Call) and n is not node and call_name(n) not in BUILTINS]
         made = [n for n in inner if any(isinstance(o, ast.Call) and call_name(o) in names for o in origins(program, n.func))]
@@ -61,7 +62,12 @@ class Refused:
         return tuple(self._as_written(g) for g in self.failure.given if g.name != "self" or g.kind in TENSORS)
 
     def _as_written(self, given: Given) -> Given:
-        """The argument; for a tensor that a library made from a keyword argument, with the expression that the line gives for that one."""
+        """The argument.
+
+        For a tensor that the line does not write, with the expression from which the line got it: a call, or a keyword argument.
+
+        Label, shape and dtype are then those of that expression's tensor. Unchanged if there is none.
+        """
         program = self.story.program
         node = program.at(self.span) if program.tree is not None else None
         if node is None or given.text or given.kind not in TENSORS:
@@ -112,7 +118,7 @@ class Refused:
         return self.failure.message
 
     def argument(self, names: tuple[str, ...]) -> Given | None:
-        """The first argument that has one of these names; ``#2`` is the second tensor, ``@2`` the second argument.
+        """The first argument that one of these names finds; ``#2`` is the second tensor, ``@2`` the second argument (from 1).
 
         None if there is none; an argument that is ``None`` itself is found only by ``@``, or if it is part of another.
         """
@@ -128,7 +134,7 @@ class Refused:
 
     @cached_property
     def written(self) -> str:
-        """Return the program's expression that was refused, as text."""
+        """Return the program's expression that was refused, as text on one line of at most 400 characters; empty if it is not known."""
         return snippet(self.story, self.span, 400)
 
     @property
@@ -146,7 +152,10 @@ class Refused:
         return short.removeprefix("torch.Tensor.") or "torch"
 
     def words(self, language: Language) -> dict[str, Any]:
-        """The values for the placeholders of a sentence: ``Line``, ``call`` and the arguments by name."""
+        """The values for the placeholders of a sentence: ``Line``, ``call``, the arguments by name.
+
+        The first three tensors also as ``first``, ``second`` and ``third``.
+        """
         line = at_line(self.story, self.span)
         words: dict[str, Any] = {g.name: self.word(g, language) for g in reversed(self.given) if g.name.isidentifier()}
         for place, given in enumerate(self.tensors[:3], start=1):
@@ -158,7 +167,10 @@ class Refused:
         return Word(given, self.name(given).say(language), language)
 
     def name(self, given: Given) -> T:
-        """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name."""
+        """How to name an argument in a sentence: as the line writes it, else the expression that made it, else its parameter's name.
+
+        What is no tensor and not written in the line is named by its value, if that is known.
+        """
         if given.text:
             return _code(given.text)
         if given.label is not None and (call := self.inside(given)) is not None:
@@ -171,7 +183,11 @@ class Refused:
         return T(en=f"the argument `{given.name}`", zh=f"参数 `{given.name}`") if given.name else T(en="the argument", zh="这个参数")
 
     def inside(self, given: Given) -> ast.Call | None:
-        """The call of a model in which an earlier layer made this nameless tensor, and a later one was refused; None if there is none."""
+        """The call of a model in which an earlier layer made this nameless tensor, and a later one was refused; None if there is none.
+
+        Also a call by which the refused line itself made the tensor, if no call was recorded for the error and it is no argument of another
+        call.
+        """
         record = self.story.tensor(given.label, self.step) or {}
         program = self.story.program
         node, made = program.at(self.span), program.at(self.story.span(record.get("born")))
@@ -209,7 +225,7 @@ class _Sizes:
 
 
 def shape_text(shape: tuple[int, ...] | None, language: Language = "en") -> str:
-    """A shape in words: ``2×3``; for a 0-dim tensor, that it is a single number."""
+    """A shape in words: ``2×3``, ``(3,)``; for a 0-dim tensor, that it is a single number; ``?`` for None."""
     if shape is None:
         return "?"
     return (
@@ -234,7 +250,7 @@ def _code(text: str) -> T:
 
 
 def first_sentence(message: str) -> str:
-    """The first line of torch's words, without what only its makers need."""
+    """The first line of torch's words that is not empty, without what only its makers need, shortened to 240 characters."""
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     text = lines[0] if lines else ""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)

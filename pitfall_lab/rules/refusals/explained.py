@@ -27,7 +27,10 @@ MOST_LINES = 4
 
 
 def explained(refused: Refused, family: Family, case: Case, match: re.Match[str]) -> Finding | None:
-    """The finding that a case makes of a refusal; None where the refused call lacks something that its sentences name."""
+    """The finding that a case makes of a refusal; None where the refused call lacks something that its sentences name.
+
+    What a remedy says takes the place of the case's sentences; fixes are the remedy's, then rewritings of the wrong argument.
+    """
     wrong = offending(refused, case.wrong, match)
     other = offending(refused, case.other, match) if case.other else _beside(refused, wrong)
     try:
@@ -83,7 +86,7 @@ def _words(refused: Refused, wrong: Given | None, other: Given | None, match: re
 
 
 def _brief(line: str) -> str:
-    """One of the lines in which `load_state_dict` lists what does not fit."""
+    """One of the lines in which ``load_state_dict`` lists what does not fit, with two sizes put shorter."""
     sizes = r"copying a param with shape torch\.Size\((.*?)\) from checkpoint, the shape in current model is torch\.Size\((.*?)\)"
     return re.sub(sizes, r"\1 was saved, \2 is needed", line.strip().rstrip(". "))
 
@@ -132,7 +135,10 @@ def _explanation(refused: Refused, accepts: T | None, wrong: Given | None, messa
 
 
 def _shown(refused: Refused, wrong: Given | None) -> list[Given]:
-    """The arguments to name: the offending one first, each tensor once, and of the others those written out in the line."""
+    """The first ``MOST_SHOWN`` arguments to name: the offending one, then the tensors, each once, then values written out in the line.
+
+    Objects that are shown as ``<…>`` are left out unless the line writes them.
+    """
     found: dict[object, Given] = {}
     for given in sorted(refused.given, key=lambda g: (g is not wrong, g.kind not in TENSORS)):
         reported = given.kind in TENSORS or given is wrong or _is_written(given, refused)
@@ -147,7 +153,10 @@ def _is_written(given: Given, refused: Refused) -> bool:
 
 
 def _described(refused: Refused, given: Given, language: Language, *, device: bool) -> str:
-    """An argument in words: ``x`` (`input`): float32 of shape 2×3, requires grad."""
+    """An argument in words: ``x (`input`): float32, 2×3, requires grad``; ``p = 0.5`` for one that is no tensor.
+
+    ``device``: with the tensor's device.
+    """
     name, brackets = refused.name(given).say(language), BRACKETS[language]
     named = brackets.format(f"`{given.name}`") if given.name not in ("", "self") and f"`{given.name}`" not in name else ""
     if given.kind not in TENSORS:
@@ -160,7 +169,10 @@ def _described(refused: Refused, given: Given, language: Language, *, device: bo
 
 
 def _related(refused: Refused, wrong: Given | None, remedy: Remedy) -> tuple[Related, ...]:
-    """The lines of the remedy, those that made the tensors of the call, the offending one first, and the line where torch raises."""
+    """The lines of the remedy, those that made the tensors of the call, the offending one first, and the line where torch raises.
+
+    Each line once, and at most ``MOST_SHOWN`` tensors.
+    """
     story, step = refused.story, refused.step
     found, places = list(remedy.related), {refused.span, *(related.span for related in remedy.related)}
     for given in sorted(refused.tensors, key=lambda g: g is not wrong)[:MOST_SHOWN]:

@@ -50,7 +50,7 @@ OWN = Family(
 
 
 def own(refused: Refused) -> Finding:
-    """The note about an error of the program's own, with the tensors of the frame that raised it."""
+    """The note about an error that torch did not raise, with at most ``MOST_SHOWN`` tensors of the frame that raised it."""
     failure, words = refused.failure, {language: refused.words(language) for language in ("en", "zh")}
     said = first_sentence(failure.message)
     quote_en, quote_zh = (f": “{said}”", f"：“{said}”") if said else ("", "")

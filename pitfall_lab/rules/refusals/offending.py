@@ -69,7 +69,7 @@ def _missing_grad(refused: Refused) -> Given | None:
 
 
 def _object(refused: Refused) -> Given | None:
-    """The object whose missing attribute the refused expression reads; None if there is none."""
+    """The object whose attribute the refused expression reads or calls; None if it is no attribute."""
     program = refused.story.program
     node = program.at(refused.span) if program.tree is not None else None
     node = node.func if isinstance(node, ast.Call) else node
@@ -79,7 +79,7 @@ def _object(refused: Refused) -> Given | None:
 def _of_other_type(refused: Refused) -> Given | None:
     """The last tensor whose dtype differs from that of the first parameter, or, without a parameter, from that of most tensors.
 
-    One that is not floating point goes first; indices and masks are left out. None if there is none.
+    Of several, one that is not floating point; indices and masks are left out. None if there is none.
     """
     tensors = [g for g in refused.tensors if g.name not in POSITIONS]
     kept = next((g for g in tensors if g.kind == "Parameter"), None)
@@ -101,7 +101,7 @@ def _of_other_rank(refused: Refused) -> Given | None:
 
 
 def _clash(refused: Refused) -> tuple[Given, Given] | None:
-    """The first two tensors whose shapes do not broadcast; None if there is none."""
+    """The first two tensors whose shapes do not broadcast; None if all of them do."""
     for at, one in enumerate(refused.tensors):
         for other in refused.tensors[at + 1 :]:
             sizes = zip(reversed(one.shape or ()), reversed(other.shape or ()), strict=False)
@@ -111,7 +111,10 @@ def _clash(refused: Refused) -> tuple[Given, Given] | None:
 
 
 def _overload(refused: Refused) -> Given | None:
-    """The first argument that does not fit, of the overload in torch's message that the call fits best; None if there is none."""
+    """The first argument that does not fit the overload of torch's message with the fewest such arguments.
+
+    None if all fit, or none is listed.
+    """
     forms = [[part.strip().split(" ") for part in form.split(",")] for form in re.findall(r"\* \((.*)\)", refused.message)]
     misfits = [_misfits(refused, [part for part in form if len(part) > 1]) for form in forms]
     best = min(misfits, key=len, default=[])
@@ -146,18 +149,18 @@ def _said_tensor(refused: Refused) -> Given | None:
 
 
 def said(refused: Refused) -> Given | None:
-    """The argument that torch's message is about, found by its name, shape, type or value; the only argument if there is one.
+    """The argument that the first line of torch's message is about, found by its name, else by its shape, type or value.
 
-    None if neither is known.
+    Else the only tensor, or the only argument; None if there are several or none.
     """
     message = refused.message.split("\n")[0]
     return _named(refused, message) or _alike(refused, message) or _only(refused)
 
 
 def _named(refused: Refused, message: str) -> Given | None:
-    """The argument whose name comes first in the words; a name in quotes before all others. ``self`` is the input.
+    """The argument whose name (or singular) comes first in the words, one in quotes before all others; ``self`` is the input.
 
-    None if there is none.
+    Names of one letter count only in quotes or before ``=``. Else the one of :func:`_half_named`.
     """
     text = message.lower().replace("_", " ")
     found: list[tuple[bool, int, int, Given]] = []
@@ -174,7 +177,10 @@ def _named(refused: Refused, message: str) -> Given | None:
 
 
 def _half_named(refused: Refused, text: str) -> Given | None:
-    """The argument for which the message contains a part of its name: ``divisor`` for ``divisor_override``; None if there is none."""
+    """The first argument of whose name the message contains a word: ``divisor`` for ``divisor_override``; None if there is none.
+
+    Only names of several words of more than three letters.
+    """
     for given in refused.given:
         parts = [part for part in given.name.lower().split("_") if len(part) > 3 and part not in ("size", "input", "weight")]
         if len(parts) > 1 and any(re.search(rf"\b{re.escape(part)}\b", text) for part in parts) and given.kind != "NoneType":
@@ -185,7 +191,8 @@ def _half_named(refused: Refused, text: str) -> Given | None:
 def _alike(refused: Refused, message: str) -> Given | None:
     """The only argument whose shape, dtype, value or number of dimensions the message contains; None if there is none.
 
-    Shapes are tried first, the last one in the message before the others.
+    In this order, and of several in the message the last one first (dtypes: the first one). Where two arguments are alike, the next is
+    tried.
     """
     for shape in reversed(SHAPE.findall(message)):
         sizes = tuple(int(n) for n in shape.replace(" ", "").split(",") if n)

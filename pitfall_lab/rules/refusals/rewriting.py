@@ -24,7 +24,9 @@ KEYWORD = "!"
 def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms: tuple[str, ...], match: re.Match[str]) -> tuple[Fix, ...]:
     """Fixes that write the argument in each of the ``forms``, on the refused line; none if that line does not contain the argument.
 
-    A form that begins with ``!`` adds a keyword instead, or makes ``backward`` return as many gradients as needed.
+    A form that begins with ``!`` adds a keyword instead, or makes ``backward`` return as many gradients as needed (then alone). ``{other}``
+    in a form is the text of ``other``; without one, the form is left out. Where ``!batch_first`` can be added, the other forms are left
+    out.
     """
     program = refused.story.program
     if GRADIENTS in forms:
@@ -48,7 +50,7 @@ def rewritings(refused: Refused, wrong: Given | None, other: Given | None, forms
 
 
 def _maker(refused: Refused) -> ast.AST | None:
-    """The call that made the layer: the one that made its first parameter, or what was called; None if there is none."""
+    """The call that made the layer: the expression that made its first parameter, else what was called; None if it is not known."""
     parameter = next((g for g in refused.tensors if g.kind == "Parameter"), None)
     if parameter is None and refused.call is not None:
         made = [o for o in origins(refused.story.program, refused.call.func) if isinstance(o, ast.Call) and called(o)[:1].isupper()]

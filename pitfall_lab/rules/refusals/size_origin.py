@@ -27,7 +27,10 @@ class Change:
 
 
 def origin(refused: Refused) -> T | None:
-    """A sentence with the calls that changed a size which was equal to that of another argument; None where there are none."""
+    """A sentence with the calls that changed a size which was equal to that of another argument; None where there are none.
+
+    Only arguments with the same number of dimensions; not the dimension ``dim`` of a join, and no sizes of 1.
+    """
     story = refused.story
     joined = {int(g.value) for g in refused.given if g.name == "dim" and re.fullmatch(r"-?\d+", g.value)}
     for one in refused.tensors:

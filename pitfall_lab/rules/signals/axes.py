@@ -38,7 +38,8 @@ class Use:
 def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use]:
     """The calls that work along some axis of ``label``, or of a tensor computed from it, each with the number that ``axis`` has there.
 
-    Only the ``FURTHER`` events after ``step`` are searched.
+    Only the ``FURTHER`` events after ``step`` are searched, and ``axis`` is followed only through element-wise calls, products, layers and
+    views.
     """
     followed: dict[str, tuple[int, bool]] = {label: (axis, False)}
     for event in story.events[step + 1 : step + FURTHER]:
@@ -61,9 +62,9 @@ def uses_of_axis(story: Story, label: str, axis: int, step: int) -> Iterator[Use
 
 
 def against(story: Story, label: str, axis: int, step: int) -> tuple[Use | None, bool]:
-    """The first use of shares that add up to 1 along ``axis`` which shows that another axis was meant, and whether this one is used too.
+    """The first use that shows that shares adding up to 1 along ``axis`` were meant along another, and whether ``axis`` itself is used too.
 
-    In that case the use is None.
+    If it is, the use is None; None and False if no use shows anything.
     """
     wrong = None
     shape = story.shape(label, step) or ()
@@ -133,7 +134,10 @@ def _along(event: Event, place: int, count: int) -> int | None:
 
 
 def _contracted(event: Event, place: int) -> int | None:
-    """Return the only axis of the operand at ``place`` that an ``einsum`` sums over; None if there are others, or a ``...``."""
+    """Return the only axis of the operand at ``place`` that an ``einsum`` sums over.
+
+    None if it sums over several or none, or has a ``...``.
+    """
     given, arrow, result = event.operands[0].text.strip("'\"").replace(" ", "").partition("->")
     terms = given.split(",")
     if not arrow or "." in given or not 0 < place <= len(terms):
@@ -144,7 +148,10 @@ def _contracted(event: Event, place: int) -> int | None:
 
 
 def _carried(story: Story, event: Event, place: int, axis: int) -> int | None:
-    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a view; None if there is none."""
+    """Return the axis of the result that ``axis`` becomes in an element-wise call, a product, a layer or a view; None if that is not known.
+
+    It must keep its length; a layer works along the last axis, and keeps the others.
+    """
     source, result = (story.tensor(label, event.step) or {} for label in (event.operands[place].label, event.results[0]))
     before, after = list(source.get("shape") or ()), list(result.get("shape") or ())
     if event.name in ELEMENTWISE or event.name in PRODUCTS:

@@ -28,7 +28,10 @@ class Batch:
 
 
 def batch(story: Story, event: Event) -> Batch | None:
-    """The batch that a ``stack`` made of two or more examples that were indexed out of one memory; ``None`` for every other call."""
+    """The batch that a ``stack`` made of two or more examples that were indexed out of one memory; ``None`` for every other call.
+
+    None too if all examples begin at the same offset.
+    """
     if event.name != "stack" or len(event.operands) < 2 or event.error is not None:
         return None
     records = [story.tensor(o.label, event.step) or {} for o in event.operands if o.label is not None]
@@ -58,9 +61,9 @@ def _is_around(batch: Span | None, began: Span | None) -> bool:
 
 
 def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterator[Batch]:
-    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed.
+    """The batches that a tensor was computed from, in the order of the operands; parameters are not followed, nor what is behind a batch.
 
-    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too.
+    ``cut``: some of the rows of a larger table, as in ``x[i : i + 32]``, count as a batch too. At most ``UPWARD`` tensors are searched.
     """
     pending, seen = deque([label]), {label}
     while pending and len(seen) < UPWARD:
@@ -79,7 +82,10 @@ def behind(story: Story, label: str, step: int, *, cut: bool = False) -> Iterato
 
 
 def cut_rows(story: Story, event: Event, label: str) -> Batch | None:
-    """The batch that ``event`` cut out of a table of data as a view, some of its rows with all that is in them; None for other calls."""
+    """The batch that ``event`` cut out of a table of data as a view: two or more of its rows, but not all; None for other calls.
+
+    None too if the table requires grad.
+    """
     source = event.operands[0].label if event.operands and event.name in CUTS else None
     table, part = (story.tensor(each, event.step) or {} for each in (source, label))
     before, after = tuple[int, ...](table.get("shape") or ()), tuple[int, ...](part.get("shape") or ())

@@ -19,7 +19,10 @@ def is_clip(story: Story, clip: Moment) -> bool:
 
 
 def is_effective(story: Story, clip: Moment) -> bool:
-    """Whether the limit of the clipping is finite: with an infinite one `clip_grad_norm_` only measures."""
+    """Whether the limit of the clipping is finite: with an infinite one ``clip_grad_norm_`` only measures.
+
+    Where the trace does not show the limit: whether the clipping changed known values, or scaled by a number below 1.
+    """
     if (limit := _limit(story, clip)) is not None:
         return math.isfinite(limit)
     before = cells(story, clip.storage, clip.step - 1)
@@ -35,7 +38,7 @@ def is_effective(story: Story, clip: Moment) -> bool:
 def _limit(story: Story, clip: Moment) -> float | None:
     """The largest norm that a call of ``clip_grad_norm_`` allows: it divides the limit by the norm just before it scales.
 
-    None if there is none.
+    None if no such division by the same line is among the last ``CLIPPING`` events.
     """
     span = story.span(clip.step)
     for event in reversed(story.events[max(clip.step - CLIPPING, 0) : clip.step]):

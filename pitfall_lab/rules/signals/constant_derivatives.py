@@ -62,7 +62,7 @@ def _is_recorded(story: Story, label: str, step: int) -> bool:
 
 
 def _is_bent(story: Story, use: Event) -> bool:
-    """Whether the sum is squared, or its size taken, on the way to a backward that ran."""
+    """Whether the sum is squared, or its size taken, on the way to a backward that ran; a product with another tensor does not count."""
     pending, seen = [use], {use.step}
     while pending and len(seen) < FURTHER:
         event = pending.pop()

@@ -38,7 +38,10 @@ class Apart:
 
 
 def cut_paths(story: Story) -> Iterator[Apart]:
-    """Yield the layers whose input was cut off from other layers of the same optimizer in the same round; each place once."""
+    """Yield the layers whose input was cut off from other layers (or whose weight was read by ``.data``) that the same optimizer trains.
+
+    The round of an optimizer is what lies between two of its steps; each place of a cut once.
+    """
     flow, reported = Flow(story), set()
     backwards = [b for b in story.backwards() if b.error is None and b.operands]
     since: dict[object, int] = {}
@@ -85,8 +88,9 @@ def _before(story: Story, flow: Flow, backward: Event, begun: int, update: Optim
 def _is_unintended(story: Story, flow: Flow, cut: Cut, layer: Event, start: str | None) -> bool:
     """Whether the cut is not likely to be meant.
 
-    A call of ``detach`` is likely to be meant where the hidden state is trained by a loss of its own, as in front of a probe; not where
-    only penalties on it are left.
+    Never for a gradient, integers or a ``sample``; always for kinds other than ``detach``, and if the result went to NumPy. A call of
+    ``detach`` is likely to be meant where the hidden state is trained by a loss of its own, as in front of a probe; not where only
+    penalties on it are left.
     """
     if cut.kind in ("gradient", "integer") or story.said(cut.event.step) == "sample":
         return False

@@ -11,7 +11,10 @@ Index = tuple[int, ...]
 
 
 class Elements:
-    """The known values of one tensor at one step; with ``answers`` those of bools too, as 0 and 1."""
+    """The known values of one tensor at one step that are numbers.
+
+    Bools only with ``answers``, and NaN and infinity not, which are texts.
+    """
 
     def __init__(self, story: Story, label: str | None, step: int, *, answers: bool = False) -> None:
         record: Record = story.tensor(label, step) or {}

@@ -23,13 +23,13 @@ SMALL = 0.01
 
 
 def made_by(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that returned the tensor; None if there is none."""
+    """The call that returned the tensor, at whatever step; None if there is none."""
     event = story.event((story.tensor(label, step) or {}).get("born"))
     return event if event is not None and event.kind == "call" and label in event.results else None
 
 
 def before(event: Event, label: str) -> str | None:
-    """The tensor whose numbers the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call has no tensor."""
+    """The tensor whose numbers the result ``label`` of a call of :data:`SAME_NUMBERS` has; None if the call was given none but this one."""
     given = [o.label for o in event.operands if o.label is not None]
     place = event.results.index(label) if event.name == "broadcast_tensors" and label in event.results else 0
     return given[place] if place < len(given) and given[place] != label else None
@@ -55,7 +55,10 @@ def key(story: Story, label: str, step: int) -> Hashable:
 
 
 def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor of which ``label`` is a multiple, apart from added constants, and the factor; ``label`` and 1 if there is none."""
+    """The tensor of which ``label`` is a multiple, apart from added constants and limits, and the factor; past views and copies.
+
+    What such calls lead back to with factor 1 where there is no multiple; at most ``FURTHER`` calls back.
+    """
     by = 1.0
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
@@ -84,7 +87,7 @@ def unscaled(story: Story, label: str, step: int) -> tuple[str, float]:
 
 
 def unshifted(story: Story, label: str, step: int) -> str:
-    """The tensor to which at most small constants were added to give ``label``; ``label`` itself if there is none."""
+    """The tensor to which at most small constants (up to ``SMALL``) were added to give ``label``, past views, copies and limits."""
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
         event = made_by(story, label, step)
@@ -99,7 +102,7 @@ def unshifted(story: Story, label: str, step: int) -> str:
 
 
 def power(story: Story, label: str, step: int) -> tuple[str, float]:
-    """The tensor of which a tensor is a power, and the exponent; the tensor itself and 1 if it is of no other."""
+    """The tensor of which a tensor is a power, past views, copies and limits, and the exponent; 1 if no power was taken."""
     exponent = 1.0
     for _ in range(FURTHER):
         label = same_numbers(story, label, step)
@@ -140,9 +143,10 @@ def drawn(story: Story, label: str, step: int) -> Event | None:
 
 
 def recipe(story: Story, label: str, step: int) -> tuple[Hashable, ...] | None:
-    """The calls, with their numbers, by which a tensor is computed from the result of a layer, and the layer's weights.
+    """The calls, with their numbers, by which a tensor is computed from the result of a layer, and the storages of the layer's weights.
 
-    Equal recipes give the same output of a network, for whatever data. None if there is no layer within a few calls of one tensor each.
+    Equal recipes give the same output of a network, for whatever data. None if there is no layer within ``FURTHER`` calls of one tensor
+    each.
     """
     found: list[Hashable] = []
     for _ in range(FURTHER):

@@ -44,7 +44,10 @@ class Formula:
     same: dict[str, str]
 
     def at(self, known: dict[str, float]) -> float | None:
-        """The result for these numbers in place of the tensors; None outside of the domain of an operation."""
+        """The result for these numbers in place of the tensors.
+
+        None outside of the domain of an operation, and if it is infinite or NaN.
+        """
         values = dict(known)
         try:
             for event in self.calls:
@@ -56,7 +59,7 @@ class Formula:
         return result if isinstance(result, float) and math.isfinite(result) else None
 
     def slope(self, known: dict[str, float], label: str, width: float = 1e-4) -> float | None:
-        """How much the result changes with one of the numbers, by a difference; None outside of a domain."""
+        """The derivative of the result by the number ``label``, from two results at ``width`` above and below; None outside of a domain."""
         above, below = (self.at({**known, label: known[label] + side}) for side in (width, -width))
         return None if above is None or below is None else (above - below) / (2 * width)
 

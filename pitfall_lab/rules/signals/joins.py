@@ -31,9 +31,12 @@ def _sorts(story: Story) -> dict[int, list[Event]]:
 
 
 def joined_by(story: Story, event: Event) -> Event | None:
-    """The last sort before a call that joined tensors, if they were made in another order and are joined in that of the sort; else None.
+    """The last sort, of as many numbers, before a call that joined tensors, if they are joined in its order and were made in another.
 
-    Of a long order the trace has some entries only: these must agree, and the lengths of the tensors must rise or fall.
+    Else None.
+
+    At least ``FEWEST`` tensors, each once. Of a long order the trace has some entries only: these must agree, and the lengths of the
+    tensors must rise or fall.
     """
     labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS and event.error is None else []
     if len(labels) < FEWEST or len(set(labels)) != len(labels):
@@ -48,7 +51,7 @@ def joined_by(story: Story, event: Event) -> Event | None:
 
 
 def taken_apart(story: Story, event: Event) -> bool:
-    """Whether a call joined pieces that were taken out of one tensor, one by one, as results are that are put back in order."""
+    """Whether a call joined three or more pieces that an index or ``unbind`` took out of one tensor, as results put back in order are."""
     labels = [o.label for o in event.operands if o.label is not None] if event.name in JOINS else []
     made = [story.event((story.tensor(label, event.step) or {}).get("born")) for label in labels]
     sources = {each.operands[0].label for each in made if each is not None and each.operands and each.name in ("__getitem__", "unbind")}
@@ -58,7 +61,7 @@ def taken_apart(story: Story, event: Event) -> bool:
 def is_used_again(story: Story, sort: Event, join: Event, until: int) -> bool:
     """Whether, up to step ``until``, the order of a sort is used for something else than to take the rows that ``join`` joins.
 
-    For instance to put the results back. Taking what was sorted by it does not count.
+    For instance to put the results back. Taking what was sorted by it does not count, nor does reading it one by one before the join.
     """
     by, pending, seen = sort.operands[0].label, [sort.results[-1]], {sort.results[-1]}
     while pending:
@@ -111,7 +114,7 @@ def left_to_packing(story: Story, taken: Event) -> Fix | None:
 
 
 def sorted_by(call: ast.expr) -> ast.expr | None:
-    """What a call in the source sorts: ``a`` of ``a.sort()`` and of ``torch.sort(a)``; None if it is not known."""
+    """What a call in the source sorts: ``a`` of ``a.sort()``, of ``a.argsort()`` and of ``torch.sort(a)``; None for other expressions."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or called(call) not in ("sort", "argsort"):
         return None
     is_torch = isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"

@@ -66,6 +66,7 @@ def _is_onto_itself(story: Story, event: Event) -> bool:
 
 
 def _restored(story: Story, load: Event, looks: dict[str, list[Event]], loads: list[Event]) -> Restored | None:
+    """The data for one load; None if nothing was written since it was kept, or if the text does not show where."""
     label = load.operands[1].label
     record = story.tensor(label, load.step) or {}
     storage, born = str(record.get("storage")), story.event(record.get("born"))
@@ -133,7 +134,10 @@ def _changed(story: Story, storage: str, kept: int, until: Event, loads: list[Ev
 
 
 def _other_rounds(story: Story, load: Event, looks: list[Event]) -> list[Event]:
-    """The calls of the one line that keeps what ``load`` reads; empty if several lines may be meant."""
+    """The calls of the one line that keeps what ``load`` reads; empty if several lines may be meant, or none.
+
+    Only results that live until another statement runs; of several lines, the one that assigns a name that the load reads.
+    """
     places: dict[Span, list[Event]] = defaultdict(list)
     for event in looks:
         place = story.span(event.step)

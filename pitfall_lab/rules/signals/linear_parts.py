@@ -48,9 +48,10 @@ class Part:
 
 
 def parts(story: Story, label: str | None, step: int, end: Collection[str] = ()) -> Iterator[Part]:
-    """The tensors that a number was computed from by sums, means, differences and constant factors alone, nearest first.
+    """The tensors that a number was computed from by sums, means, differences, selections and constant factors alone, nearest first.
 
-    Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there twice.
+    Each ends where a call does something else, or has one of the names ``end``; a tensor that is used twice is there twice. At most
+    ``MOST`` steps back.
     """
     pending = deque([(Part(label, 1.0, None), step)] if label is not None else [])
     for _ in range(MOST):
@@ -79,7 +80,10 @@ def constant(story: Story, label: str | None, text: str, step: int) -> float | N
 
 
 def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
-    """The parts that the result of a call is a sum of; none if it is no sum."""
+    """The parts that the result of a call is a sum of, with selections and joins.
+
+    None if it is no sum, difference, mean or constant multiple.
+    """
     given = [o for o in event.operands if o.label is not None]
     size = prod(story.shape(part.label, event.step) or ())
 
@@ -108,7 +112,7 @@ def _through(story: Story, event: Event, part: Part) -> Iterator[Part]:
 
 
 def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
-    """The tensor and the constant by which a product or a quotient multiplies it; None if there is no constant."""
+    """The tensor and the number by which a product or a quotient multiplies it; None if there is no constant, for 0, and for ``1 / x``."""
     numbers = [constant(story, o.label, o.text, event.step) for o in event.operands]
     for place, other in ((0, 1), (1, 0)):
         number, label = numbers[other], event.operands[place].label
@@ -118,7 +122,10 @@ def _scaled(story: Story, event: Event) -> tuple[str, float] | None:
 
 
 def losses(story: Story, rounds: int = 3) -> Iterator[Event]:
-    """The backwards that an optimizer's step follows; of each place, and each call that made the loss, the first ``rounds``."""
+    """The calls of ``backward`` that some optimizer's step follows.
+
+    Of each place, and each call that made the loss, the first ``rounds``.
+    """
     last = max((update.step for update in story.trace.optimizer_steps), default=-1)
     seen: Counter[tuple[Span | None, Span | None]] = Counter()
     for backward in story.backwards():

@@ -45,7 +45,7 @@ class Slope:
 def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
     """For each tensor that requires grad and that a loss was computed from: the paths from the loss at ``step`` to it, nearest first.
 
-    A path ends where it is not known whether the loss grows or falls with the tensor.
+    A path ends where it is not known whether the loss grows or falls with the tensor; behind a tensor, only its first path goes on.
     """
     found: dict[str, list[Slope]] = {}
     pending = deque([Slope(loss, 1, None, None)] if loss is not None else [])
@@ -63,7 +63,10 @@ def slopes(story: Story, loss: str | None, step: int) -> dict[str, list[Slope]]:
 
 
 def _through(event: Event) -> Iterator[tuple[str, int]]:
-    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; no operands where that is not known."""
+    """The operands of a call, each with 1 where its result rises with it, -1 where it falls; no operands where that is not known.
+
+    A product or quotient is known only for a number as the second operand.
+    """
     given = [o.label for o in event.operands]
     own = [label for label in given if label is not None]
     if event.name in RISING and own:

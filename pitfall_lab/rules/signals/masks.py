@@ -37,7 +37,7 @@ class Masked:
 
 
 def masked_scores(story: Story) -> Iterator[Masked]:
-    """The calls that apply a bool mask to the scores of an attention, in order."""
+    """The calls that apply a bool mask to the scores of an attention, in order: by ``attn_mask``, or ``masked_fill`` of a low number."""
     for event in story.calls("masked_fill", "masked_fill_", "scaled_dot_product_attention"):
         if event.error is not None or not event.results:
             continue
@@ -60,7 +60,7 @@ def _is_low(event: Event) -> bool:
 
 
 def _attention(story: Story, event: Event) -> Event | None:
-    """The softmax or the attention that is computed from the result of a call; None if there is none near it."""
+    """The softmax or the attention that is computed from the result of a call; None if there is none among the next ``FURTHER`` tensors."""
     pending, seen = [event.results[0]], set[str]()
     while pending and len(seen) < FURTHER:
         label = pending.pop(0)
@@ -73,7 +73,10 @@ def _attention(story: Story, event: Event) -> Event | None:
 
 
 def turned_around(story: Story, event: Event) -> tuple[Fix, ...]:
-    """Fixes that negate the mask which the call at the line of ``event`` is given; empty where the line gives none."""
+    """Fixes that negate the masks which the calls at the line of ``event`` are given; empty where the line gives none.
+
+    An argument without a name counts as a mask by its place: the fourth, or the third where there are only three.
+    """
     program = story.program
     node = program.at(story.span(event.step))
     calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)] if node is not None else []

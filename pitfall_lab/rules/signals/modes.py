@@ -51,7 +51,10 @@ class Modes:
 
     @cached_property
     def passes(self) -> list[Pass]:
-        """Return all calls of layers with two modes, in order, without dropouts with p=0."""
+        """Return all calls of layers with two modes (dropouts, batch norms, attentions that drop), in order.
+
+        Left out are dropouts with p=0 and batch norms without running statistics.
+        """
         story = self.story
         found = []
         for event in story.calls(*DROPOUTS, "batch_norm", ATTENTION):
@@ -104,7 +107,10 @@ class Modes:
         return found
 
     def training(self) -> Iterator[tuple[Event, Pass]]:
-        """Yield each call whose grad_fn ran in a backward of a training loop (one with optimizer steps), after the first such backward."""
+        """Yield (backward, pass) for each call whose grad_fn ran in a backward, with the first such backward.
+
+        Nothing in a program without an optimizer's step.
+        """
         by_node: dict[str, list[Event]] = defaultdict(list)
         for backward, nodes in self._backward_nodes:
             for passed in nodes:
@@ -116,7 +122,7 @@ class Modes:
                 yield after[0], each
 
     def _weight(self, label: str | None, step: int) -> str | None:
-        """Return the label of the nearest parameter from which ``label`` was computed; None if there is none."""
+        """Return the label of the nearest parameter from which ``label`` was computed; None if there is none within ``UPWARD`` tensors."""
         story, seen = self.story, set[str | None]()
         pending: deque[str | None] = deque([label])
         while pending and len(seen) < UPWARD:
@@ -176,7 +182,11 @@ class Modes:
         return {}
 
     def measured(self, each: Pass) -> Event | None:
-        """The call that computes a metric from the result; ``None`` when there is none, or when the result is used for training."""
+        """The call that computes a metric from the result; ``None`` when there is none, or when the result is used for training.
+
+        That is when a backward runs from a result that requires grad, or a later result requires grad and this one does not. Of the next
+        ``FURTHER`` events.
+        """
         story, reached, measure = self.story, set(each.event.results), None
         recorded = bool((story.tensor(each.result, each.event.step) or {}).get("requires_grad"))
         for event in story.events[each.event.step + 1 : each.event.step + FURTHER]:

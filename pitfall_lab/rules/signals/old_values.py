@@ -14,7 +14,10 @@ from pitfall_lab.trace import Event
 
 @dataclass(frozen=True, slots=True)
 class Old:
-    """``backward`` reaches the parameter ``leaf`` through the nodes ``old``, made before ``update``, and ``new``, made after it."""
+    """``backward`` reaches the parameter ``leaf`` through the nodes ``old``, made before its last update, and ``new``, made after that.
+
+    ``update`` is the step of the first update after the newest of the old nodes.
+    """
 
     backward: Event
     leaf: str

@@ -13,7 +13,10 @@ LONGEST = 40
 
 
 def written_as(story: Story, event: Event, label: str | None) -> ast.expr | None:
-    """The expression that gave ``label`` to ``event``: ``x`` of ``x + y``, ``F.relu(x)``, ``x.add_(1)``, ``layer(x)``; else ``None``."""
+    """The expression that gave ``label`` to ``event``: ``x`` of ``x + y``, ``F.relu(x)``, ``x.add_(1)``, ``layer(x)``.
+
+    ``None`` if unknown.
+    """
     return next(iter(all_written_as(story, event, label)), None)
 
 

@@ -14,7 +14,7 @@ ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class NeverStepped:
-    """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients in several iterations.
+    """The optimizer created at ``made`` never steps, although its ``parameters`` get gradients from ``ROUNDS`` backwards or more.
 
     ``backward`` is the first call of the line whose backwards gave these gradients; ``instead`` is a step of another optimizer after it.
     """
@@ -36,9 +36,9 @@ class Replaced:
 
 
 def never_stepped(story: Story) -> Iterator[NeverStepped]:
-    """Optimizers that never step and whose parameters nothing else updates, while another optimizer steps, in a finished program.
+    """Optimizers that never step and whose parameters no other optimizer holds and nothing else updates, in a finished program.
 
-    At least one of their parameters must get a gradient from ``ROUNDS`` backwards or more.
+    Another optimizer must step after a backward, and at least one of their parameters get a gradient from ``ROUNDS`` backwards or more.
     """
     trace = story.trace
     stepped = {step.made for step in trace.optimizer_steps}
@@ -107,7 +107,7 @@ def _is_alike(story: Story, old: str, new: str) -> bool:
 
 
 def _gone(story: Story, old: str, new: str, step: int) -> bool:
-    """Whether ``new`` is used where ``old`` was, and ``old`` is not used any more."""
+    """Whether ``new`` is used where ``old`` was, and ``old`` is not used from the first use of ``new`` on, other than by the optimizer."""
     one, other = story.tensor(old) or {}, story.tensor(new) or {}
     if not one.get("requires_grad") or len(one.get("shape") or ()) != len(other.get("shape") or ()):
         return False

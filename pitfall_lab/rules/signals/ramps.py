@@ -23,7 +23,7 @@ Axes = frozenset[int]
 def ramp(story: Story, label: str | None, step: int, depth: int = 0) -> Axes | None:
     """The axes, counted from the end, along which the numbers of a tensor are regular (``arange``, ``linspace``); empty if along none.
 
-    None if that is not known.
+    None if that is not known: the calls mix axes, something else than element-wise writes followed, or the way is longer than ``FURTHER``.
     """
     event = made_by(story, label, step)
     if event is None or label is None:
@@ -62,7 +62,10 @@ def is_pointwise(story: Story, step: int) -> bool:
 
 
 def moved_axis(story: Story, source: str, event: Event, result: str, axis: int) -> int | None:
-    """The axis, counted from the end, of the result of a view or a copy that was ``axis`` of its source; None if it is not known."""
+    """The axis, counted from the end, of the result of a view or a copy that was ``axis`` of its source; None if it is not known.
+
+    It is found by its stride; an axis of length 1 is never found.
+    """
     one, other = (story.tensor(label, event.step) or {} for label in (source, result))
     before, after = list(one.get("shape") or ()), list(other.get("shape") or ())
     if event.name in SAME_AXES | STRETCHED:

@@ -50,7 +50,10 @@ class Field:
 
 
 def fields(story: Story, label: str, step: int, axis: int) -> Iterator[Field]:
-    """The tensors that a result was computed from, position by position along one axis, nearest first; other calls end a way."""
+    """The tensors that a result was computed from, position by position along one axis, nearest first; other calls end a way.
+
+    So do tensors that were written after they were made. The first one is the result itself.
+    """
     pending, seen = [Field(label, step, axis, frozenset([0]))], set[tuple[str, Offsets]]()
     while pending and len(seen) < MOST:
         here = pending.pop(0)

@@ -15,9 +15,9 @@ STANDING = {"unsqueeze", "__getitem__", "view", "reshape"}
 
 
 def looked_up(story: Story, label: str, step: int) -> Event | None:
-    """The call that took the numbers of a vector out of a table by an index, before element-wise calls with plain numbers.
+    """The call that took the numbers of a vector out of a table by an index of the same shape; None if there is none.
 
-    None if there is none.
+    Calls of one tensor that keep the shape may come after it.
     """
     length = story.shape(label, step)
     for _ in range(LIMIT):
@@ -116,7 +116,7 @@ def _has_features(story: Story, rows: set[str], shape: tuple[int, ...]) -> bool:
 
 
 def _partners(story: Story, index: str) -> Iterator[str]:
-    """Yield the tensors that are combined with ``index`` as a column, or with an embedding of it, and the results."""
+    """Yield the tensors that are combined with ``index`` as a column, or with an embedding or linear layer of it, and the results."""
     count = (story.shape(index) or (0,))[0]
     pending, seen = [index], {index}
     while pending and len(seen) < LIMIT:

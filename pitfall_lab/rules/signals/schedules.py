@@ -25,7 +25,7 @@ def scheduled(story: Story) -> Iterator[tuple[Scheduler, OptimizerMade]]:
 
 
 def call_of(story: Story, span: Span | None) -> ast.Call | None:
-    """Return the call whose function ``span`` marks: where a method is looked up, the trace has a span without parentheses.
+    """Return the call at ``span``, or whose method ``span`` marks: where a method is looked up, the trace has a span without parentheses.
 
     None if there is none.
     """

@@ -47,7 +47,10 @@ def seeding(story: Story, draw: Event, again: Event) -> ast.Call | None:
 
 
 def made_once(story: Story, seeding: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that make a generator of its own before the loop, or before the function, in which it is made and seeded each time."""
+    """At most one fix: it makes a generator once, before the loop or function in which ``Generator().manual_seed(…)`` makes it each time.
+
+    Empty if the seeding call is not of this form.
+    """
     program, maker = story.program, seeding.func.value if isinstance(seeding.func, ast.Attribute) else None
     statement = program.statement(seeding)
     if statement is None or not isinstance(maker, ast.Call) or called(maker) != "Generator":

@@ -113,7 +113,7 @@ def _fused(event: Event) -> Attention:
 def _softmax_behind(story: Story, label: str, step: int) -> Event | None:
     """Return the softmax along the last axis that made this tensor; else None.
 
-    Only element-wise calls, products and views may come after it.
+    Only element-wise calls, products and views may come after it, fewer than eight.
     """
     for _ in range(8):
         event = story.event((story.tensor(label, step) or {}).get("born"))
@@ -198,7 +198,10 @@ def sees_next(story: Story, attention: Attention) -> float | None:
 
 
 def _masks_let(story: Story, attention: Attention, index: Index) -> bool:
-    """Whether every mask between scores and values is known and none excludes the position ``index``."""
+    """Whether every mask between scores and values is known and none excludes the position ``index``.
+
+    False if anything but plain calls, sums and ``masked_fill`` is between them.
+    """
     if not _only(story, attention.weights, attention.product.step, {"softmax", "_softmax"}, PLAIN | VIEWS):
         return False
     label, step = attention.event.operands[0].label, attention.event.step
@@ -244,7 +247,7 @@ def _mask_lets(story: Story, attention: Attention) -> float | None:
 
 
 def is_unmasked(story: Story, attention: Attention) -> bool:
-    """Whether the attention has no mask before or after its softmax, and is not causal."""
+    """Whether the attention has no mask before or after its softmax, and is not causal; False where other calls come between."""
     if attention.weights is None:
         return attention.mask is None and _mask_lets(story, attention) is not None
     plain = PLAIN | VIEWS
@@ -278,7 +281,10 @@ def written_forms(story: Story, label: str | None, step: int) -> Iterator[tuple[
 
 
 def next_axis(story: Story, target: tuple[str | None, int], tokens: tuple[str | None, int]) -> int | None:
-    """The axis along which the targets are the tokens of one place further on; ``None`` if they are not, as far as is known."""
+    """The axis along which the targets are the tokens of one place further on; ``None`` if they are not, as far as is known.
+
+    Both are given as label and step. They are by memory, or by value if ``FEWEST`` known tokens of ``FEWEST_KINDS`` kinds agree.
+    """
     targets, given = list(written_forms(story, *target)), list(written_forms(story, *tokens))
     for one, at in targets:
         for other, there in given:
@@ -352,9 +358,9 @@ def _number(text: str) -> int | None:
 
 
 def padded(story: Story, label: str | None, step: int, number: int, along: int | None = None) -> list[Index]:
-    """The known positions of padding in a table of tokens.
+    """The known positions of the padding ``number`` in a table (a matrix) of tokens.
 
-    Empty unless it is known that rows, along one axis, are filled up with padding at their ends or beginnings.
+    Empty unless it is known that rows, along one axis (``along``, if given), are filled up with padding at their ends or beginnings.
     """
     known = dict(Elements(story, label, step).known())
     shape = story.shape(label, step) or ()
@@ -368,7 +374,10 @@ def padded(story: Story, label: str | None, step: int, number: int, along: int |
 
 
 def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length: int) -> bool:
-    """Whether the known values from a padded position to the end of a row, or from the beginning of a row to it, are padding too."""
+    """Whether, as far as is known, the padding is at the end of every row, or at the beginning of every row.
+
+    At least one row must be known to be padded at that end, and one not to be all padding.
+    """
     number = known[places[0]]
     for sign, end in ((1, length - 1), (-1, 0)):
         rows: dict[int, dict[int, float]] = {}
@@ -382,7 +391,10 @@ def _fills_up(known: dict[Index, float], places: list[Index], axis: int, length:
 
 
 def name_of_tokens(story: Story, lookup: Event, event: Event) -> str | None:
-    """The name that the looked-up tokens have where ``event`` is called, in the same function or as its parameter; else None."""
+    """The name that the looked-up tokens have where ``event`` is called: in the same function, as its parameter or at the top level.
+
+    Else None.
+    """
     program = story.program
     one, other = (program.at(story.span(each.step)) for each in (lookup, event))
     if one is None or other is None:

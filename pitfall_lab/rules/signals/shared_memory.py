@@ -20,7 +20,7 @@ def same_piece(one: Record | None, other: Record | None) -> bool:
 
 
 def share_elements(one: Record, other: Record) -> bool:
-    """Whether two tensors have an element in common; for large ones on one storage True is returned without a test."""
+    """Whether two tensors have an element in common; True without a test for two on one storage of which one is large."""
     if one.get("storage") is None or one.get("storage") != other.get("storage"):
         return False
     here, there = places(one), places(other)

@@ -31,7 +31,10 @@ class Take:
 
 
 def take(story: Story, event: Event) -> Take | None:
-    """What ``event`` took along one axis; ``None`` if it is no such call, or if it indexed several axes."""
+    """What ``event`` took along one axis; ``None`` if it is no such call, or if it is not known along which axis.
+
+    Only a vector as index, and one result with as many axes as the source.
+    """
     given = [o.label for o in event.operands if o.label is not None]
     if event.name not in TAKES or event.error is not None or len(given) != BOTH or not event.results:
         return None
@@ -60,7 +63,7 @@ def take(story: Story, event: Event) -> Take | None:
 
 
 def maker(story: Story, index: str | None, step: int) -> Event | None:
-    """The call that computed a vector of positions, past views and conversions of it; None if there is none."""
+    """The call that computed a vector of positions, past fewer than ``UPWARD`` views and conversions of it; None if there is none."""
     for _ in range(UPWARD):
         made = story.event((story.tensor(index, step) or {}).get("born"))
         if made is None or index not in made.results:

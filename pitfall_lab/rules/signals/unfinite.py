@@ -38,7 +38,10 @@ WHY = {
 
 
 def is_handled(story: Story, found: Unfinite) -> bool:
-    """Whether the program ran to its end, and acts on a test for NaN or infinity, or does no step with the gradients of that backward."""
+    """Whether the program ran to its end and deals with NaN or infinity itself.
+
+    It does if it acts on a test for them, or does no step with the gradients of that backward.
+    """
     tested = (found.noticed or TESTS.search(story.program.text) is not None) and acts_on_tests(story)
     return story.trace.outcome.kind == "finished" and (tested or is_skipped(story, found.backward))
 
@@ -72,7 +75,10 @@ def _cleared(story: Story, leaf: str, after: int, until: int) -> bool:
 
 
 def acts_on_tests(story: Story) -> bool:
-    """Whether a test for NaN or infinity does more than to print what it finds, as far as the source shows it."""
+    """Whether a test for NaN or infinity does more than to print what it finds, as far as the source shows it.
+
+    True if the source shows no test, or if another file makes one.
+    """
     program = story.program
     if program.tree is None or "GradScaler" in program.text:
         return True
@@ -93,7 +99,7 @@ def of_gradients(story: Story) -> list[Unfinite]:
 
 
 def of_results(story: Story) -> list[Unfinite]:
-    """The NaN and infinite values that calls made and that reached a loss or many later results, in order.
+    """The NaN and infinite values that calls made and that reached a loss, or from which no other of them was computed, in order.
 
     Those made after the first gradient with NaN or infinity are left out.
     """

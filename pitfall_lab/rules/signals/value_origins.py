@@ -16,9 +16,9 @@ LIMIT = 100
 
 
 def origin(story: Story, label: str | None, step: int) -> Event | None:
-    """The call that computed the values of ``label`` at ``step``, before calls that only copy, convert or reshape them.
+    """The call that computed the values of ``label`` at ``step``, before calls that only copy, convert, reshape, select, join or clamp.
 
-    ``None`` when there is none, or they were overwritten since.
+    Of several joined tensors the first one is followed. ``None`` when there is none, or they were overwritten since.
     """
     for _ in range(LIMIT):
         record = story.tensor(label, step) or {}
@@ -57,7 +57,7 @@ def whole(text: str | None) -> int | None:
 
 
 def values(story: Story, label: str | None, step: int) -> list[float]:
-    """The known values of the storage of a tensor at ``step``."""
+    """The known numbers in the whole storage of a tensor at ``step``, also those outside of a view; no bools."""
     record = story.tensor(label, step) or {}
     held = (story.record("storages", record.get("storage"), step) or {}).get("cells")
     return [float(value) for _, value in flat(held) if isinstance(value, int | float) and not isinstance(value, bool)]

@@ -62,7 +62,10 @@ class LostResult:
 
 
 def written_back(story: Story, write: Event) -> WrittenBack | None:
-    """What a write puts back where it was read just before, by the same index; None if it does not, or computed nothing."""
+    """What a write puts back where it was read just before, by the same index; None if it does not, or computed nothing.
+
+    None too with ``accumulate=True``, and if the numbers that were brought in have no axis as long as one of the index.
+    """
     given = [o.label for o in write.operands[1:] if o.label is not None]
     if write.name not in WRITES or write.error is not None or any(o.name == "accumulate" and o.text == "True" for o in write.operands):
         return None
@@ -95,7 +98,7 @@ def index_of(story: Story, event: Event, labels: list[str] | None = None) -> lis
 
 
 def _read(story: Story, write: Event, index: list[str]) -> Event | None:
-    """The call just before that read the same elements, by the same index; None if there is none."""
+    """The call among the ``NEAR`` events before that read the same elements, by the same index; None if there is none."""
     table = write.operands[0].label
     same = [key(story, label, write.step) for label in index]
     for event in reversed(story.events[max(0, write.step - NEAR) : write.step]):
@@ -134,7 +137,7 @@ def _axis(story: Story, read: Event, index: list[str]) -> int | None:
 
 
 def lost_result(story: Story, found: WrittenBack) -> LostResult | Literal["unknown"] | None:
-    """A result that was not kept, by its numbers; None if all that was computed for one place agrees, ``"unknown"`` without numbers."""
+    """A result that was not kept, by its numbers; None if all that is known for each place agrees, ``"unknown"`` without numbers."""
     step, axis = found.write.step, found.axis or 0
     values = dict(Elements(story, found.value, step, answers=True).known())
     positions = [dict(Elements(story, label, step).known()) for label in found.index]
@@ -182,7 +185,7 @@ def varies(story: Story, found: WrittenBack) -> bool:
 
 
 def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
-    """The number of positions in the index, and of places that they are positions of."""
+    """The number of entries in the index, and of places in the tensor that they can name (along the axes that are indexed)."""
     table, shape = story.shape(found.table, found.read.step) or (), story.shape(found.index[0], found.read.step) or ()
     axis, depth = found.axis or 0, len(found.index)
     if found.axis is None:
@@ -192,7 +195,7 @@ def repeats(story: Story, found: WrittenBack) -> tuple[int, int]:
 
 
 def all_written_back(story: Story) -> Iterator[WrittenBack]:
-    """All writes of the program itself that put results back where their operands were read."""
+    """All writes of the program itself that put results back where their operands were read, as :func:`written_back` finds them."""
     for event in story.calls(*WRITES):
         if event.parent is None and (found := written_back(story, event)) is not None:
             yield found

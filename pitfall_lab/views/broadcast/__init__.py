@@ -153,9 +153,10 @@ GRID = 12
 def project(trace: Trace, facts: Facts | None = None) -> BroadcastScene:
     """One case per expression whose operands have different shapes, as plain data; ``steps`` are its turns in a loop.
 
-    ``dims`` of an operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension,
-    stretched), ``"missing"`` (added in front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is
-    stretched. ``summed`` are the result dimensions that backward sums to get this operand's gradient.
+    At most ``CASES``; ``left_out`` is the number of others. A case whose sizes clash is there only if the call raised. ``dims`` of an
+    operand are aligned to the result's, from the left: ``kind`` is ``"real"``, ``"one"`` (a size-1 dimension, stretched), ``"missing"``
+    (added in front) or ``"clash"``; ``stride`` is what the stretched operand has there: 0 where it is stretched. ``summed`` are the result
+    dimensions that backward sums to get this operand's gradient.
     """
     facts = facts or gather(trace)
     cases: dict[tuple[Any, ...], BroadcastCase] = {}
@@ -213,7 +214,10 @@ def _case(event: Event, facts: Facts) -> BroadcastCase | None:
 
 
 def meet(facts: Facts, tensors: list[str], step: int, *, in_place: bool = False) -> Meeting:
-    """How the tensors' shapes meet: the common ``shape``, where sizes ``clash``, and the ``operands`` aligned to it."""
+    """How the tensors' shapes meet after ``step``: the common ``shape``, where sizes ``clash``, and the ``operands`` aligned to it.
+
+    ``in_place``: it clashes also where the common shape is larger than the first tensor's.
+    """
     shapes = [[int(n) for n in facts.tensor(t, step).get("shape") or facts.tensor(t).get("shape") or ()] for t in tensors]
     shape, clash = broadcast_shape(shapes)
     if not clash and in_place and shape != shapes[0]:
@@ -246,7 +250,7 @@ def _clashes(target: list[int], result: list[int]) -> list[int]:
 
 
 def _crossed(shapes: list[list[int]]) -> bool:
-    """Whether the shapes are (N,) and (N, 1): then every row meets every column, N × N."""
+    """Whether one shape ends in N and another, with one dimension more, in (N, 1), N > 1: then every row meets every column, N × N."""
     pairs = [(a, b) for a in shapes for b in shapes]
     return any(len(a) >= 1 and len(b) == len(a) + 1 and b[-1] == 1 and a[-1] > 1 and b[-2] == a[-1] for a, b in pairs)
 
@@ -278,7 +282,10 @@ def _operand(facts: Facts, label: str, step: int, shape: list[int], common: tupl
 
 
 def _cells(facts: Facts, label: str, step: int) -> list[Any] | None:
-    """The operand's values in row-major order; None if they are unknown or too many to be drawn."""
+    """The operand's values in row-major order, None in place of an unknown one.
+
+    None if none is known, or if there are more than ``GRID``.
+    """
     record = facts.tensor(label, step) or facts.tensor(label)
     shape, stride, offset = record.get("shape") or [], record.get("stride") or [], record.get("offset") or 0
     count = 1

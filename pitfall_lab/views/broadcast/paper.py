@@ -19,7 +19,10 @@ WIDE, TALL = 0.84, 0.5
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> Figure:
-    """Draw the broadcasts that failed first, then those of (N,) with (N, 1), in the program's order; says how many are left out."""
+    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,) with (N, 1) before the others.
+
+    It says how many are left out.
+    """
     zh = language == "zh"
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
     cases.sort(key=lambda c: c["step"])
@@ -115,7 +118,7 @@ def _tables(sheet: Axes, case: BroadcastCase, y: float) -> None:
 
 
 def _short(value: Any) -> str:
-    """A cell's value in at most five characters where that is not misleading."""
+    """A cell's value, with one or two digits if these take at most five characters, else cut to five; empty for None."""
     if value is None:
         return ""
     text = cell_text(value)

@@ -16,7 +16,10 @@ SMALL = 6
 
 
 def draw(scene: BroadcastScene, facts: Facts, language: str = "en") -> str:
-    """Draw the broadcasts that failed first, then those of (N,) with (N, 1), in the program's order, and say how many are left out."""
+    """Draw at most ``DRAWN`` broadcasts in the program's order, those that failed and those of (N,) with (N, 1) before the others.
+
+    It says how many are left out.
+    """
     canvas, y, width = Canvas(), 10.0, 420.0
     cases = sorted(scene["cases"], key=lambda c: (not c["clash"], not c["wasteful"], not c["crossed"], c["step"]))[:DRAWN]
     for case in sorted(cases, key=lambda c: c["step"]):

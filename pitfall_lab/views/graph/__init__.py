@@ -147,6 +147,7 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
     ``modules``, where the program has modules, is the same graph in boxes: ``pictures`` by the module that is open ("" is none), each with
     ``places`` (number of a card, x, y) for the cards of the whole graph, then those of ``boxes`` (kind ``"module"``, ``opens`` the picture
     that shows its inside).
+    Above ``DRAWN`` nodes only the boxes have positions, above ``MOST`` nothing but the outline is there.
     ``dot=False`` never starts graphviz.
     """
     facts = facts or gather(trace)
@@ -170,7 +171,10 @@ def project(trace: Trace, facts: Facts | None = None, *, dot: bool = True) -> Gr
 
 
 def outline(trace: Trace, facts: Facts) -> GraphScene | None:
-    """What :func:`project` returns for a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one."""
+    """What :func:`project` returns for a graph too large to start with its cards: the ladder, and no cards; ``None`` for a smaller one.
+
+    Large is one of more than ``CARDS`` nodes, or a trace without nodes of more than ``CARDS`` events.
+    """
     count = len(facts.nodes)
     large = count > CARDS or (count == 0 and len(trace.events) > CARDS)
     return {**_empty(count), "ladder": ladder(facts)} if large else None
@@ -205,9 +209,10 @@ def _in_boxes(facts: Facts, cards: list[Card], pairs: Pairs) -> Boxes | None:
 def _folded(
     facts: Facts, cards: list[Card], pairs: dict[tuple[str, str], int]
 ) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-    """The same graph with the later turns of each loop as one card; ``None`` when that would hide little.
+    """The same graph with the later turns of each loop as one card, its edges, and for each edge one that it represents.
 
-    Turns in which torch refused something, or a value was wrong, stay as they are.
+    ``None`` if no loop has ``FOLDED`` nodes in its later turns. Turns in which torch refused something, or a value was wrong, stay as they
+    are.
     """
     groups: dict[str, str] = {}
     heads: list[Card] = []
@@ -305,7 +310,10 @@ def without_circles(pairs: dict[tuple[str, str], int]) -> dict[tuple[str, str], 
 
 
 def leaf_cards(facts: Facts, *, full: bool) -> list[Card]:
-    """A card for each leaf; with ``full`` it has room for the leaf's values and those of its gradient, if they are few."""
+    """A card for each leaf that has an ``AccumulateGrad`` node.
+
+    With ``full`` it has room for the leaf's values and those of its gradient.
+    """
     cards: list[Card] = []
     for history in facts.nodes.values():
         record = history[-1][1] or {}
@@ -393,7 +401,7 @@ def node_card(facts: Facts, label: str, *, full: bool) -> Card:
 
 
 def _received(record: dict[str, Any]) -> str:
-    """Return the gradient that came to a node; of a single number that several nodes sent, the sum: ``3 + 1 = 4``."""
+    """Return the gradient that came to a node, at most four values; of a single number that several nodes sent, the sum: ``3 + 1 = 4``."""
     total = record["gradient"]
     parts = [sent["cells"][0] for sent in record.get("added", ()) if len(sent["cells"]) == 1]
     known = isinstance(total, list) and len(total) == 1 and all(isinstance(one, (int, float)) for one in (*parts, *total))
@@ -404,7 +412,7 @@ def _received(record: dict[str, Any]) -> str:
 
 
 def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Notch], float]:
-    """The saved tensors of a node as notches in rows at the foot of its card, and the width that the rows take."""
+    """The first eight saved tensors of a node as notches in rows at the foot of its card, and the width that the rows take (px)."""
     out: list[Notch] = []
     x, y, widest = PAD, 0.0, 0.0
     for slot in record.get("saved", ())[:8]:
@@ -437,7 +445,7 @@ def _notches(facts: Facts, label: str, record: dict[str, Any]) -> tuple[list[Not
 
 
 def stale_at(facts: Facts, slot: dict[str, Any], born: int) -> int | None:
-    """The step whose bump left the saved version behind; None if none did."""
+    """The first step after ``born`` at which the counter had another version than the one saved; None if there is none."""
     history = facts.counters.get(slot.get("counter") or "", [])
     return next((step for step, version in history if step > born and version != slot.get("version")), None)
 

@@ -29,7 +29,7 @@ def digraph(scene: GraphScene, facts: Facts) -> graphviz.Digraph:
 
 
 def write(scene: GraphScene, facts: Facts, path: Path) -> None:
-    """Write the graph as ``path``'s ending says.
+    """Write the graph as ``path``'s ending says: ``.dot`` as text, any other kind (``.svg``, ``.pdf``, ``.png``) drawn by graphviz.
 
     Raises:
         OSError: the kind needs graphviz's program ``dot``, which is not installed.

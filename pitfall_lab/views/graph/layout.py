@@ -37,9 +37,10 @@ class Layout:
 
 
 def lay_out(sizes: Sequence[Size], edges: Sequence[Edge], *, dot: bool = True) -> Layout:
-    """Place boxes of ``sizes`` (px) so that every edge ``(from, to)`` points down.
+    """Place boxes of ``sizes`` (width, height in px) so that every edge ``(from, to)`` points down.
 
-    ``dot=False`` never starts graphviz.
+    By graphviz if it is installed and there are at most ``DOT_NODES`` boxes, else by layers of our own. ``dot=False`` never starts
+    graphviz.
     """
     if dot and 0 < len(sizes) <= DOT_NODES and (program := processes.installed("dot")):
         placed = _dot(program, sizes, edges)
@@ -139,7 +140,7 @@ def _ranks(count: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def _untangle(layers: list[list[int]], above: Neighbours, below: Neighbours) -> None:
-    """Order each layer by the mean place of its neighbours, sweeping down and up until nothing moves; ties keep their order."""
+    """Order each layer, in place, by the mean place of its neighbours, sweeping down and up at most eight times; ties keep their order."""
     place = {box: i for layer in layers for i, box in enumerate(layer)}
     still = 0
     for sweep in range(8):

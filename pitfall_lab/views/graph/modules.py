@@ -52,7 +52,10 @@ def _owners(facts: Facts) -> dict[str, Path]:
 
 
 def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
-    """Return the module of each event: by the parameters it reads, else by the frames of ``forward``, else by the calls around it."""
+    """Return the module of each event: by the parameters it reads, else by the frames of ``forward``, else by the calls around it.
+
+    What is in no module is left out; writes do not count as reading.
+    """
     calls = [event for event in facts.trace.events if event.kind == "call"]
     sure: dict[int, Path] = {}
     read: dict[int, list[str]] = {}
@@ -75,7 +78,10 @@ def _events(facts: Facts, owner: dict[str, Path]) -> dict[int, Path]:
 
 
 def _beside(event: Event, last: Event | None, following: Event | None, sure: dict[int, Path], depths: dict[Path, int]) -> Path:
-    """Return the module of an operation that reads no parameters, judged by the calls just before and after it."""
+    """Return the module of an operation that reads no parameters, judged by the nearest calls before and after it that read some.
+
+    Empty (no module) outside of any inner ``forward``, unless they are in the same call expression.
+    """
     near = [one for one in (last, following) if one is not None and one.scope == event.scope]
     same = [sure[one.step] for one in near if one.span == event.span and event.span is not None]
     if same:  # one call expression, run by library code
@@ -197,7 +203,7 @@ def _numbered(calls: list[Event], plain: dict[int, Path], read: dict[int, list[s
 
 
 def _common(paths: Iterable[Path]) -> Path:
-    """Return the longest path with which all ``paths`` begin."""
+    """Return the longest path with which all ``paths`` (at least one) begin."""
     first, *rest = paths
     length = 0
     while length < len(first) and all(len(path) > length and path[length] == first[length] for path in rest):

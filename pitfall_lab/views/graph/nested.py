@@ -60,7 +60,10 @@ class Nested:
         return out
 
     def picture(self, opened: Path, pairs: Pairs) -> tuple[list[Card], Pairs, dict[tuple[str, str], tuple[str, str]]] | None:
-        """Copies of the cards to draw, their edges, and for each edge one of the edges that it represents; None if there are too many."""
+        """Copies of the cards to draw, their edges, and for each edge one of the edges that it represents.
+
+        None if there are more than ``LARGEST`` cards.
+        """
         seen = self.seen(opened)
         shown = set(seen.values())
         cards = [card.copy() for card in (*self.cards, *self.boxes.values()) if card["id"] in shown]

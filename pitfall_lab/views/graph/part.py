@@ -12,7 +12,9 @@ FEWEST, MOST = 2, 16
 
 
 def part(facts: Facts, wanted: list[str]) -> Drawing | None:
-    """The graph of the ``wanted`` nodes, drawn like the whole one; ``None`` where they do not make a picture.
+    """The graph of the first ``MOST`` of the ``wanted`` nodes, drawn like the whole one.
+
+    ``None`` if the trace has fewer than ``FEWEST`` of them.
 
     What is between two of them is a card of kind ``"skip"`` that says how many nodes it represents, so saver and writer are always side by
     side, however large the model is.
@@ -43,7 +45,10 @@ def _ends(pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def _reached(facts: Facts, start: str, goals: set[str]) -> dict[str, int]:
-    """The goals that the gradient reaches from ``start`` without passing another one, each with the number of nodes in between."""
+    """The goals that the gradient reaches from ``start`` without passing another one.
+
+    Each with the number of nodes in between on the shortest way.
+    """
     found: dict[str, int] = {}
     todo, seen = deque([(start, 0)]), {start}
     while todo:

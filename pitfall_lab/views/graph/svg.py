@@ -12,7 +12,7 @@ ROWS = 40
 
 
 def draw(scene: GraphScene, facts: Facts, language: str = "en") -> str:
-    """Draw the cards where they fit, else the first rows of the ladder, and say how many are left out."""
+    """Draw the cards (loops folded) where they fit, else the first ``ROWS`` rows of the ladder, and say how many are left out."""
     if scene["nodes"] and "ladder" not in scene:
         return _cards({**scene, **scene.get("folded", {})}, facts, language)
     if "ladder" in scene:

@@ -16,7 +16,10 @@ BESIDE = 11.0
 
 
 def spread(layout: Layout, sizes: Sequence[Size], edges: Sequence[Edge]) -> list[list[Point]]:
-    """The routes with their ends side by side along a box's edge instead of all in one point."""
+    """The routes with their ends side by side along a box's edge instead of all in one point.
+
+    One without a box in its way becomes a plain curve between its ends.
+    """
     routes = [list(route) for route in layout.routes]
     leaving, arriving = defaultdict(list), defaultdict(list)
     for i, (a, b) in enumerate(edges):
@@ -50,7 +53,7 @@ def _rows(layout: Layout, sizes: Sequence[Size]) -> list[Row]:
 
 
 def _direct(rows: Sequence[Row], route: list[Point]) -> list[Point] | None:
-    """One plain curve between the route's ends, when no box is in between: a detour there would only be noise."""
+    """One plain curve between the route's ends, when no box is in between: a detour there would only be noise. Else None."""
     (x1, y1), (x2, y2) = route[0], route[-1]
     left, right = min(x1, x2) - 4, max(x1, x2) + BESIDE + 4
     for top, bottom, covered in rows:

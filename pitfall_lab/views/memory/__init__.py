@@ -80,7 +80,7 @@ def _life(facts: Facts, label: str) -> Band:
 
 
 def _end(trace: Trace, step: int) -> int:
-    """The last step of the events inside the call at ``step``."""
+    """The last step of the events that follow ``step`` and are inside a call: those inside the call at ``step``."""
     return next((event.step for event in trace.events[step + 1 :] if event.parent is None), len(trace.events)) - 1
 
 
@@ -95,7 +95,10 @@ def _area(life: Band, steps: int) -> int:
 
 
 def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tuple[int, int]]:
-    """Return ``(step, bytes)``: the sum of the bands at each step from ``start`` to before ``end`` at which it changes."""
+    """Return ``(step, bytes)``: the sum of the bands at each step from ``start`` to before ``end`` at which it changes.
+
+    Without ``end``, up to the last change.
+    """
     moves: dict[int, int] = {start: 0}
     for life in lives:
         moves[max(life["born"], start)] = moves.get(max(life["born"], start), 0) + life["nbytes"]
@@ -113,7 +116,10 @@ def _sum(lives: list[Band], start: int = 0, end: int | None = None) -> list[tupl
 
 
 def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
-    """What keeps a storage alive after ``step``: variables, gradients, and nodes that saved it and are not freed."""
+    """What keeps a storage alive after ``step``: variables, gradients, unnamed views, and nodes that saved it and are not freed.
+
+    Without ``step``, at the end of the trace.
+    """
     out: list[T] = []
     held = {r.get("grad"): label for label in facts.tensors if (r := facts.tensor(label, step)) and r.get("grad")}
     owners = _owners(facts, step)
@@ -148,13 +154,13 @@ def _owners(facts: Facts, step: int | None) -> dict[str, str]:
 
 
 def show_largest(scene: MemoryScene, facts: Facts) -> None:
-    """Give the hues to the six largest storages: in a picture of memory alone, size is what matters."""
+    """Give the hues to the six largest storages, in place: in a picture of memory alone, size is what matters."""
     largest = {band["id"] for band in sorted(scene["bands"], key=lambda band: -band["nbytes"])[:6]}
     facts.palette[:] = [label for label in facts.storages if label in largest]
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes for people.
+    """A number of bytes for people, with at most one digit after the point.
 
     >>> bytes_text(512), bytes_text(32768), bytes_text(3 * 2**20)
     ('512 B', '32 KiB', '3 MiB')
@@ -167,7 +173,10 @@ def bytes_text(count: float) -> str:
 
 
 def names(facts: Facts, storage: str) -> str:
-    """What the program calls a storage's tensors; of one without a name, the expression that made it, with its line and shape."""
+    """The first three names that the program gives a storage's tensors.
+
+    Of one without a name, the expression that made it, with shape and line.
+    """
     labels = facts.of_storage(storage)
     known = dict.fromkeys(str(n) for t in labels if (n := facts.tensor(t).get("name")))
     if known or not labels:

@@ -26,7 +26,7 @@ class Run:
 
 
 def runs(result: dict[str, Any]) -> list[Run]:
-    """The runs in an experiment's numbers; empty when it counted neither.
+    """The runs in an experiment's numbers: one for each row with ``points``, else one of all rows; empty when it counted neither.
 
     >>> runs({"rows": [{"step": "x = None", "allocated_mib": 0, "reserved_mib": 2}]})
     [Run(name='', points=(('x = None', 0.0, 2097152.0),))]
@@ -57,7 +57,10 @@ def words(found: list[Run], language: str = "en") -> str:
 
 
 def draw(found: list[Run], label: str, language: str = "en") -> str:
-    """Both curves of every run, on one scale, with where the numbers come from written below."""
+    """Both curves of every run (at least one), on one scale, with where the numbers come from (``label``) written below.
+
+    The points of a single run with at most ``LISTED`` are listed too.
+    """
     zh, canvas = language == "zh", Canvas()
     most = max((reserved for run in found for _, _, reserved in run.points), default=0) or 1
     across = (WIDTH - GAP * (len(found) - 1)) / len(found)

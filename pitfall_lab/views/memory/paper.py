@@ -18,7 +18,7 @@ TICKS = 10
 
 
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> Figure:
-    """Draw the bands over the steps and, below, a table of what was alive at the peak."""
+    """Draw the bands over the steps and, below, a table of the ``LISTED`` largest storages that were alive at the peak."""
     zh, peak = language == "zh", scene["peak"]
     if not peak or not peak["bytes"]:
         figure, sheet = print_style.sheet(1.2)

@@ -13,7 +13,7 @@ TICKS = 8
 
 
 def draw(scene: MemoryScene, facts: Facts, language: str = "en") -> str:
-    """Bands, the total as a line over them, the peak, and a list of what was alive at it."""
+    """Bands, the total as a line over them, the peak, and a list of the ``LISTED`` largest storages that were alive at it."""
     zh, canvas = language == "zh", Canvas()
     peak = scene["peak"]
     if not peak or not peak["bytes"]:
@@ -108,7 +108,10 @@ def _band(canvas: Canvas, band: Band, facts: Facts, scale: tuple[float, float, f
 
 
 def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, int, int], language: str) -> float:
-    """Lines on the storages that were alive at the peak, largest first, each with what kept it alive."""
+    """Lines on the storages that were alive at the peak, largest first, each with what kept it alive; returns the height where they end.
+
+    ``below``: the height where they begin, how many are listed, and the step of the peak.
+    """
     zh, (y, listed, step) = language == "zh", below
     alive = [b for b in scene["bands"] if b["born"] <= step and (b["died"] is None or b["died"] > step)]
     alive.sort(key=lambda b: (-b["nbytes"], b["born"]))

@@ -96,9 +96,9 @@ class StorageScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> StorageScene:
     """The storages in order of birth, as plain data.
 
-    A storage has ``columns``: the flat indices that are drawn (a gap between two of them means cells left out),
-    ``values``: its cells after each step that changed them (in the columns' order), ``writes``: which columns each
-    step wrote, and ``brushes``: per tensor, what it covers from which step on.
+    A storage has ``columns``: the flat indices that are drawn (a gap between two of them means cells left out), ``values``: its cells after
+    each step that changed them (in the columns' order), ``writes``: which columns each step wrote, and ``brushes``: per tensor, what it
+    covers from which step on. Of more than ``SENT`` storages, those that matter most are there.
     """
     facts = facts or gather(trace)
     storages = [_storage(facts, label) for label in facts.storages]
@@ -143,7 +143,10 @@ def _storage(facts: Facts, label: str) -> Store:
 
 
 def _columns(size: int, history: list[tuple[int, Any]]) -> list[int]:
-    """The flat indices to draw: all if the storage is small, else those whose values the trace has, else a few at both ends."""
+    """The flat indices to draw: all if the storage is small, else those whose values the trace has, else a few at both ends.
+
+    At most twice ``COLUMNS``.
+    """
     if size <= COLUMNS:
         return list(range(size))
     kept = {i for _, r in history if r and isinstance(r.get("cells"), dict) for i, _ in r["cells"].get("shown", ())}
@@ -186,7 +189,7 @@ def _brush(facts: Facts, tensor: str, storage: str, columns: list[int]) -> Brush
 
 
 def _cover(record: dict[str, Any], columns: list[int]) -> Cover:
-    """Which drawn columns a tensor reads, and by which indices."""
+    """Which drawn columns a tensor reads, and by which indices; none if it has another number of strides than of dimensions."""
     shape, stride, offset = list(record.get("shape") or ()), list(record.get("stride") or ()), int(record.get("offset") or 0)
     if len(stride) != len(shape):  # its elements are no cells of this storage
         return {"shape": shape, "stride": stride, "offset": offset, "cover": [[] for _ in columns]}
@@ -196,7 +199,10 @@ def _cover(record: dict[str, Any], columns: list[int]) -> Cover:
 
 @lru_cache(maxsize=4096)  # a step's gradients and moments all lie as their parameters do
 def _indices(shape: tuple[int, ...], stride: tuple[int, ...], offset: int, columns: tuple[int, ...]) -> list[list[str]]:
-    """Per drawn column the indices that read it (at most ``LABELS``, then "…"); empty where the tensor has a gap."""
+    """Per drawn column the indices that read it (at most ``LABELS``, then "…"); empty where the tensor has a gap.
+
+    Of a tensor with more than ``ENUMERATED`` elements, one index each.
+    """
     if 0 in shape:
         return [[] for _ in columns]
     if not _overlap(shape, stride) or prod(shape) > ENUMERATED:
@@ -243,7 +249,10 @@ def _solve(shape: tuple[int, ...], stride: tuple[int, ...], distance: int) -> st
 
 
 def _writes(facts: Facts, storage: str, columns: list[int], brushes: list[Brush], values: list[Values]) -> list[Write]:
-    """Per write the columns it touched: what the writing tensor covers, or for an indexed write what changed."""
+    """Per write (the first ``HISTORY``) the columns it touched: what the writing tensor covers, or for an indexed write what changed.
+
+    All columns if the tensor is not known.
+    """
     out: list[Write] = []
     for step in facts.writes.get(storage, [])[:HISTORY]:
         event = facts.trace.events[step]

@@ -18,7 +18,7 @@ CELL, GAP, LEFT = 1.15, 0.45, 0.3
 
 
 def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None) -> Figure:
-    """The storages that matter most, after ``step`` (the last one when ``None``); says how many it left out."""
+    """The ``DRAWN`` storages that matter most, after ``step`` (the last one when ``None``); says how many it left out."""
     zh = language == "zh"
     chosen = [s for s in scene["storages"] if s["main"] and (step is None or s["born"] <= step)][:DRAWN]
     rows = [[(b, entry) for b in one["brushes"] if (entry := _entry(b, step)) and not entry.get("gone")][:BRUSHES] for one in chosen]

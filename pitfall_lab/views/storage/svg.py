@@ -16,7 +16,10 @@ WIDE = 520
 
 
 def draw(scene: StorageScene, facts: Facts, language: str = "en", step: int | None = None, only: list[str] | None = None) -> str:
-    """Storages after ``step`` (the last one when ``None``); ``only`` names which, else the ones that matter most."""
+    """Storages after ``step`` (the last one when ``None``), at most ``DRAWN``; ``only`` names which, else the ones that matter most.
+
+    How many are left out is said only without ``only``.
+    """
     chosen = [s for s in scene["storages"] if (s["id"] in only if only is not None else s["main"]) and (step is None or s["born"] <= step)]
     left_out = len(scene["storages"]) - len(chosen[:DRAWN])
     canvas, y, width = Canvas(), 12.0, 360.0
@@ -135,5 +138,5 @@ def _places(columns: list[int]) -> list[float]:
 
 
 def _indices(names: list[str]) -> str:
-    """The indices that read a cell: one or two as they are, more with "…"."""
+    """The indices that read a cell: one or two as they are if they are short, else the first with "…"."""
     return " ".join(names) if len(names) < 3 and len(" ".join(names)) < 9 else cut(names[0], 7) + "…"

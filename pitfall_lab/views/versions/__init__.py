@@ -69,9 +69,10 @@ class VersionsScene(TypedDict):
 def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
     """The tracks in order of birth, as plain data.
 
-    ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a node's
-    saved slot: step, version, and the steps that left it ``stale``, freed it, found it ``broken`` or used it ``wrong``) and
-    ``silent``: steps that wrote its storage while the counter stood still.
+    ``columns`` are the steps that have a place on the time axis. A track has ``bumps`` (step, from, to), ``pins`` (a node's saved slot:
+    step, version, and the steps that left it ``stale``, freed it, found it ``broken`` or used it ``wrong``) and ``silent``: steps that
+    wrote its storage while the counter stood still and something that it counts for was in use. Of more than ``SENT`` tracks, those that
+    matter most are there.
     """
     facts = facts or gather(trace)
     pins = _pins(facts)
@@ -88,7 +89,7 @@ def project(trace: Trace, facts: Facts | None = None) -> VersionsScene:
 
 
 def _stack(pins: list[Pin], columns: list[int]) -> None:
-    """Give each pin's label a ``level`` above the track, so that labels of neighbours do not run into each other."""
+    """Give each pin's label, in place, a ``level`` above the track, so that labels of neighbours do not run into each other."""
     ends: list[float] = []
     for pin in pins:
         half = width_of(pin_text(pin), 12) / COLUMN / 2 + 0.1

@@ -11,10 +11,10 @@ ROW = 46.0
 
 
 def rows(facts: Facts) -> list[dict[str, Any]]:
-    """The rows of the picture of versions: one for each version counter, and one for each storage that no counter counts.
+    """The rows of the picture of versions: one for each version counter of a storage, and one for each storage that no counter counts.
 
     Such storages are those of NumPy arrays and inference tensors. A row has the names of its tensors, and ``beside`` the names of tensors
-    that use its storage and another counter.
+    that use its storage and another counter (empty without a counter).
     """
     out: dict[tuple[str | None, str | None], dict[str, Any]] = {}
     for label in facts.tensors:

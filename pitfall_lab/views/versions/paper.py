@@ -15,7 +15,7 @@ LEFT, COLUMN, LEVEL, ROW = 3.2, 1.12, 0.4, 1.5
 
 
 def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> Figure:
-    """The tracks of counters that increased, had a tensor saved, or missed an uncounted write; says how many are left out."""
+    """The first ``DRAWN`` main tracks of counters that increased, had a tensor saved, or missed a write; says how many are left out."""
     zh = language == "zh"
     tracks = [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
     steps, shown = set(scene["columns"]), sorted({s for t in tracks for s in _marks(t)})

@@ -36,7 +36,7 @@ def draw(scene: VersionsScene, facts: Facts, language: str = "en") -> str:
 
 
 def chosen(scene: VersionsScene) -> list[Track]:
-    """The version tracks to draw: those of counters with a write or a saved tensor, or with an uncounted write."""
+    """The first ``DRAWN`` main version tracks with a bump, a saved tensor or an uncounted write."""
     return [t for t in scene["tracks"] if t["main"] and (t["bumps"] or t["pins"] or t["silent"])][:DRAWN]
 
 

@@ -42,7 +42,10 @@ def turned_round(error: Error) -> Remedy | None:
 
 
 def _turning(program: Program, node: ast.AST, depth: int = 0) -> list[ast.expr]:
-    """The expressions inside ``node``, and in the functions of the program that it calls, that turn an array round."""
+    """The expressions inside ``node`` that turn an array round and do not copy it, with functions of the program and names that it uses.
+
+    Functions are followed ``DEEPEST`` deep, names only where they stand in ``node`` itself.
+    """
     found: list[ast.expr] = []
     for each in ast.walk(node):
         turns = isinstance(each, ast.Call) and called(each) in TURNING

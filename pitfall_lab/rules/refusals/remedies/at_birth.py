@@ -19,7 +19,10 @@ CASTS = {
 
 
 def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] | None:
-    """The expression that made a tensor on an earlier statement of the program, its place and its step; None if there is none."""
+    """The expression that made a tensor in another statement of the program, its place and its step; None if there is none.
+
+    None too for a parameter, and for one of several results of a call.
+    """
     story = refused.story
     record = story.tensor(given.label, refused.step) if given is not None and given.label is not None else None
     born = (record or {}).get("born")
@@ -32,7 +35,10 @@ def birth(refused: Refused, given: Given | None) -> tuple[ast.expr, Span, int] |
 
 
 def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
-    """The fix that writes the expression which made a tensor in another form: ``{}`` stands for it. None if there is no such expression."""
+    """The fix that writes the expression which made a tensor in another ``form``, in which ``{}`` stands for it.
+
+    None if :func:`birth` finds no such expression.
+    """
     found = birth(refused, given)
     if found is None:
         return None
@@ -48,7 +54,7 @@ def rewritten(refused: Refused, given: Given | None, form: str) -> Fix | None:
 def converted(error: Error) -> Remedy | None:
     """The fix for a tensor of another number type than the call needs: convert it where it is made.
 
-    None if it is made on this line, or if its place is not known.
+    None if it is made on this line, if its place is not known, or if the type that is needed is not.
     """
     refused, wrong = error.refused, error.wrong
     meant = SCALARS.get(error.match[1]) if error.match.re.groups else error.other.dtype if error.other is not None else None
@@ -70,9 +76,9 @@ def converted(error: Error) -> Remedy | None:
 
 
 def counted_from_one(error: Error) -> Remedy | None:
-    """The fix for class numbers that begin with 1: subtract 1 where they are made.
+    """The fix for class numbers from 1 to the number of classes: subtract 1 where they are made.
 
-    None if they begin with another number, or are made on this line.
+    None if they go from or to another number, or are made on this line.
     """
     refused, wrong, other = error.refused, error.wrong, error.other
     sizes = other.shape if other is not None else None

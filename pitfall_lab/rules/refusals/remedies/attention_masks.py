@@ -13,7 +13,10 @@ from pitfall_lab.trace import T
 
 
 def for_each_head(error: Error) -> Remedy | None:
-    """The fix for a mask with one entry per example: repeat it for the heads of the layer; None if the mask differs in another way."""
+    """The fix for a mask with one matrix per example: repeat it for the heads of the layer; None if the mask differs in another way.
+
+    Without a fix if the call does not show the mask.
+    """
     refused, wrong = error.refused, error.wrong
     got, wanted = ([int(n) for n in re.findall(r"\d+", error.match[k])] for k in (2, 3))
     heads = next((int(g.value) for g in refused.given if g.name == "num_heads" and g.value.isdigit()), 0)
@@ -39,9 +42,9 @@ def for_each_head(error: Error) -> Remedy | None:
 
 
 def heads_that_divide(error: Error) -> Remedy | None:
-    """The fix for a number of heads that does not divide the features: the nearest number that does.
+    """The fix for a number of heads that does not divide the features: the nearest number that does, of two the smaller.
 
-    None if the program does not write the number of heads as a literal.
+    None if the text does not show one literal as the number of heads.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call

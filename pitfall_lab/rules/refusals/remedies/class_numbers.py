@@ -17,7 +17,7 @@ from pitfall_lab.trace import T
 def outside(error: Error) -> Remedy | None:
     """The fix for class numbers out of range: subtract 1 where they are counted from 1, or leave out a negative one by ``ignore_index``.
 
-    None if neither fits.
+    None if neither fits: some are too large without beginning at 1, or the text does not show the loss.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     found = counted_from_one(error)
@@ -49,9 +49,9 @@ def outside(error: Error) -> Remedy | None:
 
 
 def one_dimension(error: Error) -> Remedy | None:
-    """The fix for a target with one dimension too many: ``squeeze(-1)`` for a column, ``argmax(-1)`` for rows of zeros and ones.
+    """The fix for a target with one dimension too many: ``squeeze(-1)`` for a column, ``argmax(-1)`` for numbers from 0 to 1.
 
-    None for other targets.
+    None for other targets, or if the call does not write it.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call

@@ -16,7 +16,11 @@ KEYWORD = "collate_fn"
 
 
 def as_elsewhere(program: Program, made: ast.Call) -> tuple[Fix, ...]:
-    """Fixes that give a loader the function that other loaders of the program have, or one that nothing uses; empty if there is none."""
+    """Fixes that give a loader the function that other loaders of the program have, or one that nothing uses; empty if there is none.
+
+    Empty too if the loader has one already; where that is a parameter of the function around it, the fixes give it in the calls that do
+    not.
+    """
     function, given = program.function(made), _given(made)
     if function is not None and isinstance(given, ast.Name) and given.id in parameters(function):
         calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) == function.name]
@@ -60,7 +64,7 @@ def _of_others(program: Program, made: ast.Call) -> list[str]:
 
 
 def _unused(program: Program) -> list[str]:
-    """The functions of the top level with one parameter that the program does not mention again."""
+    """The functions of the top level with one parameter without a default and a ``return`` that the program does not mention again."""
     read = {n.id if isinstance(n, ast.Name) else n.attr for n in program.nodes if isinstance(n, ast.Name | ast.Attribute)}
     body = program.tree.body if program.tree is not None else []
     functions = [n for n in body if isinstance(n, ast.FunctionDef) and n.name not in read and not n.decorator_list]

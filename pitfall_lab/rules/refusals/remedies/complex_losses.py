@@ -14,7 +14,10 @@ from pitfall_lab.trace import T
 
 
 def magnitudes(error: Error) -> Remedy | None:
-    """Fixes that take the magnitude of a complex operand in the statement that computes the loss; None if it is not known."""
+    """Fixes that take the magnitude of a complex operand, given by a name, in the statement that computes the loss.
+
+    None if that statement is not known; without a fix if it has no such operand.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong = error.wrong
     born = (story.tensor(wrong.label, refused.step) or {}).get("born") if wrong is not None and wrong.label is not None else None

@@ -18,7 +18,7 @@ from pitfall_lab.trace import T
 def joined_along(error: Error) -> Remedy | None:
     """The fix for tensors that cannot be joined along this dimension: join them along the only one in which they differ.
 
-    If there is no such dimension, that of :func:`resized`.
+    If there is no such dimension, that of :func:`resized`; None if the call gives ``**more``.
     """
     refused, program = error.refused, error.refused.story.program
     shapes = [g.shape for g in refused.tensors if g.part_of and g.shape is not None]
@@ -40,7 +40,7 @@ def joined_along(error: Error) -> Remedy | None:
 def batch_size_of(error: Error) -> Remedy | None:
     """The fix for ``view`` or ``reshape`` with a batch size written as a number: take it from the tensor, ``x.size(0)``.
 
-    None for other calls, or if the numbers do not fit.
+    If the numbers do not fit so, ``x.size(0), -1`` for a shape of two. None for other calls.
     """
     refused, program, wrong = error.refused, error.refused.story.program, error.wrong
     call = refused.call
@@ -75,7 +75,10 @@ def batch_size_of(error: Error) -> Remedy | None:
 
 
 def order_with_batch(error: Error) -> Remedy | None:
-    """The fix for a ``permute`` whose order has one dimension too few or too many: add the batch dimension, or remove it."""
+    """The fix for a ``permute`` whose order has one dimension too few or too many: add the batch dimension, or remove it.
+
+    None for other calls, and if the order is not written in literals from 0.
+    """
     refused, program, wrong = error.refused, error.refused.story.program, error.other
     call = refused.call
     if call is None or wrong is None or wrong.shape is None or called(call) != "permute":
@@ -101,7 +104,7 @@ def order_with_batch(error: Error) -> Remedy | None:
 def mask_of_another_dimension(error: Error) -> Remedy | None:
     """The fix for a mask of another length than the first dimension: ``x[:, mask]`` for ``x[mask]``.
 
-    None if no dimension has the mask's length, or several do.
+    None if no dimension has the mask's length, or several do, or if the index has several parts.
     """
     refused, program = error.refused, error.refused.story.program
     node = program.at(refused.span)
@@ -117,7 +120,10 @@ def mask_of_another_dimension(error: Error) -> Remedy | None:
 
 
 def index_with_a_column(error: Error) -> Remedy | None:
-    """The fix for an index with one position for each row: ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``."""
+    """The fix for an index with one position for each row: ``x.gather(1, index.unsqueeze(1)).squeeze(1)`` for ``x.gather(1, index)``.
+
+    None for other calls and other shapes, and for a call on several lines.
+    """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     tensors = [g for g in refused.tensors if g.shape is not None]

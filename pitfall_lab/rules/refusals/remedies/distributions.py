@@ -32,7 +32,10 @@ WORDS = {
 
 
 def in_range(error: Error) -> Remedy | None:
-    """Fixes that make the parameter positive (``softplus``, ``exp``) or give it as ``logits``; None for other constraints."""
+    """Fixes for a parameter out of range: make it positive (``softplus``, ``exp``), or give ``probs`` as ``logits``.
+
+    No fix for other constraints; None if the line does not show the parameter.
+    """
     refused, program = error.refused, error.refused.story.program
     call, torch = refused.call, torch_name(error.refused.story.program)
     parameter = re.match(r"Expected parameter (\w+)", refused.message)

@@ -58,7 +58,10 @@ def renamed(program: Program, call: ast.Call, name: str) -> Change:
 
 
 def imported(program: Program, change: Change, call: ast.Call, name: str) -> tuple[Edit, ...]:
-    """Edits that make a change to ``call`` and, if it calls a function by a name of its own, import ``name`` from the same module."""
+    """Edits that make a change to ``call`` and, if it calls a function by a name of its own, import ``name`` from the same module.
+
+    Empty if that import is not found.
+    """
     changes = [change]
     if isinstance(call.func, ast.Name):
         old = call.func.id

@@ -13,7 +13,10 @@ from pitfall_lab.trace import T
 
 
 def letters(error: Error) -> Remedy | None:
-    """Fixes that give an operand the letter of the size that it has there; None if the equation is not written out in the call."""
+    """Fixes that give an operand the letter of the size that it has there; None if no equation fits.
+
+    None too if the call does not write the equation as a literal with ``->`` and without ``...``.
+    """
     refused = error.refused
     node = refused.call
     first = node.args[0] if node is not None and node.args else None

@@ -25,7 +25,10 @@ def class_called(program: Program, name: str) -> ast.ClassDef | None:
 
 
 def saved_numbers(error: Error) -> Remedy | None:
-    """The fix for a number that is given to ``save_for_backward``: keep it as an attribute of ``ctx``, and read that in ``backward``."""
+    """The fix for a number that is given to ``save_for_backward``: keep it as an attribute of ``ctx``, and read that in ``backward``.
+
+    None if the text does not show the function's class and exactly one such call.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     calls = [n.func for n in ast.walk(refused.call) if isinstance(n, ast.Call) and called(n) == "apply"] if refused.call is not None else []
     applied = calls[0] if len(calls) == 1 else None
@@ -49,7 +52,10 @@ def saved_numbers(error: Error) -> Remedy | None:
 
 
 def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, at: int) -> Fix | None:
-    """The fix that keeps plain values on ``ctx``: ``ctx.scale = scale``. All arguments that are no tensors have to be names."""
+    """The fix that keeps argument number ``at`` of ``call`` on ``ctx``: ``ctx.scale = scale``, if it is a name; else None.
+
+    None too if ``backward`` does not unpack ``saved_tensors`` into as many names.
+    """
     backward, statement = method(owner, "backward"), program.statement(call)
     receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
     unpack = next(
@@ -80,7 +86,7 @@ def _kept_on_ctx(program: Program, owner: ast.ClassDef | None, call: ast.Call, a
 def gradient_of_another_shape(error: Error) -> Remedy | None:
     """The remedy for a gradient that ``backward`` returns in the wrong shape: it names the line that computes the gradient.
 
-    Its fixes exchange the factors of a product, transpose, or sum there.
+    Its fixes exchange the factors of a product, transpose, or sum there. None if the text does not show the class, or has several returns.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     owner = class_called(program, error.match[1])
@@ -113,7 +119,7 @@ def _returned(backward: ast.FunctionDef | None, at: int) -> ast.expr | None:
 
 
 def _made(backward: ast.FunctionDef, value: ast.expr) -> ast.expr:
-    """The last expression that is assigned to a returned name, or the returned expression itself."""
+    """The last expression, other than a constant, that is assigned to a returned name; or the returned expression itself."""
     if not isinstance(value, ast.Name):
         return value
     given = [
@@ -130,7 +136,10 @@ def _parameter(forward: ast.FunctionDef, at: int) -> T:
 
 
 def _reshaped(program: Program, made: ast.expr, got: list[int], wanted: list[int]) -> list[Fix | None]:
-    """Fixes that exchange the factors of a product, transpose, or sum over all dimensions but that of the channels."""
+    """Fixes that exchange the factors of a product or transpose (where the sizes are reversed), or sum over all other dimensions.
+
+    The sum only where one dimension is wanted and exactly one has its size.
+    """
     text, texts = operand(program, made), list[str]()
     if len(got) == 2 and got == wanted[::-1]:
         if isinstance(made, ast.BinOp) and isinstance(made.op, ast.MatMult) and (left := _untransposed(program, made.left)) is not None:

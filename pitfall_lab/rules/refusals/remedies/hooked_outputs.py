@@ -14,7 +14,10 @@ from pitfall_lab.trace import T
 
 
 def hooked_output(error: Error) -> Remedy | None:
-    """The fix for a layer that writes its input in place, although a full backward hook is on the layer before: no ``inplace=True``."""
+    """The fix for a layer that writes its input in place, although a full backward hook is on the layer before: no ``inplace=True``.
+
+    Also a new tensor in place of the line's own write. None if there is neither.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node, statement = program.at(refused.span), program.statement_at(refused.span)
     if node is None or statement is None:

@@ -14,7 +14,10 @@ from pitfall_lab.trace import Given, T
 
 
 def resized(error: Error) -> Remedy | None:
-    """Fixes that give the map which went through more layers the size of the other; None if the two are no maps of a batch."""
+    """At most one fix: it gives the map which was made later the size of the other; None if the two are no maps of a batch.
+
+    None too if they do not differ in height or width, or if it is not known where they began to differ.
+    """
     refused, program = error.refused, error.refused.story.program
     maps = [g for g in refused.tensors if g.shape is not None]
     statement = program.statement_at(refused.span)
@@ -64,7 +67,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _interpolate(program: Program) -> str | None:
-    """How the program can call ``interpolate``: by its own name for ``torch.nn.functional`` if it has one. None if torch has no name."""
+    """How the program can call ``interpolate``: by its own name for ``torch.nn.functional``, else by torch's; None if it has neither."""
     for node in program.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:

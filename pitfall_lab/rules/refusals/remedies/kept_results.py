@@ -28,7 +28,8 @@ Keeper = tuple[ast.stmt, ast.expr, ast.expr]
 def detached(error: Error) -> Remedy | None:
     """The fix for an object that keeps a result with its graph and is copied by ``deepcopy``: keep ``result.detach()``.
 
-    Or, if a loss needs the graph, remove the result from the object before the copy. None if the text does not show where it is kept.
+    Or, if a loss needs the graph, remove the result from the object before the copy. If the text does not show where it is kept, the remedy
+    of :func:`_normed`, or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     keepers = list(dict.fromkeys(_keepers(error)))
@@ -82,7 +83,7 @@ def _keeper(node: ast.stmt) -> Keeper | None:
 
 
 def _hooks(program: Program) -> Iterator[ast.expr]:
-    """Yield what the program registers as hooks; of ``make_hook(name)`` the function ``make_hook``."""
+    """Yield what the program registers as forward hooks; of ``make_hook(name)`` the function ``make_hook``."""
     for node in program.nodes:
         if isinstance(node, ast.Call) and called(node) in HOOKS and node.args:
             yield node.args[0].func if isinstance(node.args[0], ast.Call) else node.args[0]
@@ -120,7 +121,10 @@ def _fix(program: Program, statement: ast.stmt, target: ast.expr, value: ast.exp
 
 
 def _let_go(refused: Refused, statement: ast.stmt, target: ast.expr) -> Fix | None:
-    """The fix that empties the attribute before the copy: a loss may need its history until then. None if the copied object is no name."""
+    """The fix that empties the attribute before the copy: a loss may need its history until then.
+
+    None if the copied object is no name, or the result is not kept in an attribute of ``self``.
+    """
     program, call, copying = refused.story.program, refused.call, refused.story.program.statement_at(refused.span)
     whole = call.args[0] if call is not None and call.args else None
     own = owner(program, statement)

@@ -28,7 +28,7 @@ FURTHEST = 20
 
 
 def of_the_input(error: Error) -> Remedy | None:
-    """The fix for a layer that was built for another size of input: build it for the size that it is given.
+    """The fix, tried last, for a layer that was built for another size of input: build it for the size that it is given.
 
     None if another shape of the input fits, if the layer has worked with another input before, or if the program does not make the layer.
     """
@@ -78,7 +78,7 @@ def _axis(given: Given) -> int:
 
 
 def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
-    """The call that built the layer, its first size, and its place; None if the program does not write it."""
+    """The call that built the layer, its size of the input, and its place; None if the program does not write it."""
     story, program = refused.story, refused.story.program
     known = next((g for g in refused.tensors if g.kind == "Parameter" or g.name.startswith("running_")), None)
     born = (story.tensor(known.label, refused.step) or {}).get("born") if known is not None and known.label is not None else None
@@ -92,7 +92,7 @@ def _built(refused: Refused) -> tuple[ast.Call, ast.expr, Span] | None:
 
 
 def _got(error: Error) -> int | None:
-    """The number of features or channels that the layer was given."""
+    """The number of features (the last dimension) or channels (dimension 1) that the layer was given; None if it has no such dimension."""
     shape = error.wrong.shape if error.wrong is not None else None
     if not shape:
         return None
@@ -103,7 +103,7 @@ def _got(error: Error) -> int | None:
 
 
 def _fits_otherwise(given: Given, wanted: int, *, from_layer: bool) -> bool:
-    """Whether the input would fit flattened, or, if it is data, with its dimensions in another order: then the layer is not the mistake."""
+    """Whether the input would fit flattened, or, if no layer made it, with its dimensions in another order: then the layer is right."""
     shape = given.shape or ()
     return math.prod(shape[1:]) == wanted or (not from_layer and wanted in shape[1:])
 

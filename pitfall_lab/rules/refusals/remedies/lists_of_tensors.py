@@ -35,7 +35,7 @@ def stacked(error: Error) -> Remedy | None:
 
 
 def collected_with_history(error: Error) -> Remedy | None:
-    """The fix for a list of losses with their graphs that is converted to an array: append ``loss.item()``.
+    """The fix for a list of tensors with their graphs that is converted to an array: append ``loss.item()``, or ``.detach()`` if not 0-dim.
 
     None if the program appends to no list of this line.
     """

@@ -28,9 +28,9 @@ COLLATING = re.compile(r"default_collate|stack expects each tensor|each element 
 
 
 def collated(error: Error) -> Remedy | None:
-    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads them.
+    """The fix for samples of different sizes, which a loader cannot stack: a ``collate_fn`` that pads them, or one of other loaders.
 
-    None if no loader was stacking.
+    None if the refused line goes over no loader of the program, or calls ``stack`` itself.
     """
     refused, story = error.refused, error.refused.story
     node = story.program.at(refused.span)
@@ -58,7 +58,10 @@ def collated(error: Error) -> Remedy | None:
 
 
 def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, ...]:
-    """Fixes that give the loader a function that pads one part of the samples and lets torch collate the others."""
+    """Fixes that give the loader a function that pads one part of the samples and lets torch collate the others.
+
+    Empty if it has a ``collate_fn``, or if something is called ``collate`` already.
+    """
     program, torch = story.program, torch_name(story.program)
     change, top = with_keyword(program, made, "collate_fn=collate"), outermost(program, made)
     if change is None or top is None or torch is None or any(getattr(n, "name", None) == "collate" for n in program.nodes):
@@ -73,7 +76,7 @@ def _collates(story: Story, made: ast.Call, head: ast.AST | None) -> tuple[Fix, 
 
 
 def _functions(story: Story, torch: str, head: ast.AST | None) -> list[tuple[list[str], str]]:
-    """The lines of functions that may collate the samples, each with the name of the part that it pads."""
+    """The lines of functions that may collate the samples, each with the name of the part that it pads; at most ``MOST_PARTS``."""
     returned = _returned(story)
     pad, rest = f"{torch}.nn.utils.rnn.pad_sequence", f"{torch}.utils.data.default_collate"
     if isinstance(returned, ast.Dict) and all(isinstance(key, ast.Constant) for key in returned.keys):
@@ -172,7 +175,7 @@ def _last_batch(error: Error, made: ast.Call, head: ast.expr) -> Remedy:
 
 
 def _evaluated(program: Program, statement: ast.stmt) -> list[Fix]:
-    """Fixes that switch the model called in a statement to evaluation before it."""
+    """Fixes that switch each object of a class that the statement calls to evaluation before it."""
     fixes = []
     for node in ast.walk(statement):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute) or not node.args:
@@ -212,7 +215,7 @@ def loader_of(story: Story, head: ast.AST | None, running: Sequence[ast.stmt] = 
 def nothing_in_samples(error: Error) -> Remedy | None:
     """The remedy for samples with None in them: it names the line of ``__getitem__`` that returns the None.
 
-    If the text does not show it, that of :func:`collated_elsewhere`, whose fixes it has in any case.
+    If the text does not show it, that of :func:`collated_elsewhere` (or None); it has that one's fixes in any case.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     returned = _returned(story)
@@ -233,9 +236,9 @@ def nothing_in_samples(error: Error) -> Remedy | None:
 
 
 def collated_elsewhere(error: Error) -> Remedy | None:
-    """The fix for samples that torch cannot join to a batch: give the loader a ``collate_fn`` that the program has for other loaders.
+    """The fix for samples that torch cannot join to a batch: give the loader a ``collate_fn`` as :func:`.as_elsewhere` finds one.
 
-    None if the program has none, or if the loader is not known.
+    None if the program has none, if the loader is not known, or if the message is about something else.
     """
     refused, story = error.refused, error.refused.story
     if not COLLATING.search(refused.message):
@@ -259,7 +262,10 @@ def _is_nothing(node: ast.expr) -> bool:
 
 
 def rest_of_the_split(error: Error) -> Remedy | None:
-    """The fix for lengths of ``random_split`` that do not add up to the dataset's: the last one as what is left of it."""
+    """The fix for lengths of ``random_split`` that do not add up to the dataset's: the last one as what is left of it.
+
+    None for other calls, and if the lengths are not written out in the call.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     lengths = call.args[1] if call is not None and len(call.args) > 1 else None

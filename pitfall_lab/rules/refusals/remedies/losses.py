@@ -17,7 +17,10 @@ LAYER, LAYER_WITH_LOGITS = "BCELoss", "BCEWithLogitsLoss"
 
 
 def of_scores(error: Error) -> Remedy | None:
-    """The fix for a loss of probabilities that is given scores: the loss that takes scores. None if the call is none of these losses."""
+    """The fix for a loss of probabilities that is given scores: the loss that takes scores, where it is called or made.
+
+    None if the call is none of these losses, or if the target is out of range.
+    """
     refused, wrong = error.refused, error.wrong
     story, program = refused.story, refused.story.program
     node = program.at(refused.span)

@@ -21,7 +21,11 @@ MOST_GROUPS, LEAST_IN_ONE = 32, 2
 
 
 def branches(error: Error) -> Remedy | None:
-    """Fixes that compute both branches and choose for each row: ``torch.where(condition, one, other)``."""
+    """At most one fix: it computes both branches and chooses for each row, ``torch.where(condition, one, other)``.
+
+    Without a fix if the condition is of no ``if`` of the form of :func:`_statement` and no conditional expression; None if torch has no
+    name.
+    """
     program, torch = error.refused.story.program, torch_name(error.refused.story.program)
     node = program.at(error.refused.span)
     if node is None or torch is None:
@@ -50,7 +54,7 @@ def _within(test: ast.expr, node: ast.AST) -> bool:
 
 
 def _statement(program: Program, branch: ast.If, torch: str) -> Fix | None:
-    """The fix for ``if c: return a`` before ``return b``, or for ``if c: x = a`` with or without ``else: x = b``."""
+    """The fix for ``if c: return a`` before ``return b``, or for ``if c: x = a`` with or without ``else: x = b``; None for others."""
     block = program.block(branch)
     test, then = program.segment(branch.test), branch.body
     other = branch.orelse
@@ -81,7 +85,10 @@ def _fix(edits: tuple[Edit, ...], shown: str) -> Fix:
 
 
 def random_numbers(error: Error) -> Remedy | None:
-    """The fix for random numbers under ``vmap``: ``randomness=`` where the function is mapped. None if the text shows no such place."""
+    """Fixes for random numbers under ``vmap``: ``randomness=`` where the function is mapped. None if the text shows no such place.
+
+    One for each place; one for all if a mapping is inside another.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     mapping = [(node, changes) for node in program.nodes if (changes := _decided(program, node))]
     if not mapping:
@@ -147,7 +154,7 @@ def _partial(program: Program) -> tuple[str, list[Change]]:
 
 
 def statistics_of_a_batch(error: Error) -> Remedy | None:
-    """The fix for batch norms under ``vmap``: ``GroupNorm``, which normalises each example by itself."""
+    """The fix for batch norms under ``vmap``: ``GroupNorm``, which normalises each example by itself; None if the text makes none."""
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     norms = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in NORMS and n.args]
     if not norms:
@@ -171,7 +178,10 @@ def statistics_of_a_batch(error: Error) -> Remedy | None:
 
 
 def _groups(program: Program, norms: list[ast.Call]) -> Fix | None:
-    """The fix that normalises groups of channels of each example; None if the names are imported one by one in another way."""
+    """The fix that normalises groups of channels of each example; None if several norms are imported by their own names.
+
+    One group where the number of channels is no literal.
+    """
     changes = []
     for norm in norms:
         channels = norm.args[0]

@@ -53,13 +53,19 @@ def _returns(program: Program, function: Function) -> bool:
 
 
 def given_nothing(refused: Refused) -> Given | None:
-    """The argument of the line that is None because a function of the program returns nothing; None if there is no such function."""
+    """The argument of the line that is None because a function of the program returns nothing; None if there is no such function.
+
+    Only its text and its kind (``NoneType``) are filled in.
+    """
     found = nothing_from(refused)
     return Given("", refused.story.program.segment(found[0]), "NoneType") if found is not None else None
 
 
 def without_return(error: Error) -> Remedy | None:
-    """The fix for a ``forward`` without ``return``: return the name that its last statement assigns, or its last expression."""
+    """The fix for a function without ``return``: return the name that its last statement assigns, or its last expression.
+
+    None if the line calls no such function; without a fix if the last statement is another.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     found = nothing_from(refused)
     if found is None:
@@ -89,7 +95,10 @@ def _returned(program: Program, function: Function) -> Iterator[Fix | None]:
 
 
 def pair(error: Error) -> Remedy | None:
-    """The fix for a recurrent layer's pair of results that is given where one tensor is meant: unpack it, ``out, _ = rnn(x)``."""
+    """The fix for a recurrent or attention layer's pair of results that is given where one tensor is meant: unpack it, ``out, _ = rnn(x)``.
+
+    ``rnn(x)[0]`` where it is not assigned to a name; None if no argument of the call is such a pair.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     for argument in call.args if call is not None else ():
@@ -125,9 +134,9 @@ def pair(error: Error) -> Remedy | None:
 
 
 def first_line(error: Error) -> Remedy | None:
-    """The fix for a module whose ``__init__`` does not call ``super().__init__()`` first.
+    """The fix for a module whose ``__init__`` does not call ``super().__init__()``: call it first.
 
-    None if the refused line is in no ``__init__``.
+    None if the refused line is in no ``__init__``, or if that calls it further down.
     """
     program = error.refused.story.program
     node = program.at(error.refused.span)
@@ -145,7 +154,7 @@ def first_line(error: Error) -> Remedy | None:
 
 
 def loss_class(refused: Refused) -> Given | None:
-    """The loss class that the refused line calls with tensors; None if it does not."""
+    """The loss class that the refused line calls with two or more arguments; None if it does not."""
     call = refused.call
     named = call is not None and called(call).endswith("Loss") and called(call)[:1].isupper() and len(call.args) > 1
     return Given("", refused.story.program.segment(call.func), "type") if call is not None and named else None
@@ -195,7 +204,7 @@ def spread(error: Error) -> Remedy | None:
 def as_parameter(error: Error) -> Remedy | None:
     """The fix for a tensor that is assigned to a parameter: ``nn.Parameter(…)`` around it.
 
-    None if it was computed from parameters: they would get no gradient then.
+    None if it requires grad, as those from which it was computed would get no gradient then, or if the line is no assignment.
     """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     statement = program.statement_at(refused.span)

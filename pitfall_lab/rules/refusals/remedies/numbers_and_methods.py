@@ -35,7 +35,7 @@ def _misused(refused: Refused) -> ast.Subscript | ast.Call | None:
 
 
 def exchanged(error: Error) -> Remedy | None:
-    """The fix for a method that is indexed, or an attribute that is called.
+    """The fix for a method that is indexed, or an attribute that is called; None for a call with several arguments.
 
     ``x.size(0)`` for ``x.size[0]``, ``x.shape[0]`` for ``x.shape(0)``.
     """
@@ -51,9 +51,9 @@ def exchanged(error: Error) -> Remedy | None:
 
 
 def kept_as_tensor(error: Error) -> Remedy | None:
-    """The fix for a backward that starts from a number: keep the tensor from which ``item()`` or ``float()`` took it.
+    """The fix for a backward that starts from a number: keep the tensor from which ``item()``, ``tolist()`` or ``float()`` took it.
 
-    None if the text has neither.
+    None if no assignment of that name in its function has one of these.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     node = program.at(refused.span)

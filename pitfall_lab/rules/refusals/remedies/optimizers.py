@@ -20,7 +20,7 @@ from pitfall_lab.trace import OptimizerMade, Span, T
 
 
 def made(refused: Refused) -> OptimizerMade | None:
-    """The optimizer whose method was refused: the only one of its class, or the last one made; None if its creation was not observed."""
+    """The optimizer whose method was refused: the last one made of its class; None if none was observed."""
     kind = next((g.kind for g in refused.given if g.name in ("self", "optimizer")), None) or next(
         (g.kind for g in refused.failure.given if g.name == "self"), ""
     )
@@ -60,7 +60,10 @@ def of_dense_gradients(error: Error) -> Remedy | None:
 
 
 def of_sparse_gradients(error: Error) -> Remedy | None:
-    """The fix for ``SparseAdam`` with parameters whose gradients are not sparse: ``Adam``."""
+    """The fix for ``SparseAdam`` with parameters whose gradients are not sparse: ``Adam``.
+
+    None if it is not known where the optimizer is made.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizer = made(refused)
     call = call_of(story, optimizer.span) if optimizer is not None else None
@@ -80,7 +83,10 @@ def of_sparse_gradients(error: Error) -> Remedy | None:
 
 
 def past_the_end(error: Error) -> Remedy | None:
-    """The fixes for a schedule that is stepped more often than it was made for: plan as many steps as the loops take."""
+    """The fixes for a schedule that is stepped more often than it was made for: plan as many steps as the loops take.
+
+    None if it is not known where the schedule is made.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     kind = next((g.kind for g in refused.failure.given if g.name == "self"), "")
     schedule = next((each for each in reversed(story.trace.beside.schedulers) if each.scheduler == kind and each.span), None)
@@ -99,7 +105,10 @@ def past_the_end(error: Error) -> Remedy | None:
 
 
 def _lengths(program: Program, call: ast.Call, loops: list[ast.stmt]) -> list[Fix | None]:
-    """Fixes that plan as many steps as the loops take: ``steps_per_epoch=len(loader)``, ``total_steps=epochs * len(loader)``."""
+    """Fixes that plan as many steps as the loops take: ``steps_per_epoch=len(loader)``, ``total_steps=epochs * len(loader)``, ``epochs=…``.
+
+    Only of keywords that the call has, and where the loops' lengths are written; ``loops`` are the innermost first.
+    """
     counts = [text for loop in loops if (text := _count(program, loop)) is not None]
     given = {keyword.arg for keyword in call.keywords}
     texts = []
@@ -128,7 +137,10 @@ def _count(program: Program, loop: ast.stmt) -> str | None:
 
 
 def watched_number(error: Error) -> Remedy | None:
-    """Fixes that give a plateau schedule the loss that was computed last under a name; None if there is none."""
+    """Fixes that give a plateau schedule a name with ``loss`` in it that the function assigns, one with ``val`` first.
+
+    None if the call is not known; no fixes if there is no such name.
+    """
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
     function = program.function(statement) if statement is not None else None
@@ -157,7 +169,8 @@ def watched_number(error: Error) -> Remedy | None:
 def of_other_parameters(error: Error) -> Remedy | None:
     """The remedy for an optimizer's state that was saved for another number of parameters: it says both numbers.
 
-    Its fix leaves out the loading, so that the optimizer begins with a new state.
+    Its fix leaves out the loading, so that the optimizer begins with a new state. None unless an earlier optimizer of this class had
+    stepped, with another number of parameters.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     optimizers = story.trace.optimizers
@@ -212,9 +225,9 @@ def parameters_called(error: Error) -> Remedy | None:
 
 
 def in_one_group(error: Error) -> Remedy | None:
-    """The fix for parameters in two groups of an optimizer: leave them out of the larger group.
+    """The fix for parameters in two groups of an optimizer: leave them out of the group of the whole model, or of the first one.
 
-    None if the text does not list the groups.
+    None if the text does not list the groups; without a fix if the groups are no calls of ``parameters()``.
     """
     refused, program = error.refused, error.refused.story.program
     call = refused.call
@@ -262,7 +275,10 @@ def _groups(groups: ast.List) -> list[ast.expr]:
 
 
 def first_rate(error: Error) -> Remedy | None:
-    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: ``initial_lr``, the first rate, in its group."""
+    """The fix for a schedule that continues (``last_epoch``) with a new optimizer: ``initial_lr``, the first rate, in its group.
+
+    None if the text does not show its making with ``….parameters()`` and ``lr=``.
+    """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     call = refused.call
     optimizer = call.args[0] if call is not None and call.args else None
@@ -288,9 +304,9 @@ def first_rate(error: Error) -> Remedy | None:
 
 
 def with_closure(error: Error) -> Remedy | None:
-    """The fix for an optimizer whose step computes the loss several times: make what the loop does before the step its closure.
+    """The fix for an optimizer whose step computes the loss several times: make what the block does before the step its closure.
 
-    None if these statements are not in one block.
+    It begins with the first ``zero_grad`` of the block. None if this and the backward are not in one block, or if the loss has no name.
     """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call

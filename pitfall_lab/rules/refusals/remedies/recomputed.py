@@ -29,7 +29,7 @@ DRAWS: dict[str, Callable[[str, list[str]], str | None]] = {
 def random_block(error: Error) -> Remedy | None:
     """The fix for a checkpointed block that draws from Python's or NumPy's random numbers: draw them by torch.
 
-    If it does not, that of :func:`_stateful`.
+    If it draws none, the remedy of :func:`_stateful`, or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     functions = list(_run_again(story, refused.step))
@@ -55,7 +55,10 @@ def random_block(error: Error) -> Remedy | None:
 
 
 def _run_again(story: Story, step: int) -> Iterator[Function]:
-    """The program's functions that ran during the backward: those of the block."""
+    """The program's functions that ran after the backward at ``step`` began, other than those that called it: those of the block.
+
+    Also all methods of the classes whose methods are among them, but ``__init__``.
+    """
     names = {name for e in story.events[step + 1 :] if e.parent == step or e.scope for name in e.scope}
     outer = set(story.events[step].scope) if story.event(step) is not None else set()
     inner = {name.rsplit(".", 1)[-1]: name for name in names - outer}
@@ -127,7 +130,10 @@ def _stateful(error: Error, functions: list[Function]) -> Remedy | None:
 
 
 def not_reentrant(error: Error) -> Remedy | None:
-    """The fix for checkpoints that ``torch.autograd.grad`` cannot go through: ``use_reentrant=False``."""
+    """The fix for checkpoints that ``torch.autograd.grad`` cannot go through: ``use_reentrant=False`` in all of them.
+
+    None if the text has no such call.
+    """
     program = error.refused.story.program
     calls = [n for n in program.nodes if isinstance(n, ast.Call) and called(n) in ("checkpoint", "checkpoint_sequential")]
     changes = [change for call in calls if (change := keyword_set(program, call, "use_reentrant=False")) is not None]

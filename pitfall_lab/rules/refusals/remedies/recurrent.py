@@ -28,7 +28,10 @@ FURTHEST = 400
 
 
 def state(error: Error) -> Remedy | None:
-    """The fixes for a hidden state of another shape than the layer needs: its sizes in the right order, or the batch size of the input."""
+    """The fixes for a hidden state of another shape than the layer needs: its sizes in the right order, or the batch size of the input.
+
+    Or ``drop_last=True`` of the loader, where one size differs. None if the number of dimensions differs.
+    """
     refused, wrong, story = error.refused, error.wrong, error.refused.story
     wanted = tuple(int(n) for n in re.findall(r"\d+", error.match[1]))
     got = wrong.shape if wrong is not None else None
@@ -95,7 +98,10 @@ def _reordered(program: Program, makers: list[ast.Call], order: tuple[int, ...])
 
 
 def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix]:
-    """Yield fixes that take the batch size of a state from the layer's input; none if another size differs, or is not written there."""
+    """Yield fixes that take the batch size of a state from the layer's input; none if another size differs, or is not written there.
+
+    None too if the input is no name, or the state is made in another function.
+    """
     program, node = error.refused.story.program, error.refused.call
     given = node.args[0] if node is not None and node.args else None
     if at != 1 or given is None or not is_name(given) or not makers or any(len(_sizes(call)) <= at for call in makers):
@@ -111,7 +117,10 @@ def _of_the_input(error: Error, makers: list[ast.Call], at: int) -> Iterator[Fix
 
 
 def _complete_batches(story: Story, step: int) -> Fix | None:
-    """The fix that leaves out a last batch that is smaller than the others; None if no loader made the batch."""
+    """The fix that leaves out a last batch that is smaller than the others.
+
+    None if no loader made the batch, or if it has ``drop_last``.
+    """
     found = loader(story, step)
     change = with_keyword(story.program, found[0], "drop_last=True") if found is not None else None
     title = T(en="Leave out the incomplete last batch: `drop_last=True`", zh="舍去不完整的最后一批：`drop_last=True`")
@@ -121,7 +130,7 @@ def _complete_batches(story: Story, step: int) -> Fix | None:
 def padded_again(error: Error) -> Remedy | None:
     """The fix for sizes that differ because ``pad_packed_sequence`` pads only to the batch's longest sequence: ``total_length=``.
 
-    None if neither tensor was made by it.
+    None if neither tensor was computed from its result, or if their sizes are not the two lengths.
     """
     refused, story = error.refused, error.refused.story
     for given in refused.tensors:
@@ -140,7 +149,7 @@ def padded_again(error: Error) -> Remedy | None:
 
 
 def _unpacking(story: Story, label: str | None, step: int) -> Event | None:
-    """The call of ``pad_packed_sequence`` that a tensor was computed from; None if there is none."""
+    """The call of ``pad_packed_sequence`` that a tensor was computed from; None if there is none within ``FURTHEST`` tensors."""
     pending, seen = [label], set[str | None]()
     while pending and len(seen) < FURTHEST:
         here = pending.pop()
@@ -161,7 +170,10 @@ def _packed(story: Story, unpacked: Event) -> Event | None:
 
 
 def _lengths(story: Story, packing: Event | None, unpacked: Event) -> tuple[int, int, int] | None:
-    """The dimension of the sequences, and their length when they were packed and after they were unpacked; None if it is the same."""
+    """The dimension of the sequences, and their length when they were packed and after they were unpacked.
+
+    None if it is the same, or not known.
+    """
     packed = story.shape(packing.operands[0].label, packing.step) if packing is not None and packing.operands else None
     again = story.shape(unpacked.results[0], unpacked.step) if unpacked.results else None
     if packed is None or again is None:

@@ -26,7 +26,12 @@ COUNTER = "num_batches_tracked"
 
 
 def that_does_not_fit(error: Error) -> Remedy | None:
-    """Fixes that make a state fit a module, by the names and sizes that torch's message lists."""
+    """Fixes that make a state fit a module, by the names and sizes that torch's message lists.
+
+    None if the line does not show call and state.
+
+    Take the names' prefix off, load into a part, take the part of a checkpoint, leave out one module's entries, or ``strict=False``.
+    """
     refused, program = error.refused, error.refused.story.program
     call, statement = refused.call, program.statement_at(refused.span)
     state = (
@@ -127,7 +132,10 @@ def _marks(longer: list[str], shorter: list[str]) -> list[str]:
 def _without(
     program: Program, statement: ast.stmt, call: ast.Call, state: ast.expr, prefixes: list[str], *, strict: bool = False
 ) -> Fix | None:
-    """The fix that leaves entries out of the state, as for a head of another size; None if they belong to several modules."""
+    """The fix that leaves the entries with a prefix out of the state, as for a head of another size; None if there are several prefixes.
+
+    With ``strict``, the load stays strict; else it gets ``strict=False``.
+    """
     if len(prefixes) != 1:
         return None
     own, text = prefixes[0], operand(program, state)
@@ -144,7 +152,7 @@ def _without(
 def on_meta(error: Error) -> Remedy | None:
     """The fix for a model on the device ``meta`` whose state was copied into tensors without memory: ``assign=True``.
 
-    If no state was loaded into it, that of :func:`_moved`.
+    If no state was loaded into it before, that of :func:`_moved`, or None.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     for loading in reversed(story.trace.beside.loadings):
@@ -186,7 +194,7 @@ def _built(story: Story, parameters: tuple[str, ...]) -> Span | None:
 
 
 def _moved(error: Error) -> Remedy | None:
-    """The fix for ``model.to(device)`` of a model on ``meta`` whose state is loaded later: ``to_empty``. None for other calls."""
+    """The fix for ``model.to(device)`` of a model on ``meta`` whose state is loaded in a later line: ``to_empty``. None for other calls."""
     program, call = error.refused.story.program, error.refused.call
     later = [
         n
@@ -201,7 +209,10 @@ def _moved(error: Error) -> Remedy | None:
 
 
 def not_a_state(error: Error) -> Remedy | None:
-    """The fix for a path or a module that is given as a state: ``torch.load(path)``, ``module.state_dict()``."""
+    """The fix for a path or a module that is given as a state: ``torch.load(path)``, ``module.state_dict()``.
+
+    None if the line does not show it, or if torch has no name.
+    """
     refused, program, torch = error.refused, error.refused.story.program, torch_name(error.refused.story.program)
     call = refused.call
     state = call.args[0] if call is not None and call.args else None
@@ -223,7 +234,7 @@ def not_a_state(error: Error) -> Remedy | None:
 
 
 def whole_objects(error: Error) -> Remedy | None:
-    """The fix for loading a whole module that this program has saved itself: ``weights_only=False``. None for files from elsewhere."""
+    """The fix for loading a whole module in a program that calls ``torch.save``: ``weights_only=False``. None for others."""
     refused, program = error.refused, error.refused.story.program
     call = refused.call
     saves = [n for n in program.nodes if isinstance(n, ast.Call) and program.segment(n.func).endswith("torch.save")]

@@ -15,7 +15,10 @@ from pitfall_lab.trace import T
 
 
 def out_of_order(error: Error) -> Remedy | None:
-    """Fixes that put the refused call where the scaler takes it: before ``step`` in its branch, or after a missing ``update``."""
+    """Fixes that move ``unscale_`` into the branch that steps, add a missing ``update``, or leave out a second call of the same text.
+
+    None if the refused line is no statement with a call of a method.
+    """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
     if not isinstance(statement, ast.Expr) or call is None or not isinstance(call.func, ast.Attribute):
@@ -37,7 +40,7 @@ def out_of_order(error: Error) -> Remedy | None:
 def kept_in_float32(error: Error) -> Remedy | None:
     """The fix for a model that ``half()`` converted although it is trained with a scaler: leave it in float32.
 
-    None if the text shows no such call.
+    None if the text does not show exactly one such call.
     """
     program = error.refused.story.program
     halved = [
@@ -71,7 +74,10 @@ def _said(error: Error, own: list[ast.Call], scaler: str) -> T | None:
 
 
 def _into_branch(program: Program, statement: ast.stmt, scaler: str) -> Fix | None:
-    """The fix that moves ``unscale_`` and what follows it into the branch that steps, before the step; None if no branch follows."""
+    """The fix that moves ``unscale_`` and what follows it into the next branch of its block, before the step.
+
+    None if that does not step.
+    """
     block = program.block(statement)
     after = block[block.index(statement) :]
     branch = next((s for s in after if isinstance(s, ast.If)), None)
@@ -94,7 +100,7 @@ def _calls(program: Program, statement: ast.stmt, name: str) -> bool:
 
 
 def _with_update(program: Program, scaler: str) -> Fix | None:
-    """The fix that adds the missing ``update`` after the step; None if there is one."""
+    """The fix that adds the missing ``update`` after the last step; None if the program has one, or no step."""
     statements = [n for n in program.nodes if isinstance(n, ast.Expr)]
     if any(_calls(program, s, f"{scaler}.update") for s in statements):
         return None
@@ -104,7 +110,7 @@ def _with_update(program: Program, scaler: str) -> Fix | None:
 
 
 def _left_out(program: Program, statement: ast.stmt) -> Fix | None:
-    """The fix that leaves out the second of two calls in one block; None if the block has one."""
+    """The fix that deletes ``statement`` if the same text stands before it in its block; else None."""
     block, text = program.block(statement), program.segment(statement)
     before = block[: block.index(statement)]
     title = T(en=f"Leave out the second `{text}`", zh=f"去掉第二个 `{text}`")

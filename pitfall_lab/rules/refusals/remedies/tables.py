@@ -20,8 +20,8 @@ GROWING = {"append", "add", "update", "setdefault", "extend", "insert"}
 def rows(error: Error) -> Remedy | None:
     """The fix for an embedding table with too few rows for the numbers that it looks up.
 
-    If the rows were counted before all entries were added, count them afterwards; else make as many rows as needed, or one more. None if it
-    is not known how the table was made, or if a number is negative.
+    If the rows were counted before all entries were added, count them afterwards; else as many rows as the largest number needs, where the
+    number of rows is a literal, or one more, if that is enough. None if it is not known how the table was made, or if a number is negative.
     """
     refused, story, program = error.refused, error.refused.story, error.refused.story.program
     wrong, table = error.wrong, error.other
@@ -80,7 +80,10 @@ def _as_many(program: Program, size: ast.expr, text: str) -> Fix:
 
 
 def _counted_early(program: Program, value: ast.expr) -> tuple[ast.stmt, ast.stmt, ast.expr] | None:
-    """For ``size = len(index)``, where later statements of the same block put more into ``index``: it, the last of them, and ``index``."""
+    """For ``size = len(index)``, where later statements of the same block put more into ``index``: it, the last of them, and ``index``.
+
+    None for other values, and if these statements use ``size``.
+    """
     statement = program.statement(value)
     if not isinstance(value, ast.Call) or called(value) != "len" or len(value.args) != 1 or not isinstance(statement, ast.Assign):
         return None

@@ -23,7 +23,10 @@ def as_new_tensor(error: Error) -> Remedy | None:
 
 
 def without_out(error: Error) -> Remedy | None:
-    """The fix for a call with ``out=``: assign its result to the name instead, and remove the line that only made memory for it."""
+    """The fix for a call with ``out=``: assign its result to the name instead, and remove the line that only made memory for it.
+
+    If ``out`` is no name, that of :func:`as_new_tensor`, or None.
+    """
     refused, program = error.refused, error.refused.story.program
     statement, call = program.statement_at(refused.span), refused.call
     room = next((k.value for k in call.keywords if k.arg == "out"), None) if call is not None else None

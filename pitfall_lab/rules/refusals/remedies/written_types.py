@@ -27,7 +27,8 @@ MAKERS = {"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_li
 def converted(error: Error) -> Remedy | None:
     """The fix for a written value of another type: convert it to the type of the memory.
 
-    If that would lose fractions, make the memory in the value's type instead. None if the line does not show both.
+    If that would lose fractions, make the memory in the value's type instead (no fix if the text does not show its making). None if the
+    line does not show the value.
     """
     refused, program = error.refused, error.refused.story.program
     if error.wrong is None or error.other is None:
