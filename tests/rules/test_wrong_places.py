@@ -6,6 +6,13 @@ from pitfall_lab.check import Workshop
 from tests.rules.build import assert_found, assert_quiet
 from tests.rules.test_signals import together
 
+GRAPHS = """
+def graph(n):
+    ends = torch.arange(n)
+    return torch.randn(n, 3), torch.stack([ends, ends.roll(1)])
+graphs = [graph(4), graph(6), graph(5), graph(7)]
+"""
+
 WRONG = {
     "windows and targets in lists, taken by a drawn order": """
 series, size = torch.randn(60), 6
@@ -47,9 +54,54 @@ opt = SGD(net.parameters(), lr=0.1)
 for _ in range(3):
     update(opt, F.mse_loss(net(windows).squeeze(), windows[:, -1]))  # PL976
 """,
+    "graphs joined in a loop, in a written list, with separate ends": GRAPHS
+    + """
+def joined(graphs):
+    xs, edges = [], []
+    for x, e in graphs:
+        xs.append(x)
+        edges.append(e)
+    return torch.cat(xs), torch.cat(edges, 1)  # PL978
+x, (source, target) = joined(graphs)
+print(torch.zeros_like(x).index_add_(0, target, x.index_select(0, source)))
+net = nn.Linear(3, 4)
+table = torch.cat([graphs[0][0], graphs[1][0], graphs[2][0], graphs[3][0]])
+starts = torch.cat([graphs[0][1][0], graphs[1][1][0], graphs[2][1][0], graphs[3][1][0]])  # PL978
+print(torch.relu(net(table))[starts].sum())
+""",
 }
 
 RIGHT = {
+    "graphs whose edges are moved, or made afterwards": GRAPHS
+    + """
+x, offset, edges = torch.cat([x for x, _ in graphs]), 0, []
+for rows, e in graphs:
+    edges.append(e + offset)
+    offset += len(rows)
+source, target = torch.cat(edges, dim=1)
+print(torch.zeros_like(x).index_add_(0, target, x[source]))
+near = torch.cdist(x, x).topk(2, largest=False).indices[:, 1]
+thirds = torch.cat(list(near.split(4)))
+print(x[thirds])
+""",
+    "labels, tokens and groups in batches, and one table for all": GRAPHS
+    + """
+rows = torch.cat([torch.randn(12, 4) for _ in range(4)])
+kinds = torch.cat([torch.randint(0, 4, (12,)) for _ in range(4)])
+table = nn.Embedding(12, 4)
+print(table(kinds), table.weight[kinds], rows.gather(1, kinds[:, None]), rows[torch.arange(48), kinds])
+print(torch.zeros_like(rows).index_add(0, kinds, rows)[:4])
+group = torch.cat([torch.full((len(x),), n) for n, (x, _) in enumerate(graphs)])
+x = torch.cat([x for x, _ in graphs])
+print(torch.zeros(4, 3).index_add(0, group, x), torch.zeros(4, 3).index_add(0, group, x)[group])
+""",
+    "users and items in one table": """
+users, items, tags = nn.Parameter(torch.randn(6, 2)), nn.Parameter(torch.randn(9, 2)), nn.Parameter(torch.randn(30, 2))
+everything = torch.cat([users, items, tags])
+starts = torch.cat([torch.arange(6), torch.arange(6), 6 + torch.arange(9)])
+ends = torch.cat([6 + torch.arange(6), 15 + torch.arange(6), 15 + torch.arange(9)])
+print(torch.zeros_like(everything).index_add(0, ends, everything[starts]))
+""",
     "windows before their targets, in four forms": """
 series, size = torch.randn(60), 6
 net = nn.Linear(6, 1)
