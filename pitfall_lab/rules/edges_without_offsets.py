@@ -162,7 +162,8 @@ def _finding(story: Story, found: Joined) -> Finding:
             f"entry of its index that is known is {found.largest}, as if its rows still began at 0. So the edges of all graphs run between "
             "the nodes of the first ones, and the other nodes have none. Add to each part the number of rows before it.",
             zh=f"在{node.zh}拼接之后，第 {found.part} 部分（从 0 数起）的行从 {found.start} 开始，而它的索引中已知的最大值是 "
-            f"{found.largest}，好像它的行仍从 0 开始。于是所有图的边都连在最前面几个图的节点之间，其余的节点没有边。请给每一部分加上它之前的行数。",
+            f"{found.largest}，好像它的行仍从 0 开始。于是所有图的边都连在最前面几个图的节点之间，"
+            "其余的节点没有边。请给每一部分加上它之前的行数。",
         ),
         related=[
             story.related("made", found.nodes.step, T(en="the rows are joined here", zh="在这里拼接行")),

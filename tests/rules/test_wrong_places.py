@@ -13,6 +13,13 @@ def graph(n):
 graphs = [graph(4), graph(6), graph(5), graph(7)]
 """
 
+BOXES = """
+x, corner = torch.randn(12, 3), 4 * torch.rand(12, 2)
+boxes = torch.cat([corner, corner + 1 + torch.rand(12, 2)], dim=1)
+net = nn.Linear(3, 4)
+opt = SGD(net.parameters(), lr=0.1)
+"""
+
 WRONG = {
     "windows and targets in lists, taken by a drawn order": """
 series, size = torch.randn(60), 6
@@ -69,9 +76,62 @@ table = torch.cat([graphs[0][0], graphs[1][0], graphs[2][0], graphs[3][0]])
 starts = torch.cat([graphs[0][1][0], graphs[1][1][0], graphs[2][1][0], graphs[3][1][0]])  # PL978
 print(torch.relu(net(table))[starts].sum())
 """,
+    "boxes mirrored in a copy, in a list of columns, upside down": BOXES
+    + """
+for _ in range(3):
+    other = boxes.clone()
+    other[:, ::2] = 8 - boxes[:, ::2]  # PL984
+    update(opt, F.mse_loss(net(x), other / 8))
+    left, top, right, bottom = boxes.unbind(1)
+    other = torch.stack([8 - left, top, 8 - right, bottom], dim=1)  # PL984
+    update(opt, (net(x) - other).abs().mean())
+    other = torch.cat([boxes[:, :1], 8 - boxes[:, 1:2], boxes[:, 2:3], 8 - boxes[:, 3:]], dim=-1)  # PL984
+    update(opt, F.mse_loss(net(x), other))
+    some = torch.rand(12) < 2
+    mine = boxes[some]
+    mine[..., [1, 3]] = torch.tensor(8.0) - mine[..., [1, 3]]  # PL984
+    other[some] = mine
+    update(opt, F.l1_loss(net(x), other))
+""",
 }
 
 RIGHT = {
+    "boxes mirrored with their ends exchanged, before, during or after": BOXES
+    + """
+for _ in range(3):
+    other = boxes.clone()
+    other[:, [0, 2]] = 8 - boxes[:, [2, 0]]
+    update(opt, F.mse_loss(net(x), other))
+    left, top, right, bottom = boxes.unbind(1)
+    update(opt, F.mse_loss(net(x), torch.stack([8 - right, top, 8 - left, bottom], dim=1)))
+    other = boxes.clone()
+    other[:, [0, 2]] = 8 - other[:, [0, 2]]
+    other = other[:, [2, 1, 0, 3]]
+    update(opt, F.mse_loss(net(x), other))
+    other = boxes.clone()
+    other[:, [0, 2]] = 8 - other[:, [0, 2]]
+    other[:, [0, 2]] = other[:, [2, 0]]
+    update(opt, F.mse_loss(net(x), other))
+    other = boxes.clone()
+    other[:, [0, 2]] = 8 - other[:, [0, 2]]
+    low, high = torch.minimum(other[:, :2], other[:, 2:]), torch.maximum(other[:, :2], other[:, 2:])
+    update(opt, F.mse_loss(net(x), torch.cat([low, high], dim=1)))
+""",
+    "lines between points, centres and sizes, angles, and shares": BOXES
+    + """
+points = 8 * torch.rand(12, 4)
+centres = torch.cat([(boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]], dim=1)
+for _ in range(3):
+    other = points.clone()
+    other[:, [0, 2]] = 8 - other[:, [0, 2]]
+    update(opt, F.mse_loss(net(x), other))
+    other = centres.clone()
+    other[:, 0] = 8 - other[:, 0]
+    update(opt, F.mse_loss(net(x), other))
+    update(opt, F.mse_loss(net(x), 1 - boxes / 8))
+    turned = torch.rand(12, 2).cumsum(1)
+    update(opt, F.mse_loss(net(x)[:, :2], 3.14 - turned))
+""",
     "graphs whose edges are moved, or made afterwards": GRAPHS
     + """
 x, offset, edges = torch.cat([x for x, _ in graphs]), 0, []
