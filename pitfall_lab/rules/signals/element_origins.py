@@ -1,0 +1,137 @@
+"""Where single elements of a tensor come from: the place in memory that they were copied out of, past rows taken and examples stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import prod
+
+from pitfall_lab.rules.kit.story import Record, Story
+from pitfall_lab.rules.signals.forms import key
+from pitfall_lab.rules.signals.value_origins import argument, whole
+from pitfall_lab.trace import Event
+
+Index = tuple[int, ...]
+Place = tuple[str, int]
+"""A storage and the number of an element in it."""
+COPIES = {"clone", "contiguous", "to", "float", "double", "detach", "cpu"}
+RESHAPED = {"reshape", "flatten", "ravel"}
+SHIFTED = {"sub", "add", "div", "mul", "__sub__", "__add__", "__truediv__", "__mul__"}
+DEEPEST = 24
+
+
+class Origins:
+    """Follows elements of tensors to where they were first stored, for one comparison of tensors.
+
+    Where rows were taken by an index whose entries the trace does not have, it supposes one row after the other, the same for each use
+    of that index: ``supposed`` has the indexes for which that was done. ``trail`` has the calls passed on the way, the last one first.
+    """
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.supposed: set[Hashable] = set()
+        self.trail: list[Event] = []
+
+    def place(self, label: str | None, index: Index, step: int) -> Place | None:
+        """The place that the element ``index`` of a tensor was first stored in; None if it is unknown.
+
+        A copy that was written since counts as the first.
+        """
+        for _ in range(DEEPEST):
+            record = self.story.tensor(label, step) or {}
+            if label is None or record.get("storage") is None or len(index) != len(record.get("shape") or ()):
+                return None
+            self._note(label, step)
+            storage = str(record["storage"])
+            at = int(record.get("offset") or 0) + sum(i * n for i, n in zip(index, record.get("stride") or (), strict=True))
+            before = self._before(storage, at)
+            if before is None:
+                return storage, at
+            if self.story.writes(storage, before[2], step):
+                return storage, at
+            label, index, step = before
+        return None
+
+    def _note(self, label: str, step: int) -> None:
+        """Add the calls that made a tensor as a view of others to the trail."""
+        for _ in range(DEEPEST):
+            record = self.story.tensor(label, step) or {}
+            event = self.story.event(record.get("born"))
+            if event is None or event.kind != "call" or event in self.trail:
+                return
+            self.trail.append(event)
+            source = event.operands[0].label if event.operands else None
+            if source is None or source == label or (self.story.tensor(source) or {}).get("storage") != record.get("storage"):
+                return
+            label, step = source, event.step
+
+    def _before(self, storage: str, at: int) -> tuple[str, Index, int] | None:
+        """The element that element ``at`` of a storage was copied from, as a tensor, an index and a step; None if it is the first."""
+        first = next(iter(self.story.tensors_on(storage)), None)
+        event = self.story.event(first[1].get("born")) if first is not None else None
+        if first is None or event is None or event.kind != "call" or first[0] not in event.results or event.error is not None:
+            return None
+        index = _index(self.story.tensor(first[0], event.step) or {}, at)
+        given = [o.label for o in event.operands if o.label is not None]
+        if index is None or not given:
+            return None
+        found = self._source(event, index, given)
+        return (*found, event.step) if found is not None else None
+
+    def _source(self, event: Event, index: Index, given: list[str]) -> tuple[str, Index] | None:
+        shapes = [self.story.shape(each, event.step) or () for each in given]
+        if event.name == "stack":
+            axis = whole(argument(event, "dim", len(given))) or 0
+            axis %= len(index)
+            return (given[index[axis]], index[:axis] + index[axis + 1 :]) if index[axis] < len(given) else None
+        if event.name == "cat" and (whole(argument(event, "dim", len(given))) or 0) == 0 and index:
+            rest = index[0]
+            for label, shape in zip(given, shapes, strict=True):
+                if rest < (shape[0] if shape else 0):
+                    return label, (rest, *index[1:])
+                rest -= shape[0] if shape else 0
+            return None
+        if event.name in ("__getitem__", "index_select") and len(given) == 2 and len(shapes[1]) == 1 and len(shapes[0]) == len(index):
+            if shapes[0][1:] != (self.story.shape(event.results[0], event.step) or ())[1:]:
+                return None
+            row = self._row(given[1], index[0], event.step, shapes[0][0])
+            return (given[0], (row, *index[1:])) if row is not None else None
+        if event.name in RESHAPED and len(given) == 1:
+            return given[0], _unflat(_flat(index, self.story.shape(event.results[0], event.step) or ()), shapes[0])
+        alone = len(given) == 1 or (event.name in SHIFTED and all(prod(shape) == 1 for shape in shapes[1:]))
+        if event.name in COPIES | SHIFTED and alone and len(shapes[0]) == len(index):
+            return given[0], index
+        return None
+
+    def _row(self, index: str, at: int, step: int, count: int) -> int | None:
+        """The number of the row that entry ``at`` of an index names; a supposed one where the trace does not have it."""
+        record = self.story.tensor(index, step) or {}
+        if not str(record.get("dtype")).startswith("int"):
+            return None
+        place = int(record.get("offset") or 0) + at * int((record.get("stride") or (1,))[0])
+        known = self.story.held(index, step).get(place)
+        if isinstance(known, int):
+            return known % count if count else None
+        self.supposed.add(key(self.story, index, step))
+        return at % count if count else None
+
+
+def _index(record: Record, at: int) -> Index | None:
+    """The index of element ``at`` of a tensor that has its storage for itself; None if it has not."""
+    shape = tuple[int, ...](record.get("shape") or ())
+    plain = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    stride = tuple(record.get("stride") or ())
+    if record.get("offset") or any(n > 1 and a != b for n, a, b in zip(shape, stride, plain, strict=True)):
+        return None
+    return _unflat(at, shape)
+
+
+def _flat(index: Index, shape: Index) -> int:
+    return sum(i * prod(shape[axis + 1 :]) for axis, i in enumerate(index))
+
+
+def _unflat(at: int, shape: Index) -> Index:
+    found = list[int]()
+    for length in reversed(shape):
+        found.insert(0, at % max(length, 1))
+        at //= max(length, 1)
+    return tuple(found)

@@ -1,0 +1,328 @@
+"""PL976: the windows of a series that a model is given contain the very numbers that it is to forecast."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+
+from pitfall_lab.rules.kit.finding import Fact, Finding, Fix, Rule, Trap
+from pitfall_lab.rules.kit.repairs import unique
+from pitfall_lab.rules.kit.story import Story
+from pitfall_lab.rules.kit.syntax import called, operand
+from pitfall_lab.rules.kit.wording import at_line, capital
+from pitfall_lab.rules.signals.element_origins import Origins, Place
+from pitfall_lab.rules.signals.operand_names import shown
+from pitfall_lab.trace import Event, T
+
+LOSSES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "cross_entropy", "nll_loss", "gaussian_nll_loss", "sub")
+DISTANCES = {"square", "abs", "pow", "__pow__", "norm", "mul"}
+CHOICES = {"__getitem__", "select", "narrow", "split", "chunk", "tensor_split", "unbind", "gather", "index_select", "take_along_dim",
+           "masked_select", "roll", "flip", "index_add", "scatter"}  # fmt: skip
+WHOLE = {":", "-1", "...", "Ellipsis", "None"}
+UPWARD, INPUTS, ROWS, MOST, TRIES = 400, 64, 16, 4096, 2
+PAIR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """``loss`` compares with ``target``, all of whose numbers are in the rows of ``given`` that a prediction was computed from.
+
+    ``used``: the step at which ``given`` is used. ``ahead``: by how many steps of the series the target would have to begin later to lie
+    behind the window. ``wanted`` and ``windows`` are the calls that the target and the window were taken out of the series by.
+    """
+
+    loss: Event
+    target: str
+    given: str
+    used: int
+    ahead: int
+    wanted: tuple[Event, ...]
+    windows: tuple[Event, ...]
+
+
+def find(story: Story) -> Iterator[Finding]:
+    """One finding for each loss of a training whose target lies in the overlapping windows that the prediction is computed from."""
+    tries = dict[object, int]()
+    for loss in story.calls(*LOSSES) if story.backwards() else ():
+        place = story.span(loss.step)
+        if loss.error is None and len(loss.operands) >= PAIR and tries.get(place, 0) < TRIES and _is_trained(story, loss):
+            tries[place] = tries.get(place, 0) + 1
+            found = _leak(story, loss)
+            if found is not None:
+                tries[place] = TRIES
+                yield _finding(story, found)
+
+
+def _is_trained(story: Story, loss: Event) -> bool:
+    graph = (story.tensor(loss.results[0], loss.step) or {}).get("grad_fn") if loss.results else None
+    if (story.record("nodes", graph) or {}).get("ran") is None:
+        return False
+    return loss.name != "sub" or any(use.name in DISTANCES for use in story.uses(loss.results[0]))
+
+
+def _leak(story: Story, loss: Event) -> Leak | None:
+    labels = [o.label for o in loss.operands[:PAIR]]
+    taught = [bool((story.tensor(label, loss.step) or {}).get("requires_grad")) for label in labels]
+    if None in labels or taught.count(True) != 1:
+        return None
+    target, guess = str(labels[taught.index(False)]), str(labels[taught.index(True)])
+    shape = story.shape(target, loss.step) or ()
+    count = shape[0] if shape else 0
+    if count < PAIR or prod(shape[1:]) > MOST:
+        return None
+    wants = Origins(story)
+    rows = range(min(count, ROWS))
+    wanted = [_row(wants, (target, loss.step), 0, row) for row in rows]
+    if not all(wanted):
+        return None
+    series, supposed = wanted[0][0][0], set[Hashable]()
+    given, trail = list[tuple[str, int]](), list[Event]()
+    seen = [set[Place]() for _ in rows]
+    for label, step in _inputs(story, guess, loss.step):
+        size = story.shape(label, step) or ()
+        axis = next((axis for axis, length in enumerate(size) if length == count), None)
+        if axis is None or prod(size) // count > MOST:
+            continue
+        has = Origins(story)
+        found = [_row(has, (label, step), axis, row) for row in rows]
+        if all(each and each[0][0] == series for each in found):
+            given.append((label, step))
+            trail += [each for each in has.trail if each not in trail]
+            supposed |= has.supposed
+            for places, more in zip(seen, found, strict=True):
+                places.update(more)
+    is_inside = bool(given) and all(
+        set(one) <= other and PAIR * len(set(one)) <= len(other) for one, other in zip(wanted, seen, strict=True)
+    )
+    if not is_inside or supposed != wants.supposed or not _overlap(seen):
+        return None
+    first = next(iter(story.tensors_on(series)), None)
+    unit = ((first[1].get("stride") or [1]) if first is not None else [1])[0] or 1
+    ahead = max(at for _, at in seen[0]) // unit - min(at for _, at in wanted[0]) // unit + 1
+    return Leak(loss, target, *given[0], ahead, tuple(wants.trail), tuple(trail))
+
+
+def _row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
+    """The places that all elements of one row of a tensor come from, in order; empty if one is not known, or if they are of several."""
+    places = list[Place]()
+    shape = origins.story.shape(*used) or ()
+    for index in product(*(range(n) for n in shape[:axis]), (row,), *(range(n) for n in shape[axis + 1 :])):
+        place = origins.place(used[0], index, used[1])
+        if place is None or (places and place[0] != places[0][0]):
+            return []
+        places.append(place)
+    return places
+
+
+def _overlap(rows: Sequence[set[Place]]) -> bool:
+    """Whether rows are windows of one series that begin at distances smaller than their length, as far as these rows show it."""
+    starts = [min(at for _, at in row) for row in rows]
+    extent = max(at for _, at in rows[0]) - starts[0] + 1
+    return 0 < gcd(*(start - starts[0] for start in starts)) < extent
+
+
+def _inputs(story: Story, guess: str, step: int) -> Iterator[tuple[str, int]]:
+    """The tensors without a gradient that a prediction depends on, each with the step of its use; not behind a choice of some positions.
+
+    The result for the last position depends on the whole input; that for another one may depend on what comes before it alone.
+    """
+    pending, seen, found = deque([(guess, step)]), {guess}, 0
+    while pending and len(seen) < UPWARD and found < INPUTS:
+        label, at = pending.popleft()
+        record = story.tensor(label, at) or {}
+        if record.get("kind") == "parameter":
+            continue
+        if not record.get("requires_grad"):
+            found += 1
+            yield label, at
+            continue
+        event = story.event(record.get("born"))
+        if event is None or event.kind != "call" or label not in event.results or not _is_whole(story, event, label):
+            continue
+        for each in (o.label for o in event.operands if o.label is not None):
+            if each not in seen:
+                seen.add(each)
+                pending.append((each, event.step))
+
+
+def _is_whole(story: Story, event: Event, label: str) -> bool:
+    """Whether a call keeps all positions of its operand, or takes the last one."""
+    if event.name not in CHOICES:
+        return True
+    given = [o.label for o in event.operands if o.label is not None]
+    if len(given) == 1 and event.name not in ("roll", "flip"):
+        before, after = story.shape(given[0], event.step), story.shape(label, event.step)
+        if before is not None and after is not None and prod(before) == prod(after):
+            return True
+    texts = [o.text for o in event.operands if o.label is None]
+    if len(given) != 1 or event.name not in ("__getitem__", "select") or not texts:
+        return False
+    if event.name == "select":
+        return texts[-1] == "-1"
+    return all(each.strip() in WHOLE for each in texts[0].strip("()").split(",") if each.strip())
+
+
+def _finding(story: Story, found: Leak) -> Finding:
+    loss = found.loss
+    window = next((each for each in found.windows if each.name == "unfold"), found.windows[-1] if found.windows else loss)
+    here = at_line(story, story.span(loss.step))
+    target, given = shown(story, loss, found.target), shown(story, story.events[found.used], found.given)
+    return RULE.finding(
+        story.span(loss.step), loss.step,
+        T(
+            en=f"{capital(here.en)} teaches the model to forecast {target.en} from {given.en}, and each row of {given.en} contains the "
+            "answer: the window reaches as far as the number that is to be forecast.",
+            zh=f"{here.zh}教模型由 {given.zh} 预测 {target.zh}，而 {given.zh} 的每一行都包含答案：窗口一直延伸到要预测的那个数。",
+        ),
+        T(
+            en="The windows and the targets were taken out of the same memory, and the places of each target lie among those of its "
+            "window. The model only has to copy them. The loss falls to almost nothing, also on later data that were prepared in the same "
+            f"way; a real forecast, where that number does not exist yet, fails. The targets have to begin {found.ahead} "
+            f"{'step' if found.ahead == 1 else 'steps'} later.",
+            zh="窗口和目标取自同一块内存，每个目标的位置都在它的窗口之内。模型只需照抄即可。损失几乎降到零，在用同样方式准备的后续数据上也一样；"
+            f"而真正预测时那个数还不存在，模型就失败了。目标应当再往后 {found.ahead} 步开始。",
+        ),
+        related=[story.related("made", window.step, T(en="the windows are made here", zh="窗口在这里生成"))],
+        fixes=_fixes(story, found),
+        facts=[Fact("ahead", found.ahead, story.by(loss.step))],
+    )  # fmt: skip
+
+
+def _fixes(story: Story, found: Leak) -> tuple[Fix, ...]:
+    """Fixes that let the targets begin behind the windows, without or with the last windows, which have no target then, left out."""
+    program = story.program
+    if program.tree is None:
+        return ()
+    steps = "step" if found.ahead == 1 else "steps"
+    title = T(en=f"Take the targets {found.ahead} {steps} later", zh=f"把目标往后移 {found.ahead} 步")
+    fixes = list[Fix]()
+    for node in _subscripts(story, found.wanted):
+        moved = _moved(story, node, found.ahead)
+        if not moved:
+            continue
+        ends = list[tuple[ast.AST, str]]()
+        for each in (*_unfolds(story, found.windows), node, *_subscripts(story, found.windows)):
+            ends += [change for change in _shortened(story, each, found.ahead) if change not in ends]
+        fixes += [Fix(title, program.replace(*ends, *moved), meaning="shape")] if ends else []
+        fixes.append(Fix(title, program.replace(*moved), meaning="shape"))
+    return unique(program.text, fixes)
+
+
+def _subscripts(story: Story, events: Sequence[Event]) -> list[ast.Subscript]:
+    nodes = [story.program.at(story.span(event.step)) for event in reversed(events) if event.name == "__getitem__"]
+    return list(dict.fromkeys(node for node in nodes if isinstance(node, ast.Subscript)))
+
+
+def _unfolds(story: Story, events: Sequence[Event]) -> list[ast.Call]:
+    nodes = [story.program.at(story.span(event.step)) for event in events if event.name == "unfold"]
+    return list(dict.fromkeys(node for node in nodes if isinstance(node, ast.Call) and called(node) == "unfold"))
+
+
+def _moved(story: Story, node: ast.Subscript, by: int) -> list[tuple[ast.AST, str]]:
+    """The changes that let a slice, or a single position, of a series begin later; empty if it is counted from the end or from nothing."""
+    first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+    ends = [first.lower, first.upper] if isinstance(first, ast.Slice) else [first]
+    if ends[0] is None or isinstance(ends[0], ast.Name | ast.UnaryOp | ast.Tuple | ast.List | ast.Constant):
+        return []
+    return [(end, _plus(story, end, by)) for end in ends if end is not None]
+
+
+def _plus(story: Story, node: ast.expr, by: int) -> str:
+    """The text of ``node + by``, with a number at its end added up: ``length`` for ``length - 1`` and 1."""
+    program = story.program
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.right, ast.Constant):
+        number = node.right.value if isinstance(node.right.value, int) else 0
+        by += number if isinstance(node.op, ast.Add) else -number
+        node = node.left
+    text = program.segment(node)
+    return text if by == 0 else f"{text} {'+' if by > 0 else '-'} {abs(by)}"
+
+
+def _shortened(story: Story, node: ast.AST, by: int) -> Iterator[tuple[ast.AST, str]]:
+    """Yield changes that leave out the last windows: of ``unfold``, of the loop over their beginnings, of the length of a data set."""
+    program = story.program
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        yield node.func.value, f"{operand(program, node.func.value)}[:-{by}]"
+        return
+    for around in program.ancestors(node):
+        loops = (
+            around.generators if isinstance(around, ast.ListComp | ast.GeneratorExp) else [around] if isinstance(around, ast.For) else []
+        )
+        for loop in loops:
+            counted = loop.iter
+            used = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+            goes = isinstance(loop.target, ast.Name) and loop.target.id in used
+            if goes and isinstance(counted, ast.Call) and called(counted) == "range" and 1 <= len(counted.args) <= PAIR:
+                yield counted.args[-1], _plus(story, counted.args[-1], -by)
+                return
+        if isinstance(around, ast.ClassDef):
+            for each in ast.walk(around):
+                if isinstance(each, ast.FunctionDef) and each.name == "__len__":
+                    yield from ((n.value, _plus(story, n.value, -by)) for n in ast.walk(each) if isinstance(n, ast.Return) and n.value)
+            return
+
+
+RULE = Rule(
+    code="PL976",
+    name="window-contains-its-target",
+    severity="warning",
+    title=T(en="The window contains the number that is to be forecast", zh="窗口里包含要预测的数"),
+    what=T(
+        en="A program cuts windows out of a series and wants the next number for each, but takes the last number of the window itself for "
+        "the target. The model copies it and has learned nothing. Let the targets begin behind the windows.",
+        zh="程序从一个序列中切出窗口，想预测每个窗口的下一个数，却把窗口自己的最后一个数当作目标。模型照抄即可，什么也没学到。"
+        "请让目标从窗口之后开始。",
+    ),
+    why=T(
+        en="A window of n numbers from position i ends at i + n - 1; the next number is at i + n. Off by one, the answer is among the "
+        "inputs. Nothing is raised, for all shapes fit, and the error on held-out windows is as small as that in training, since they "
+        "contain their answers too. An error far below the noise of the series is the sign. There is one window fewer than "
+        "`unfold` gives: the last one has no next number.",
+        zh="从位置 i 开始、长度为 n 的窗口结束于 i + n - 1；下一个数在 i + n。差一位，答案就在输入之中。形状都对得上，所以不会报错；"
+        "留出的窗口也包含自己的答案，所以误差和训练时一样小。误差远低于序列自身的噪声，就是这个错误的标志。"
+        "可用的窗口比 `unfold` 给出的少一个：最后一个窗口没有下一个数。",
+    ),
+    bad="""import torch
+
+torch.manual_seed(0)
+series, length = torch.randn(40), 5
+windows = series.unfold(0, length, 1)  # made
+targets = series[length - 1 :]
+net = torch.nn.Linear(length, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = torch.nn.functional.mse_loss(net(windows).squeeze(1), targets)  # PL976
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    good="""import torch
+
+torch.manual_seed(0)
+series, length = torch.randn(40), 5
+windows = series[:-1].unfold(0, length, 1)
+targets = series[length:]
+net = torch.nn.Linear(length, 1)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    loss = torch.nn.functional.mse_loss(net(windows).squeeze(1), targets)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    print(loss.item())
+""",
+    find=find,
+    traps=(
+        Trap(
+            "series[length - 1 :]",
+            "series[length - 1 :].clone()",
+            T(en="A copy has the same numbers: the answer is still in the window.", zh="拷贝里是同样的数：答案仍然在窗口里。"),
+        ),
+    ),
+    docs=("https://docs.pytorch.org/docs/stable/generated/torch.Tensor.unfold.html",),
+)
