@@ -146,6 +146,12 @@ for _ in range(8):
         w.add_(torch.randn(3))
 print(chosen.norm())
 """,
+    "a causal mask with a cache of keys, for one and for three new queries": """
+cache, new = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 3, 4)
+keys = torch.cat([cache, new], dim=2)
+print(F.scaled_dot_product_attention(new, keys, keys, is_causal=True).sum())  # PL466
+print(F.scaled_dot_product_attention(new[:, :, -1:], keys, keys, None, 0.0, True).sum())  # PL466
+""",
     "noise between 0 and 1 in a mix and for a policy": DATA
     + """
 kept = torch.tensor([0.9, 0.5, 0.2, 0.05])
@@ -187,6 +193,12 @@ for i in range(4):
 }
 
 RIGHT = {
+    "a causal mask over a whole text, one query that sees all keys, a first token alone": """
+keys = torch.randn(1, 2, 6, 4)
+print(F.scaled_dot_product_attention(keys, keys, keys, is_causal=True).sum())
+print(F.scaled_dot_product_attention(keys[:, :, -1:], keys, keys, is_causal=False).sum())
+print(F.scaled_dot_product_attention(keys[:, :, :1], keys[:, :, :1], keys[:, :, :1], is_causal=True).sum())
+""",
     "groups without their start, a sum, a start that is meant, extremes that zeros do not touch": DATA
     + """
 groups = torch.tensor([0, 1, 1, 0, 2, 2, 2, 0])
