@@ -901,8 +901,19 @@ class Result:
         lines += [f"! {text}" for text in self.warned[:3]]
         lines += self._hints()
         closing = _SOLVED if self.solved else _PARTLY
-        worth = "" if self.earned is None else _WORTH.say(say).format(percent=f"{100 * self.earned:.0f}")
-        return [*lines, closing.say(say).format(held=self.held, total=len(self.marks), worth=worth)]
+        return [
+            *lines,
+            closing.say(say).format(held=self.held, total=len(self.marks), verb="holds" if self.held == 1 else "hold", worth=self._worth()),
+        ]
+
+    def _worth(self) -> str:
+        """What the properties that hold are worth where this is graded, as the end of a sentence; nothing where it is not."""
+        if self.earned is None:
+            return ""
+        held = [had for mark, had in zip(self.marks, self.had, strict=False) if mark.holds]
+        if not self.earned and held and all(held):
+            return (_HELD_ONE if len(held) == 1 else _HELD_BEFORE).say(self.language)
+        return _WORTH.say(self.language).format(percent=f"{100 * self.earned:.0f}")
 
     def _hints(self) -> list[str]:
         say = self.language
@@ -927,10 +938,12 @@ class Result:
 _EXERCISE = T(en="Exercise", zh="练习")
 _SOLVED = T(en="Solved.", zh="已解决。")
 _PARTLY = T(
-    en="{held} of {total} hold{worth}. Edit the cell and run it again; with --hint after the number you get a hint.",
+    en="{held} of {total} {verb}{worth}. Edit the cell and run it again; with --hint after the number you get a hint.",
     zh="{total} 项中有 {held} 项成立{worth}。修改单元格后再运行；在编号后加上 --hint 可得到提示。",
 )
 _WORTH = T(en=", which is {percent} % of the points where this is graded", zh="，评分时得 {percent} % 的分")
+_HELD_BEFORE = T(en="; they held before you changed anything, so they count no points", zh="；它们在你改动之前就成立，所以不得分")
+_HELD_ONE = T(en="; it held before you changed anything, so it counts no points", zh="；它在你改动之前就成立，所以不得分")
 _AS_GIVEN = T(en="as given", zh="原题已有")
 _HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
 

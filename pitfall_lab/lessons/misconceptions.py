@@ -63,12 +63,17 @@ def detach_copies(policy: Policy) -> Policy:
 
 
 @misconception(
-    belief=T(en="I think from_numpy() and numpy() copy the data.", zh="我以为 from_numpy() 和 numpy() 会复制数据。"),
+    belief=T(
+        en="I think from_numpy(), as_tensor() and numpy() copy the data.", zh="我以为 from_numpy()、as_tensor() 和 numpy() 会复制数据。"
+    ),
     tempting=T(
         en="An array and a tensor are different types, so they look like different data.",
         zh="数组和张量是不同的类型，看上去就像不同的数据。",
     ),
-    fact=T(en="Both wrap the same memory: a write on one side is seen on the other.", zh="两者包装同一块内存：一侧写入，另一侧就能看到。"),
+    fact=T(
+        en="All three give the same memory (as_tensor() unless it has to convert): a write on one side is seen on the other.",
+        zh="三者给出的都是同一块内存（as_tensor() 在需要转换时例外）：一侧写入，另一侧就能看到。",
+    ),
     check="import numpy as np\na = np.zeros(2)\nt = torch.from_numpy(a)\na[0] = 5\nassert t.tolist() == [5, 0]",
 )
 def from_numpy_copies(policy: Policy) -> Policy:

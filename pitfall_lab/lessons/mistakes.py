@@ -13,18 +13,23 @@ from dataclasses import dataclass
 
 from pitfall_lab import shadow
 from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.trace import T
+
+Taken = tuple[int, str] | tuple[int, str, str, str]
+"""A line, by its number, and what it is taken for; or these and what is answered to that, in English and in Chinese."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slip:
     """What a learner may overlook: the whole statement in ``line``, or only a ``call`` or an operation with a constant (``* 3``) in it.
 
-    With ``taken_for`` nothing was overlooked: the line was taken for this one.
+    With ``taken_for`` nothing was overlooked: the line was taken for this one. ``said`` is then what the lesson answers to that.
     """
 
     line: int
     call: str = ""
     taken_for: str = ""
+    said: T | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,13 @@ def slips(program: str) -> Iterator[Mistake]:
         yield Mistake(_without_statement(program, statement), slip=Slip(statement.lineno))
 
 
-def misread(program: str, lines: Iterable[tuple[int, str]]) -> Iterator[Mistake]:
-    """Yield a mistake for each pair in ``lines``: the program in which the line of that number was read as the other text."""
-    for line, text in lines:
+def misread(program: str, lines: Iterable[Taken]) -> Iterator[Mistake]:
+    """Yield a mistake for each of ``lines``: the program in which the line of that number was read as the other text."""
+    for line, text, *answer in lines:
         read = program.splitlines()
         before = read[line - 1]
         read[line - 1] = before[: len(before) - len(before.lstrip())] + text
-        yield Mistake("\n".join(read), slip=Slip(line, taken_for=text))
+        yield Mistake("\n".join(read), slip=Slip(line, taken_for=text, said=T(*answer) if answer else None))
 
 
 def together(first: list[Mistake], second: list[Mistake]) -> Iterator[Mistake]:

@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar
 from pitfall_lab import shadow
 from pitfall_lab.lessons import balance, worlds
 from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS, Misconception
-from pitfall_lab.lessons.mistakes import Mistake, Slip, misread, single, slips, together
+from pitfall_lab.lessons.mistakes import Mistake, Slip, Taken, misread, single, slips, together
 from pitfall_lab.lessons.offered import Offered, judged
 from pitfall_lab.lessons.reasons import Reason, reasons
 from pitfall_lab.lessons.run_here import Ran, execute, failing_line
@@ -42,8 +42,8 @@ from pitfall_lab.trace import T
 Kind = Literal["value", "shape", "gradient", "version", "line", "changes"]
 KINDS: tuple[Kind, ...] = ("value", "shape", "gradient", "version", "line", "changes")
 MOST_CHOICES = 4
-MOST_NATURAL = 2
-"""In most questions at least this number of the offered wrong answers come from a single belief each, if there are as many."""
+ENOUGH_NATURAL = 2
+"""So many natural mistakes make a question, without a refusal or a slip beside them."""
 MOST_CELLS = 24
 ENOUGH = 6
 """From this number of different wrong endings on, no further mistakes are tried."""
@@ -161,7 +161,7 @@ def pose(
     beliefs: Iterable[str] | None = None,
     kind: Kind = "value",
     *,
-    taken_for: Iterable[tuple[int, str]] = (),
+    taken_for: Iterable[Taken] = (),
     draw: tuple[int, int] | None = None,
     learner: str = "",
 ) -> Question:
@@ -169,9 +169,11 @@ def pose(
 
     ``because``: whether to ask for the deciding fact; or the reasons to choose from in the lesson's own words
     (:mod:`~pitfall_lab.lessons.offered`), where none of the facts that are known by themselves decides.
-    ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`). ``taken_for`` are lines that many take for
-    another: ``(6, "w.grad = g")`` is what line 6 is read as, and what would come of it is offered first. ``draw`` are the numbers by which
-    the offered outcomes and reasons are drawn, those of the course where none are given; each ``learner`` has an order of their own. Raises
+    ``beliefs`` restricts the misconceptions that are used (keys of :data:`MISCONCEPTIONS`): what each of them leads to is offered, as many
+    as there is room for. ``taken_for`` are lines that many take for another: ``(6, "w.grad = g")`` is what line 6 is read as, and what
+    would come of it is offered next. Two sentences, in English and in Chinese, may follow in the tuple: they are what is answered to who
+    chooses it, in the place of "so it would be if line 6 were …". ``draw`` are the numbers by which the offered outcomes and reasons are
+    drawn, those of the course where none are given; each ``learner`` has an order of their own. Raises
     ``ValueError`` for a program or expression that is no Python, an unknown kind, or a question that has no answer, and ``KeyError`` for an
     unknown belief: all are mistakes of the lesson, not of the learner.
     """
@@ -189,10 +191,14 @@ def pose(
     ran = execute(program, worlds.NAME)
     actual = _torch_outcome(ran, expression)
     endings = _mistaken(program, expression, actual, held, list(misread(program, taken_for)))
+    if ran.error and kind != "line":  # what is so after the error, too, is offered only if a belief leads to it
+        after = Outcome(_asked_if_there(expression, ran.namespace))
+        endings = {end: ways for end, ways in endings.items() if end != after or any(map(_believing, ways))}
     if kind == "line":
         choices = _lines(program, actual, endings)
     else:
-        near = [*_others(kind, actual, {} if ran.error else ran.namespace), *_mixed(actual, endings)]
+        near = _others(kind, actual, {} if ran.error else ran.namespace)
+        near += _mixed(actual, endings) if len(endings) < MOST_CHOICES - 1 else []
         every = endings | {outcome: [] for outcome in near if outcome not in endings}
         choices = _choices(label, actual, every, _refusals(program), what)
     message = str(ran.error) if ran.error else ""
@@ -230,6 +236,14 @@ def _asked(expression: str, names: dict[str, Any]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return say(eval(expression, names))  # noqa: S307 - the lesson's own expression
+
+
+def _asked_if_there(expression: str, names: dict[str, Any]) -> str:
+    """Return the value of the expression as text; nothing if the program has ended too early for it."""
+    try:
+        return _asked(expression, names)
+    except Exception:
+        return ""
 
 
 def _story(program: str, ran: Ran) -> tuple[Step, ...]:
@@ -310,12 +324,16 @@ def _believed(look: Callable[[Mistake], A | None], actual: A, program: str, held
 def _mistaken(
     program: str, expression: str, actual: Outcome, held: list[Misconception], taken: list[Mistake]
 ) -> dict[Outcome, list[Mistake]]:
-    """Return how the program ends for those who take a line for another or make a mistake: one belief, else a slip, else two at a time."""
+    """Return how the program ends for those who make a mistake, in the order in which that is to be offered.
+
+    What a belief leads to comes first, then what comes of taking a line for another, then a slip, then two mistakes at a time.
+    """
 
     def look(one: Mistake) -> Outcome | None:
         outcome = _shadow_outcome(one.program, expression, one.policy)
-        # An error in no line is one of the lesson's own expression, and what is missing is an error that no one expects.
-        return None if outcome is None or (outcome.error and (outcome.line is None or one.slip)) else outcome
+        # An error in no line is one of the lesson's own expression, and where something is overlooked an error is what no one expects.
+        overlooked = one.slip is not None and not one.slip.taken_for
+        return None if outcome is None or (outcome.error and (outcome.line is None or overlooked)) else outcome
 
     believed = _believed(look, actual, program, held)
     if look(Mistake(program)) != actual:
@@ -323,51 +341,75 @@ def _mistaken(
     missed = list(slips(program))
     firsts = [found[0] for found in believed.values()]
     more = _endings(look, actual, (), missed, itertools.islice(together(firsts[:3], missed[:4]), 12)) if len(believed) < ENOUGH else {}
-    believed = _endings(look, actual, taken) | believed
-    return believed | {outcome: found for outcome, found in more.items() if outcome not in believed}
+    found: dict[Outcome, list[Mistake]] = {}
+    for ways in (believed, _endings(look, actual, taken), more):
+        found |= {outcome: mistakes for outcome, mistakes in ways.items() if outcome not in found}
+    return found
 
 
 def _choices(
     label: str, actual: Outcome, endings: dict[Outcome, list[Mistake]], refusals: list[Outcome], lots: balance.Lots
 ) -> tuple[Choice, ...]:
-    """Return torch's outcome and three wrong ones. Errors are among the wrong ones also for programs that do not raise."""
-    errors = [outcome for outcome in (*endings, *refusals) if outcome.error and outcome != actual]
-    values = [outcome for outcome in endings if not outcome.error]
-    raising = 0 if actual.error else 1
-    wrong = list(dict.fromkeys(errors))
-    wanted = MOST_CHOICES - 1 - len(wrong[:raising])
-    natural = sum(any(map(_natural, endings[value])) for value in values)  # they come first
-    must = max(1, min(natural, MOST_NATURAL)) if lots.number(actual.value, "natural") % 4 else 1
-    chosen = [values[n] for n in lots.pick(actual.say(label).en, [value.say(label).en for value in values], wanted, must=must)]
-    wrong = [*wrong[:raising], *chosen, *wrong[raising : raising + wanted - len(chosen)]]
+    """Return torch's outcome and three wrong ones: what natural mistakes lead to, then a refusal, then what slips lead to.
+
+    So an answer that a question is about is never left out for another one. Unless natural mistakes take every place, an error is among
+    the answers also of a program that does not raise. By lot, natural ones are not filled up with others: that an error is offered must not
+    say that none comes.
+    """
+    places = MOST_CHOICES - 1
+    natural = [outcome for outcome, mistakes in endings.items() if any(map(_natural, mistakes))]
+    believed = [outcome for outcome in natural if any(map(_believing, endings[outcome]))]
+
+    def drawn(of: list[Outcome], count: int, must: int = 0) -> list[Outcome]:
+        chosen = lots.pick(actual.say(label).en, [one.say(label).en for one in of], count, must=must)
+        return [of[n] for n in chosen]
+
+    if len(natural) > places:
+        wrong = drawn([*believed, *(one for one in natural if one not in believed)], places, min(len(believed), places))
+    else:
+        errors = dict.fromkeys(outcome for outcome in (*endings, *refusals) if outcome.error and outcome not in (actual, *natural))
+        if len(natural) >= ENOUGH_NATURAL and lots.number(actual.value, "few") % 3 == 0:
+            places = len(natural)
+        raising = 0 if actual.error or any(outcome.error for outcome in natural) else 1
+        wrong = [*natural, *list(errors)[:raising]][:places]
+        values = [outcome for outcome in endings if not outcome.error and outcome not in natural]
+        wrong = drawn([*wrong, *values], places, len(wrong))
+        wrong += [outcome for outcome in errors if outcome not in wrong][: places - len(wrong)]
     choices = [Choice(actual.say(label), right=True), *(_choice(outcome.say(label), endings.get(outcome, [])) for outcome in wrong)]
     return tuple(sorted(choices, key=lambda choice: lots.place(choice.text)))
 
 
 def _natural(one: Mistake) -> bool:
     """Whether a mistake is a single belief, or is reading a line as another line that the lesson names."""
-    return bool(one.slip.taken_for if one.slip else one.beliefs)
+    return _believing(one) or bool(one.slip and one.slip.taken_for)
+
+
+def _believing(one: Mistake) -> bool:
+    """Whether a mistake is a single belief."""
+    return len(one.beliefs) == 1 and not one.slip
 
 
 def _choice(text: T, mistakes: list[Mistake]) -> Choice:
     """Return a wrong answer with the mistakes that lead to it: each belief by itself, or else the first way there."""
-    alone = tuple(one.beliefs[0] for one in mistakes if len(one.beliefs) == 1 and not one.slip)
+    alone = tuple(one.beliefs[0] for one in mistakes if _believing(one))
     if alone or not mistakes:
         return Choice(text, right=False, beliefs=alone)
     return Choice(text, right=False, beliefs=mistakes[0].beliefs, without=mistakes[0].slip, both=bool(mistakes[0].beliefs))
 
 
 def _refusals(program: str) -> list[Outcome]:
-    """Return where one could expect torch to refuse, the last line first: writes in place, backward and step, views."""
-    lines = set()
+    """Return where one could expect torch to refuse, the last line first: writes in place, backward and step, views; else arithmetic."""
+    lines, arithmetic = set(), set()
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.AugAssign) or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript)):
             lines.add(node.lineno)
+        if isinstance(node, ast.BinOp) and not any(isinstance(side, ast.Constant) for side in (node.left, node.right)):
+            arithmetic.add(node.lineno)  # shapes or types need not fit
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             name = node.func.attr
             if (name.endswith("_") and not name.startswith("_")) or name in ("backward", "step", "view", "item"):
                 lines.add(node.lineno)
-    return [Outcome(error="RuntimeError", line=line) for line in sorted(lines, reverse=True)]
+    return [Outcome(error="RuntimeError", line=line) for line in sorted(lines or arithmetic, reverse=True)]
 
 
 def _mixed(actual: Outcome, endings: Iterable[Outcome]) -> list[Outcome]:

@@ -86,7 +86,7 @@ def _finding(story: Story, found: SharedWrite) -> Finding:
             "。",
         ),
         T(
-            en=f"{capital(name.en)} has shape {tuple(record.get('shape') or ())}, but one step along each dimension skips only "
+            en=f"{capital(name.en)} has shape {tuple(record.get('shape') or ())}, but one step along each dimension moves by only "
             f"{', '.join(map(str, record.get('stride') or ()))} elements, so windows share elements. `{statement_text(story, span)}` "
             f"gives {found.written} elements a value{reached.en}; what comes out depends on the order of writing. "
             "Torch does not notice.",

@@ -37,7 +37,7 @@ def _finding(story: Story, lost: LostWrite) -> Finding:
             zh=f"{here.zh}修改的是 `{lost.copy.name}` 做出的副本；{source.zh} 本身的值没有变。",
         ),
         T(
-            en=f"`{_text(lost)}` needs the elements in an order in which they are not stored (a step along each dimension skips "
+            en=f"`{_text(lost)}` needs the elements in an order in which they are not stored (a step along each dimension moves by "
             f"{strides} elements). So `{lost.copy.name}` puts them into new memory. `{statement_text(story, span)}` writes there, and "
             "nothing reads that memory afterwards: the change is lost.",
             zh=f"`{_text(lost)}` 要求的元素次序与它们在内存中的次序不同（沿各维走一步分别跨过 {strides} 个元素），所以 `{lost.copy.name}` "
@@ -115,7 +115,7 @@ RULE = Rule(
     ),
     why=T(
         en="A tensor is a piece of memory and a rule for walking through it: its shape, and its *strides*, the number of elements that one "
-        "step along each dimension skips. `t()`, `permute` and `expand` only change the rule. `reshape` gives a *view* (the same memory "
+        "step along each dimension moves by. `t()`, `permute` and `expand` only change the rule. `reshape` gives a *view* (the same memory "
         "under another rule) whenever a rule for the new shape exists, and otherwise copies; it never says which. `view` never copies: "
         "it raises where no rule exists. Use `view` where you mean to write, and an error will tell you.",
         zh="张量是一块内存加上在其中行走的规则：形状，以及*步幅*，即沿各维走一步跨过多少个元素。`t()`、`permute`、`expand` 只改规则。"

@@ -57,7 +57,7 @@ def _finding(story: Story, event: Event, failure: Failure) -> Finding:
             zh=f"{here.zh}想不经复制就以另一种形状来看 {name.zh}，但它的元素在内存中并不按这种形状所需的次序排列。",
         ),
         T(
-            en=f"{capital(name.en)} has shape {shape}, and one step along each dimension skips {stride} elements of memory. `view` only "
+            en=f"{capital(name.en)} has shape {shape}, and one step along each dimension moves by {stride} elements of memory. `view` only "
             "changes such steps, and no steps visit the elements in the order of the new shape. `reshape` copies in this case.",
             zh=f"{name.zh} 的形状是 {shape}，沿各维走一步分别跨过内存中的 {stride} 个元素。`view` 只能改变这些步幅，"
             "而没有哪种步幅能按新形状的次序走过这些元素。`reshape` 在这种情况下会复制。",
@@ -97,7 +97,7 @@ RULE = Rule(
     ),
     why=T(
         en="A tensor is memory and a rule for walking through it: its shape and its *strides*, how many elements a step along each "
-        "dimension skips. Transposing swaps two strides and touches no number. `view` looks for strides that walk through the "
+        "dimension moves by. Transposing swaps two strides and touches no number. `view` looks for strides that walk through the "
         "same memory in the new shape; where a new dimension would have to jump unevenly there are none. `contiguous()` writes the "
         "elements into new memory in the order in which they are read; `reshape` is `view` where that works and a copy where it does not. "
         "Slices (`x[:, :2]`) and `expand` leave memory in such an order too.",

@@ -25,6 +25,7 @@ class Outcomes:
     def __init__(self, world: World, describe: Description) -> None:
         self._records, self._writer, self._writes = world.records, world.writer, world.writes
         self._describe = describe
+        self._parted: set[int] = set()
 
     def failure(self, error: BaseException, message: str, predicted: ShadowError | None, step: int, span: Span | None) -> Failure:
         """The Failure for torch's error, with the shadow's facts about it if it was ``predicted``."""
@@ -51,6 +52,9 @@ class Outcomes:
             k: [(_mark(sender), look(part.reshape(-1))) for sender, part in run.parts]
             for k, run in enumerate(runs) if run.parts and all(_mark(sender) for sender, _ in run.parts)
         }  # fmt: skip
+        # A leaf's node runs in each backward: what it has now did not come in the parts of an earlier one.
+        parts |= {k: [] for k, node in enumerate(nodes) if k not in parts and _mark(node) in self._parted}
+        self._parted |= {_mark(nodes[k]) for k in parts}
         ran = Ran(parent, place, len(events), list(map(_mark, nodes)), list(map(_name, nodes)), shapes, gradients, freed, parts)
         events += [ran] * len(nodes)
 

@@ -198,9 +198,9 @@ function diagnose(answer, prediction, content) {
   if (!prediction) return;
   if (prediction.both) add(answer, "p", words.both, { style: "font-weight:600" });
   if (prediction.without) {
-    const { line, call, taken_for } = prediction.without;
-    const said = taken_for ? words.slip_line.replace("{text}", () => taken_for) : call ? words.slip_call : words.slip;
-    add(answer, "p", said.replace("{line}", line).replace("{call}", call));
+    const { line, call, taken_for, said } = prediction.without;
+    const read = taken_for ? words.slip_line.replace("{text}", () => taken_for) : call ? words.slip_call : words.slip;
+    add(answer, "p", said ?? read.replace("{line}", line).replace("{call}", call));
   }
   if (prediction.rows) worlds(answer, prediction, content);
   if (prediction.refutations.length > 1 && !prediction.both) add(answer, "p", words.several, { style: "font-weight:600" });

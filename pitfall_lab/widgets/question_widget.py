@@ -14,6 +14,7 @@ import traitlets
 
 from pitfall_lab.lessons import boxes, progress, worlds
 from pitfall_lab.lessons.misconceptions import Misconception
+from pitfall_lab.lessons.mistakes import Slip, Taken
 from pitfall_lab.lessons.offered import Offered
 from pitfall_lab.lessons.question import Kind, Prediction, Question, pose
 from pitfall_lab.lessons.worlds import TORCH
@@ -133,7 +134,7 @@ def question(
     language: Language = "en",
     *,
     kind: Kind = "value",
-    taken_for: Iterable[tuple[int, str]] = (),
+    taken_for: Iterable[Taken] = (),
 ) -> QuestionWidget:
     """Ask what ``ask`` is after ``program`` (or which line raises), and because of which fact.
 
@@ -172,7 +173,7 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
         "marks": sorted(prediction.marks),
         "until": prediction.until,
         "both": prediction.both,
-        "without": prediction.without and dataclasses.asdict(prediction.without),
+        "without": prediction.without and _slip(prediction.without, language),
         "refutations": [_refutation(m, language) for m in prediction.beliefs],
     }
     if prediction.parting is not None:
@@ -183,6 +184,11 @@ def _prediction(prediction: Prediction, language: Language) -> dict[str, Any]:
         endings = [[m.belief.say(language), _short(str(worlds.ending(source, m(TORCH))))] for m in prediction.beliefs]
         said["separating"] = {"program": source.rstrip(), "torch": _short(str(worlds.ending(source, TORCH))), "endings": endings}
     return said
+
+
+def _slip(slip: Slip, language: Language) -> dict[str, Any]:
+    """Return what was overlooked or misread as plain data."""
+    return {**dataclasses.asdict(slip), "said": slip.said and slip.said.say(language)}
 
 
 def _short(text: str) -> str:

@@ -233,10 +233,13 @@ def test_the_notebook_says_what_the_page_will_say(key: str, tmp_path: Path, monk
         lines = str(result).splitlines()[1:]
         assert [" [as given]" in line for line in lines[: len(outcome.marks)]] == [not result.solved and m.had for m in outcome.marks]
         worth = 0 if same(source, exercise.given) else outcome.credit
-        assert (f", which is {100 * worth:.0f} % of the points where this is graded. " in lines[-1]) is not result.solved
-        assert (" % of the points" in str(result)) is not result.solved
+        held = [mark.had for mark in outcome.marks if mark.holds]
+        before = not worth and any(held) and all(held)
+        assert (f", which is {100 * worth:.0f} % of the points where this is graded. " in lines[-1]) is not (result.solved or before)
+        assert ("before you changed anything, so " in lines[-1]) is before
     shown = str(practice.Practice(None).grade(exercise, exercise.given, "zh"))
-    assert "，评分时得 0 % 的分。" in shown
+    assert ("，所以不得分。" in shown) is any(mark.had for mark in outcome.marks)
+    assert ("，评分时得 0 % 的分。" in shown) is not any(mark.had for mark in outcome.marks)
     assert ("[原题已有]" in shown) is any(mark.had for mark in outcome.marks)
 
 

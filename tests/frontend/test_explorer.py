@@ -512,6 +512,49 @@ def test_the_call_stack_and_the_round_of_the_loop_stand_over_the_code(stage: Sta
     assert "(2,) [0.462, 0.762]" in " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts())
 
 
+VIEWS = """import numpy as np
+import torch
+readings = np.array([1.5, 2.5, 3.5])
+whole = torch.from_numpy(readings)
+tail = torch.from_numpy(readings[1:])
+tail[0] = -9.0
+week = torch.arange(6.0).view(2, 3)
+second = week[1]
+second.mul_(10)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "operation", "head"), [(6, "[…] =", "readings, whole, tail 3 cells"), (9, "mul_", "week, second version 1 6 cells")]
+)
+def test_of_views_in_one_box_only_that_is_said_which_holds_of_all(stage: Stage, line: int, operation: str, head: str):
+    trace = trace_program(VIEWS)
+    step = next(event.step for event in trace.events if event.span and event.span.line == line)
+    part = stage.show(state_of(trace, step=step)).locator("[data-part=step]")
+    assert part.locator(".pl-op").inner_text() == operation
+    assert " ".join(part.locator(".pl-named").last.inner_text().split()) == head
+
+
+def test_what_a_line_made_is_called_now_where_another_line_has_written_into_it(stage: Stage):
+    source = "import torch\nx = torch.tensor([0.5, -1.0])\nh = torch.sigmoid(x)\nh.mul_(10)\n"
+    trace = trace_program(source)
+    for step, said in ((1, "(2,) [0.622, 0.269]"), (2, "(2,) now [6.22, 2.69]")):
+        root = stage.show(state_of(trace, step=step))
+        assert " ".join(root.locator("[data-line='3'] .pl-hint-value span").all_inner_texts()) == said
+    assert " ".join(root.locator("[data-line='4'] .pl-hint-value span").all_inner_texts()) == "(2,) [6.22, 2.69]"
+
+
+def test_an_edge_of_a_later_backward_carries_what_that_one_sent(stage: Stage):
+    lines = ["import torch", "x = torch.tensor(3.0, requires_grad=True)", "(x * x).backward()", "(x ** 3).backward()"]
+    trace = trace_program("\n".join(lines))
+    root = stage.show(state_of(trace, step=len(trace.events) - 1))
+    root.locator("[data-tab=graph]").click()
+    seen = "all => all.filter(one => getComputedStyle(one).visibility === 'visible').map(one => one.textContent)"
+    flowing = root.locator(".v-halo").evaluate_all(seen)
+    assert "27" in [one.rstrip(".") for one in flowing]
+    assert "()" not in flowing
+
+
 def test_in_backward_the_edges_carry_the_numbers_that_flow_and_the_leaf_what_became_of_them(stage: Stage):
     trace = trace_program("import torch\nx = torch.tensor([2.0, 3.0], requires_grad=True)\ny = x * x\n(y * 5).sum().backward()\n")
     root = stage.show(state_of(trace, step=len(trace.events) - 1))

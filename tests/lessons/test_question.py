@@ -283,7 +283,8 @@ def test_the_shape_of_a_gradient_is_that_of_its_leaf_whatever_was_broadcast() ->
     program = "import torch\nb = torch.zeros(3, requires_grad=True)\nout = torch.ones(4, 3) + b\nout.sum().backward()\n"
     posed = pose(program, "b", kind="gradient")
     assert said(posed) == ["b.grad.shape is (3,)"]
-    assert {"b.grad is None", "b.grad.shape is (4, 3)"} <= set(said(posed, right=False))
+    drawn = [pose(program, "b", kind="gradient", draw=(n, 0)) for n in range(6)]
+    assert {"b.grad is None", "b.grad.shape is (4, 3)"} <= {text for one in drawn for text in said(one, right=False)}
     none = pose(program.replace(".sum().backward()", ".sum()"), "b", kind="gradient")
     assert said(none) == ["b.grad is None"]
 
@@ -494,3 +495,51 @@ def test_a_line_that_many_take_for_another_gives_an_outcome_with_what_it_was_tak
     assert (why.without.line, why.without.taken_for, why.until) == (4, taken[0][1], 4)
     said = content(natural, "en")["predictions"]
     assert [p["without"]["taken_for"] for p in said if p["marks"] == [mean]] == [taken[0][1]]
+
+
+def test_an_answer_that_a_belief_leads_to_never_gives_way_to_another_one() -> None:
+    program = "import torch\nw = torch.tensor([1.0], requires_grad=True)\nfor x in (1.0, 3.0):\n    (w * x).sum().backward()"
+    for number in range(12):
+        taken = [(4, f"(w * x).sum().div({n}).backward()") for n in (2, 4, 8)]
+        posed = pose(program, ask="w.grad", beliefs=["backward_overwrites_grad"], taken_for=taken, draw=(number, 0))
+        believed = {c.text.en: c.beliefs for c in posed.choices if not c.right}
+        assert believed["w.grad is [3]"] == (MISCONCEPTIONS["backward_overwrites_grad"],)
+        assert len(believed) == 3
+        assert not [text for text in believed if "raises" in text], "three natural mistakes are enough"
+
+
+def test_by_lot_two_natural_mistakes_are_not_filled_up() -> None:
+    program = "import torch\nx = torch.zeros(2)\ny = x.clone()\ny += 1"
+    taken = [(4, "x += 1")]
+    drawn = [pose(program, ask="(x, y)", beliefs=["clone_shares_memory"], taken_for=taken, draw=(n, 0)) for n in range(12)]
+    assert {len(posed.choices) for posed in drawn} == {3, 4}
+    for posed in drawn:
+        assert {"(x, y) is ([1, 1], [1, 1])", "(x, y) is ([1, 1], [0, 0])"} < {c.text.en for c in posed.choices}
+        assert len([c for c in posed.choices if "raises" in c.text.en]) == len(posed.choices) - 3
+
+
+def test_a_lesson_says_in_its_own_words_what_it_answers_to_a_line_taken_for_another() -> None:
+    program = "import torch\nx = torch.zeros(2)\nx.add_(1)"
+    posed = pose(program, ask="x", beliefs=[], taken_for=[(3, "x.add(1)", "The underscore writes.", "下划线表示写入。")])
+    for language, said in (("en", "The underscore writes."), ("zh", "下划线表示写入。")):
+        predictions = content(posed, language)["predictions"]  # type: ignore[arg-type]
+        assert [p["without"]["said"] for p in predictions if p["without"]] == [said]
+
+
+def test_a_lesson_may_take_a_line_for_one_that_raises() -> None:
+    program = "import torch\nx = torch.ones(1, requires_grad=True)\nwith torch.no_grad():\n    x += 1"
+    posed = pose(program, ask="x", beliefs=[], taken_for=[(4, "raise RuntimeError", "It may.", "可以。")])
+    [refused] = [c for c in posed.choices if c.without and c.without.said]
+    assert refused.text.en == "line 4 raises RuntimeError"
+
+
+def test_what_is_so_after_the_error_as_well_is_not_offered_as_wrong() -> None:
+    program = "import torch\nspeed = torch.tensor([4.0, 5.0], requires_grad=True)\ntwice = speed * 2\ntwice.backward()"
+    for number in range(6):
+        assert "speed.grad is None" not in {c.text.en for c in pose(program, ask="speed.grad", draw=(number, 0)).choices}
+
+
+def test_where_nothing_else_could_be_refused_arithmetic_could() -> None:
+    program = "import torch\nscores = torch.ones(2, 2)\nsums = scores.sum(dim=1)\nshares = scores / sums"
+    offered = {c.text.en for n in range(6) for c in pose(program, ask="shares", draw=(n, 0)).choices if "raises" in c.text.en}
+    assert offered == {"line 4 raises RuntimeError"}

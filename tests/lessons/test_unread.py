@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import pytest
 
-from pitfall_lab.lessons import balance
+from pitfall_lab.lessons import balance, worlds
+from pitfall_lab.lessons import question as asking
 from pitfall_lab.lessons.doubts import Doubts
+from pitfall_lab.lessons.misconceptions import MISCONCEPTIONS
+from pitfall_lab.lessons.mistakes import misread
 from pitfall_lab.lessons.program_facts import Fact, loops, watched
 from pitfall_lab.lessons.question import Prediction, Question, pose
 from pitfall_lab.lessons.reasons import OTHERWISE
+from pitfall_lab.lessons.run_here import execute
 from tests.lessons.unread import POINTS, STRATEGIES, Asked, Seen, asked, scores, seen, sheets
 
 Posed = list[tuple[Asked, Question]]
@@ -46,9 +51,48 @@ def test_a_natural_mistake_is_among_the_outcomes(posed: Posed) -> None:
     assert [one.name for one, question in posed if not any(map(_natural, question.predictions))] == []
 
 
+def natural_endings(one: Asked) -> list[str]:
+    """Return the answers that a single belief or a line that the lesson names leads to."""
+    names = inspect.signature(pose).bind(*one.arguments, **one.named).arguments
+    program, ask = names["program"].strip("\n"), names.get("ask", "None")
+    ran = execute(program, worlds.NAME)
+    held = [MISCONCEPTIONS[key] for key in names.get("beliefs", MISCONCEPTIONS)]
+    wrong = list(misread(program, names.get("taken_for", ())))
+    found = asking._mistaken(program, ask, asking._torch_outcome(ran, ask), held, wrong)
+    return [end.say(ask).en for end, ways in found.items() if any(map(asking._natural, ways))]
+
+
+def test_every_answer_that_a_question_is_about_is_among_its_outcomes(posed: Posed) -> None:
+    counted = 0
+    for one, found in posed:
+        if found.kind == "value":
+            offered, natural = [choice.text.en for choice in found.choices], natural_endings(one)
+            assert not [text for text in natural if text not in offered], one.name
+            counted += len(natural)
+    assert counted > 130
+
+
+def test_half_of_one_world_and_half_of_another_is_offered_only_where_mistakes_are_few(posed: Posed) -> None:
+    known = {one.name: {choice for p in found.predictions for choice in p.marks} for one, found in posed if found.kind == "value"}
+    unexplained = {
+        one.name: [c.text.en for n, c in enumerate(found.choices) if not c.right and n not in known[one.name] and "raises" not in c.text.en]
+        for one, found in posed
+        if one.name in known
+    }
+    assert sum(map(len, unexplained.values())) <= 4, unexplained
+    assert not [name for name, texts in unexplained.items() if texts and name < "10"]
+
+
+def test_a_slip_is_offered_only_where_natural_mistakes_leave_a_place(posed: Posed) -> None:
+    for one, found in posed:
+        slipped = [c.text.en for c in found.choices if c.without and not c.without.taken_for]
+        assert len(slipped) <= max(0, 3 - sum(map(_natural, found.predictions))), (one.name, slipped)
+        assert not slipped or one.name >= "10", (one.name, slipped)
+
+
 def test_an_error_is_offered_as_it_would_be_right(posed: Posed) -> None:
     wrong = [c.text.en for _, question in posed for c in question.choices if not c.right and "raises" in c.text.en]
-    assert len(wrong) > 30
+    assert len(wrong) > 25
     assert all(re.fullmatch(r"line \d+ raises RuntimeError", text) for text in wrong)
 
 

@@ -241,6 +241,19 @@ def test_in_a_loop_a_name_moves_on_and_what_had_it_is_kept_by_its_view() -> None
     assert oldest.split("←")[1].strip() == "a view without a name"
 
 
+def test_a_name_that_was_deleted_keeps_nothing() -> None:
+    layers = "x = torch.ones(500)\nwith torch.enable_grad():\n    h = torch.tanh(x @ w)\n    {}\n    y = torch.tanh(h @ w[:9, :9])\n"
+    source = f"import torch\nw = torch.ones(500, 9, requires_grad=True)\n{layers}"
+
+    def keeps(line: str) -> str:
+        found = [row for row in show_memory(source.format(line)).text.splitlines() if row.split()[1:2] == ["x"]]
+        return found[0].split("←")[1].strip()
+
+    assert keeps("del x").startswith("the graph (")
+    assert keeps("pass").startswith("x, the graph (")
+    assert keeps("if len(x) < 5: del x").startswith("x, the graph ("), "a branch may not have been taken"
+
+
 def test_pictures_are_saved_and_kinds_that_do_not_exist_are_refused(tmp_path, monkeypatch):
     picture = show_graph(stale()[0])
     for kind in (".svg", ".html", ".txt", ".dot"):

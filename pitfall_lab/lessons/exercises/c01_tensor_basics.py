@@ -272,12 +272,13 @@ def train(x, y, w, rate, steps):
     hint_for=(1, 3, 3, 1, 0, 2),
     hints=(
         T(
-            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction.",
-            zh="三步：一个数的损失，`loss.backward()`，再做减法。",
+            en="Three steps: a loss of one number, `loss.backward()`, and a subtraction, under `torch.no_grad()`: without it torch refuses to "
+            "write into a weight that requires grad.",
+            zh="三步：一个数的损失，`loss.backward()`，再做减法，减法放在 `torch.no_grad()` 里：否则 torch 拒绝写入需要梯度的权重。",
         ),
         T(
-            en="The subtraction writes into `w` (`w = w - …` makes another tensor, which gets no `.grad`), so it belongs under `torch.no_grad()`.",
-            zh="减法会写入 `w`（`w = w - …` 会产生另一个张量，它得不到 `.grad`），所以要放在 `torch.no_grad()` 里。",
+            en="The subtraction has to write into `w`, as `w -= …` does: `w = w - …` makes another tensor, which gets no `.grad`.",
+            zh="减法要写入 `w`，如 `w -= …`：`w = w - …` 会产生另一个张量，它得不到 `.grad`。",
         ),
         T(
             en="Set `w.grad = None` before the next backward; otherwise gradients add up.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from typing import Any, TypedDict
 
 from pitfall_lab.trace import T, Trace
@@ -150,14 +152,18 @@ def keepers(facts: Facts, storage: str, step: int | None = None) -> list[T]:
         if label in held:
             name = f"{facts.tensor(held[label]).get('name') or facts.called(held[label])}.grad"
             out.append(T(name, name))
-        elif name and owners[name] == label:
+        elif name and owners[name] == label and not _deleted(facts, str(name), label, step):
             out.append(T(str(name), str(name)))
         elif not name and record.get("base"):
             out.append(T("a view without a name", "一个没有名字的视图"))
+    saving = []
     for history in facts.nodes.values():
         record = at(history, step) or {}
         if record and not record.get("freed") and any(slot.get("storage") == storage for slot in record.get("saved", ())):
-            out.append(T(f"the graph ({record.get('name')})", f"计算图（{record.get('name')}）"))
+            saving.append(str(record.get("name")))
+    if saving:
+        several = [*dict.fromkeys(saving)]
+        out.append(T(f"the graph ({', '.join(several)})", f"计算图（{'、'.join(several)}）"))
     return out
 
 
@@ -170,6 +176,39 @@ def _owners(facts: Facts, step: int | None) -> dict[str, str]:
             since = next(s for s, record in history if record and record.get("name") == name)
             bound[name] = max(bound.get(name, (-1, "")), (since, label))
     return {name: label for name, (_, label) in bound.items()}
+
+
+def _deleted(facts: Facts, name: str, label: str, step: int | None) -> bool:
+    """Whether the program has run a ``del name`` since the tensor was made, up to ``step`` (``None``: the end).
+
+    A trace has no event for it: it has run if the program has come past its line. One in a branch may not have run, and does not count.
+    """
+    born = facts.tensors[label][0][0]
+    made = facts.trace.events[born].span if 0 <= born < len(facts.trace.events) else None
+    if made is None or not 0 <= made.source < len(facts.trace.sources):
+        return False
+    run = facts.trace.events[born : None if step is None else step + 1]
+    passed = [event.span.line for event in run if event.span and event.span.source == made.source]
+    lines = _deletions(facts.trace.sources[made.source].text).get(name, ())
+    return any(made.line < line < max(passed, default=0) for line in lines)
+
+
+@cache
+def _deletions(source: str) -> dict[str, list[int]]:
+    """Return by name the lines of a program in which it is deleted in any case: not in a branch, nor in a function."""
+    try:
+        work: list[ast.stmt] = list(ast.parse(source).body)
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[str, list[int]] = {}
+    while work:
+        node = work.pop()
+        if isinstance(node, (ast.With, ast.For)):
+            work += node.body
+        for target in node.targets if isinstance(node, ast.Delete) else ():
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(node.lineno)
+    return found
 
 
 def show_largest(scene: MemoryScene, facts: Facts) -> None:

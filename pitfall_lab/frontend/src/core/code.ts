@@ -198,7 +198,10 @@ export class CodeView {
               .join(", ")
           : "";
       const size_ = shapesText(all.map((one) => one.shape));
-      const values = size_ && numbers ? `[${numbers}]` : numbers;
+      const listed = size_ && numbers ? `[${numbers}]` : numbers;
+      const first = numbers && made && tensor?.storage ? this.#model.stateAt(made.step).storages[tensor.storage]?.cells : cells;
+      // What the line made had other numbers if another line has written into it since.
+      const values = JSON.stringify(first) === JSON.stringify(cells) ? listed : `${this.#model.t("now", "现为")} ${listed}`;
       const said = `${size_} ${values}`;
       if (said === line.said) continue;
       line.said = said;

@@ -136,7 +136,9 @@ export function memoryBox(
   tight = false,
   also: readonly number[] = [],
 ): HTMLElement {
-  const names = one.names.flatMap((name, at) => [at ? " = " : "", h("code", {}, ...wrapped(name))]);
+  // With commas: the names may be those of several tensors on this memory, of different shapes.
+  const last = one.names.length - 1;
+  const names = one.names.map((name, at) => h("code", {}, ...wrapped(name), at < last ? "," : ""));
   const off = keeper?.expected != null && one.version !== null && one.version > keeper.expected;
   const counts = model.t(
     `version ${one.version} of the counter: it counts the writes in place to this memory`,
@@ -153,7 +155,11 @@ export function memoryBox(
     one.more ? ` +${one.more}` : "",
     " ",
     version,
-    one.shape?.length ? h("small", {}, shape(one.shape)) : "",
+    one.shape?.length
+      ? h("small", {}, shape(one.shape))
+      : one.shape === null && one.size !== null
+        ? h("small", {}, counted(one.size, model))
+        : "",
   );
   const cells = cellRow(one.cells, one.shape, before?.cells ?? null, tight || (one.size ?? 0) > WHOLE ? ENDS : WHOLE, also);
   const many =
@@ -162,6 +168,11 @@ export function memoryBox(
       : null;
   const written = one.changed && before ? writtenOver(one, before, model) : null;
   return h("span", { class: "pl-memory", style: `--v-hue:${model.hue(one.storage)}` }, head, cells ?? many, written);
+}
+
+/** The size of a memory that tensors of different shapes read. */
+function counted(size: number, model: ExplorerModel): string {
+  return model.t(size === 1 ? "1 cell" : `${size.toLocaleString("en")} cells`, `${size} 个单元`);
 }
 
 function numbered(version: number, model: ExplorerModel): string {

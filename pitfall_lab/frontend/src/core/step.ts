@@ -10,6 +10,8 @@ import type { Cells } from "./wire";
 
 /** So many of the nodes that a gradient goes on to are named. */
 const NEXT = 3;
+/** The methods that brackets call. */
+const BRACKETS: Record<string, string> = { getitem: "[…]", setitem: "[…] =" };
 /** So many numbers of a gradient are shown. */
 const NUMBERS = 6;
 
@@ -63,8 +65,14 @@ function stepParts(model: ExplorerModel): HTMLElement[] {
   };
   const left = taken.flatMap((id) => box(id, before)?.[1] ?? []);
   const right = made.flatMap((id) => box(id, now, memoryAt(id, before, model) ?? undefined)?.[1] ?? []);
-  const op = event.op.replace(/\.__[a-z]+__$/, "");
-  return [flowing(left, op.split(".").pop() ?? op, right)];
+  return [flowing(left, called(event.op), right)];
+}
+
+/** The operation as the program writes it: `t[0] = 1` calls `Tensor.__setitem__`. */
+function called(op: string): string {
+  const last = op.split(".").pop() ?? op;
+  const method = /^__([a-z]+)__$/.exec(last)?.[1];
+  return method ? (BRACKETS[method] ?? method) : last;
 }
 
 /** What goes in, the operation, and what comes out. */
@@ -86,18 +94,21 @@ function memoryAt(id: string, state: ReturnType<ExplorerModel["stateAt"]>, model
   if (!storage) return null;
   const living = Object.entries(state.tensors).filter(([, one]) => one?.storage === id && one.alive);
   const names = [...new Set(living.flatMap(([, one]) => one.names ?? []))].map((name) => name.replace(/^self\./, ""));
-  const first = living[0]?.[1];
-  const versions = living.flatMap(([, one]) => (one.counter ? [state.counters[one.counter] ?? 0] : []));
+  // What the tensors on it agree on is said of all of them, and nothing else: views have shapes of their own, an array has no version.
+  const named = living.filter(([, one]) => one.names?.length);
+  const readers = (named.length ? named : living).map(([, one]) => one);
+  const shapes = new Set(readers.map((one) => JSON.stringify(one.shape)));
+  const versions = new Set(readers.map((one) => (one.counter ? (state.counters[one.counter] ?? 0) : null)));
   const called = names.length ? names.slice(0, 4) : [model.called(living[0]?.[0] ?? id)];
   return {
     storage: id,
     names: called,
     more: Math.max(0, names.length - 4),
-    shape: first?.shape ?? null,
+    shape: shapes.size === 1 ? (readers[0]?.shape ?? null) : null,
     size: storage.size,
     dtype: storage.dtype,
     cells: storage.cells,
-    version: versions.length ? Math.max(...versions) : null,
+    version: versions.size === 1 ? ([...versions][0] ?? null) : null,
     changed: false,
   };
 }

@@ -3,7 +3,7 @@
 import type { Model, State, View } from "../core/contract";
 import { h, s } from "../core/dom";
 import { gist } from "../core/numbers";
-import type { Card, Cells, Drawing, Edge, GraphScene, NodeState, Notch } from "../core/wire";
+import type { Card, Cells, Drawing, Edge, GraphScene, Notch } from "../core/wire";
 import { cut, describe, frame, nothing, part, pressable, reveal, sent, toggle } from "./draw";
 import { mountLadder } from "./ladder";
 import { flow } from "./motion";
@@ -108,7 +108,7 @@ function mountCards(root: HTMLElement, model: Model, scene: Drawing, open?: (key
   svg.append(
     s("defs", {}, s("marker", { id: tip, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, arrow)),
   );
-  const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip, model.t("mean", "均值")));
+  const redraws: Redraw[] = scene.edges.map((edge) => drawEdge(svg, edge, scene, tip, model));
   const places = scene.nodes.map((card) => {
     redraws.push(drawCard(svg, card, model, box, open));
     const text = [card.id, card.title, card.sub, card.output, card.storage, ...card.saved.map((notch) => notch.text)].join(" ");
@@ -155,7 +155,7 @@ function backwards(d: string): string {
 }
 
 /** Forward: solid, down. Gradient: dashed, up, with its shape, once both ends have run. */
-function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, mean: string): Redraw {
+function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, model: Model): Redraw {
   const to = scene.nodes.find((card) => card.id === edge.to) as Card;
   const target = edge.via?.[1] ?? edge.to;
   const line = s("path", { d: edge.d, class: "v-edge" });
@@ -176,18 +176,23 @@ function drawEdge(svg: Element, edge: Edge, scene: Drawing, tip: string, mean: s
     toggle(all, "v-away", away);
     const ran = (id: string): boolean => !id.startsWith("n") || (state.nodes[id]?.ran ?? null) !== null;
     toggle(gradient, "v-away", away || !ran(target) || (to.raised ?? Infinity) <= step);
-    const receiver = state.nodes[edge.from.startsWith("t") ? edge.to : edge.from];
-    const flows = alone ? [receiver?.gradient] : edge.via ? [] : contributed(receiver, target);
-    const numbers = flows.map((cells) => gist(cells, mean)).join(" + ");
+    const label = edge.from.startsWith("t") ? edge.to : edge.from;
+    const flows = alone ? [state.nodes[label]?.gradient] : edge.via ? [] : contributed(label, target, state, model);
+    const numbers = flows.map((cells) => gist(cells, model.t("mean", "均值"))).join(" + ");
     const long = flows.some((cells) => Array.isArray(cells) && cells.length > 4);
-    said.textContent = numbers && long ? `${edge.shape} ${numbers}` : numbers || edge.shape;
+    const shape = edge.shape === "()" ? "" : edge.shape; // of one number there is nothing to say but the number
+    said.textContent = numbers && long ? `${shape} ${numbers}` : numbers || shape;
   };
 }
 
-/** What one of several nodes sent to `receiver`; nothing where the parts are not those of the gradient that it has now. */
-function contributed(receiver: NodeState | undefined, sender: string): Cells[] {
-  const { added = [], gradient } = receiver ?? {};
+/** What one of several nodes sent to the one called `label`; nothing where the parts are not those of the gradient that it has now. */
+function contributed(label: string, sender: string, { nodes }: State, model: Model): Cells[] {
+  const { added = [], gradient } = nodes[label] ?? {};
   if (!Array.isArray(gradient)) return [];
+  // Without parts it came from one node: of those that ran in the same backward there must be only this one.
+  const began = model.trace.events[nodes[label]?.ran ?? -1]?.parent ?? Number.POSITIVE_INFINITY;
+  const senders = Object.keys(nodes).filter((id) => nodes[id]?.next.includes(label) && (nodes[id]?.ran ?? -1) > began);
+  if (!added.length) return senders.length === 1 && senders[0] === sender ? [gradient] : [];
   const number = (cell: unknown): number => (typeof cell === "number" ? cell : Number.NaN);
   const near = gradient.every((cell, at) => {
     const parts = added.map(({ cells }) => number(Array.isArray(cells) ? cells[at] : null));
