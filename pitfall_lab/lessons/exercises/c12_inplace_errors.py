@@ -112,7 +112,10 @@ EXERCISES = (
         given='reading = {"shape": None, "operation": None, "writes": None, "saved": None, "blame": None}\n',
         inputs=_MESSAGE,
         properties=(
-            Property(T(en="the shape", zh="形状"), equal("'?' if reading['shape'] is None else list(reading['shape'])", "list(saved.shape)", tell=False)),
+            Property(
+                T(en="the shape", zh="形状"),
+                equal("'?' if reading['shape'] is None else list(reading['shape'])", "list(saved.shape)", tell=False),
+            ),
             Property(
                 T(en="the operation that the message names", zh="信息中写出的操作"),
                 _named_in_the_message,
