@@ -41,9 +41,11 @@ def page(window: Stage) -> Iterator[Page]:
 def show(page: Page) -> Callable[..., Locator]:
     """Draw the question about a program and return its root."""
 
-    def draw(program: str = PROGRAM, ask: str = "x.grad", language: str = "en", kind: str = "value", **state: Any) -> Locator:
+    def draw(
+        program: str = PROGRAM, ask: str = "x.grad", language: str = "en", kind: str = "value", taken_for: Any = (), **state: Any
+    ) -> Locator:
         page.set_content('<!doctype html><html lang="en"><title>stage</title><main id="notebook"></main>')
-        content = json.dumps(widget.content(pose(program, ask, kind=kind), language))  # type: ignore[arg-type]
+        content = json.dumps(widget.content(pose(program, ask, kind=kind, taken_for=taken_for), language))  # type: ignore[arg-type]
         start = {"_content": content, "marks": [], "choice": -1, "reason": -1, "committed": False, "skipped": False, **state}
         page.evaluate(MOUNT, {"code": MODULE, "states": [start]})
         return page.locator(".pl-question")
@@ -215,10 +217,20 @@ def test_the_future_is_hatched_until_it_was_predicted_and_shown_up_to_the_line_t
 
 
 def test_an_overlooked_statement_is_named(page: Page, show: Callable[..., Locator]) -> None:
-    root = show()
-    answer(page, root, "x.grad is [0.235, 0.1966]", fact_of(PROGRAM, "x.grad", "value"))
-    assert "Without .mul_() in line 5 it would be so." in root.locator("[aria-live=polite]").inner_text()
+    program = "import torch\nx = torch.tensor([-1.0])\ny = x.abs() * 1 + 1"
+    root = show(program, ask="y")
+    answer(page, root, "y is [0]", fact_of(program, "y", "value"))
+    assert "Without .abs() in line 3 it would be so." in root.locator("[aria-live=polite]").inner_text()
     assert "No mistake known here" not in root.locator("[aria-live=polite]").inner_text()
+
+
+def test_what_a_lesson_answers_in_its_own_words_takes_the_place_of_the_line(page: Page, show: Callable[..., Locator]) -> None:
+    program, taken = "import torch\nx = torch.zeros(2)\nx.add_(1)", (3, "x.add(1)", "The underscore writes.", "下划线表示写入。")
+    root = show(program, ask="x", taken_for=[taken])
+    answer(page, root, "x is [0, 0]", fact_of(program, "x", "value"))
+    shown = root.locator("[aria-live=polite]").inner_text()
+    assert "The underscore writes." in shown
+    assert "So it would be" not in shown
 
 
 def test_an_answer_that_fits_several_beliefs_gets_the_program_that_separates_them(page: Page, show: Callable[..., Locator]) -> None:
