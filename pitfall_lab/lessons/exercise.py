@@ -947,11 +947,12 @@ _WORTH = T(en=", which is {percent} % of the points where this is graded", zh="�
 _HELD_BEFORE = T(en="; they held before you changed anything, so they count no points", zh="；它们在你改动之前就成立，所以不得分")
 _HELD_ONE = T(en="; it held before you changed anything, so it counts no points", zh="；它在你改动之前就成立，所以不得分")
 _AS_GIVEN = T(en="as given", zh="原题已有")
+_WAS_GIVEN = T(en="it held as given", zh="原题中成立")
 _HINT = T(en="Hint {n} of 3:", zh="提示 {n}/3：")
 
 
 def _mark(mark: Mark, language: Language, *, had: bool) -> str:
-    given = f" [{_AS_GIVEN.say(language)}]" if had else ""
+    given = f" [{(_AS_GIVEN if mark.holds else _WAS_GIVEN).say(language)}]" if had else ""
     reason = f" ({mark.reason.say(language)})" if mark.reason else ""
     return f"{'✓' if mark.holds else '○'} {mark.sentence.say(language)}{given}{reason}"
 

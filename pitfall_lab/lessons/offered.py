@@ -79,7 +79,7 @@ def _shares(a: Any, b: Any) -> bool:
 
 def _savers(tensors: Iterable[Any], saved: Any) -> Iterator[str]:
     """Yield the names of the nodes behind ``tensors`` that have saved one."""
-    todo = [tensor.grad_fn for tensor in tensors]
+    todo = [*map(_node, tensors)]
     seen = set()
     while todo:
         node = todo.pop()
@@ -89,6 +89,14 @@ def _savers(tensors: Iterable[Any], saved: Any) -> Iterator[str]:
         todo += [child for child, _ in node.next_functions]
         if any(_shares(kept, saved) for kept in _kept(node)):
             yield node.name()
+
+
+def _node(tensor: Any) -> Any:
+    """Return the node of a tensor; None where torch refuses to say it: of a view that was made and written under ``no_grad``."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:
+        return None
 
 
 def _kept(node: Any) -> Iterator[Any]:

@@ -150,16 +150,16 @@ def _evidence(story: Story, found: Mismatch) -> T:
         count = shape[1] if len(shape) > 1 else shape[0] if shape else 2
         least = number(math.log(math.e + count - 1) - 1)
         return T(
-            en=f"It applies `log_softmax` to them once more. Of numbers between 0 and 1 that is nearly flat: a perfect prediction "
-            f"among {count} classes would still cost {least} instead of 0, and gradients are small.",
-            zh=f"它会对这些数再做一次 `log_softmax`。0 到 1 之间的数经过它几乎是平的：{count} 个类别中即使预测完全正确，损失也还有 "
-            f"{least} 而不是 0，梯度也很小。",
+            en=f"`{event.name}` applies `log_softmax` to them once more. Of numbers between 0 and 1 that is nearly flat: a perfect "
+            f"prediction among {count} classes would still cost {least} instead of 0, and gradients are small.",
+            zh=f"`{event.name}` 会对这些数再做一次 `log_softmax`。0 到 1 之间的数经过它几乎是平的：{count} 个类别中即使预测完全正确，"
+            f"损失也还有 {least} 而不是 0，梯度也很小。",
         )
     if event.name == "binary_cross_entropy_with_logits":
         return T(
-            en=f"It applies a sigmoid once more, which makes 0.5 to {number(1 / (1 + math.exp(-1)))} of every probability: no "
-            f"prediction of 0 is possible, and a perfect one still costs {number(math.log(2))}.",
-            zh=f"它会再做一次 sigmoid，把任何概率变成 0.5 到 {number(1 / (1 + math.exp(-1)))} 之间的数：不可能预测出 0，"
+            en=f"`{event.name}` applies a sigmoid to them once more, which makes 0.5 to {number(1 / (1 + math.exp(-1)))} of every "
+            f"probability: no prediction of 0 is possible, and a perfect one still costs {number(math.log(2))}.",
+            zh=f"`{event.name}` 会再做一次 sigmoid，把任何概率变成 0.5 到 {number(1 / (1 + math.exp(-1)))} 之间的数：不可能预测出 0，"
             f"对标签 0 的完美预测也还要付出 {number(math.log(2))}。",
         )
     if event.name in ("nll_loss", "kl_div", "ctc_loss"):
@@ -167,11 +167,11 @@ def _evidence(story: Story, found: Mismatch) -> T:
         seen = len(result) == 1 and math.isfinite(result[0])
         negative = seen and result[0] < 0
         return T(
-            en="It takes no logarithm itself."
+            en=f"`{event.name}` takes no logarithm itself."
             + (f" Here the result is {number(result[0])}" if seen else "")
             + (", below 0, where no such loss can be." if negative else "." if seen else "")
             + " It gets ever smaller when the numbers just grow.",
-            zh="它自己并不取对数。"
+            zh=f"`{event.name}` 自己并不取对数。"
             + (f"这里的结果是 {number(result[0])}" if seen else "")
             + ("，小于 0，而这种损失不可能小于 0。" if negative else "。" if seen else "")
             + "只要这些数变大，它就会一直变小。",

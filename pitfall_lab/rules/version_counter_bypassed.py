@@ -209,10 +209,14 @@ def _related(story: Story, names: tuple[T, T], harm: Harm, cause: StaleRead, bac
 
 
 def _alias(story: Story, cause: StaleRead) -> list[Related]:
-    """Where a tensor or array was made that shares the memory but not the version counter, as a related line; empty if there is none."""
+    """Where a tensor or array was made that shares the memory but not the version counter, as a related line; empty if there is none.
+
+    Of several it is one through which the memory was written: that of a parameter begins as another tensor, which nothing uses any more.
+    """
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
-    for label, tensor in story.tensors_on(cause.storage):
+    written = {operand.label for step in cause.changed_at for operand in story.event(step).operands}
+    for label, tensor in sorted(story.tensors_on(cause.storage), key=lambda one: one[0] not in written):
         if tensor.get("kind") == "array" or tensor.get("counter") not in (None, counter):
             born = tensor.get("born")
             text = story.name(label) or snippet(story, story.span(born))

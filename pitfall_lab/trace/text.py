@@ -213,7 +213,7 @@ def sentence(event: Event, state: State, trace: Trace) -> T:
     parts += [_harm(look, harm) for harm in event.harms]
     if event.error is not None:
         parts.append(_error(event, event.error, look, trace))
-    parts = [part for part in parts if part.en]
+    parts = list(dict.fromkeys(part for part in parts if part.en))  # `w * w` saves w twice, and one sentence says it
     return T(en=" ".join(part.en for part in parts), zh="".join(part.zh for part in parts))
 
 
@@ -323,20 +323,23 @@ def _recorded(event: Event, look: _Look) -> T:
         if record.get("name") == "AccumulateGrad":
             continue
         slots = [(s["name"], _slot(event, look, s), s["version"]) for s in record.get("saved", []) if s.get("counter")]
-        saved_en = ", ".join(f"{slot} = {what} at v{version}" for slot, what, version in slots)
-        saved_zh = "、".join(f"{slot} = {what}（版本 {version}）" for slot, what, version in slots)
+        saved_en = ", ".join(f"{slot} = {what or 'a tensor without a name'} at v{version}" for slot, what, version in slots)
+        saved_zh = "、".join(f"{slot} = {what or '没有名字的张量'}（版本 {version}）" for slot, what, version in slots)
         en += f" Node {look.node(label)} enters the graph" + (f" and saves {saved_en}." if slots else ".")
         zh += f"节点 {look.node(label)} 加入计算图" + (f"，保存 {saved_zh}。" if slots else "。")
     return T(en=en, zh=zh)
 
 
 def _slot(event: Event, look: _Look, slot: dict[str, Any]) -> str:
-    """A saved tensor's name; if only its memory is known, the name of this event's tensor on it, else the storage."""
+    """A saved tensor's name; if only its memory is known, the name of this event's tensor on it, else the storage.
+
+    Empty for what a part of a call made and nothing else has: of `cross_entropy` the result of its `log_softmax`.
+    """
     if slot.get("tensor"):
         return look.name(slot["tensor"])
     own = (t for t in reversed(_labels(event)) if look.tensor(t).get("counter") == slot["counter"])
     found = next(own, None)
-    return look.name(found) if found else str(slot.get("storage") or "?")
+    return look.name(found) if found else str(slot.get("storage") or "")
 
 
 def written(event: Event, known: Container[str]) -> list[str]:

@@ -231,7 +231,9 @@ def test_the_notebook_says_what_the_page_will_say(key: str, tmp_path: Path, monk
     for source in (exercise.given, exercise.given + "\n\n", *exercise.wrong, exercise.right[0]):
         result, outcome = practice.Practice(None).grade(exercise, source), known(exercise, source)
         lines = str(result).splitlines()[1:]
-        assert [" [as given]" in line for line in lines[: len(outcome.marks)]] == [not result.solved and m.had for m in outcome.marks]
+        marked = [(m.had and not result.solved, m.holds) for m in outcome.marks]
+        assert [" [as given]" in line for line in lines[: len(marked)]] == [had and holds for had, holds in marked]
+        assert [" [it held as given]" in line for line in lines[: len(marked)]] == [had and not holds for had, holds in marked]
         worth = 0 if same(source, exercise.given) else outcome.credit
         held = [mark.had for mark in outcome.marks if mark.holds]
         before = not worth and any(held) and all(held)

@@ -115,6 +115,8 @@ def test_the_right_reason_is_false_for_each_natural_mistake_that_is_offered() ->
         right = next(n for n, (_, held) in enumerate(judged(question.program, one.named["because"])) if held)
         verdicts = ruled_out.setdefault(one.name, [])
         for prediction in question.predictions:
+            if prediction.without and prediction.without.said:
+                continue  # the line stands for what a learner thinks of the whole program, and the lesson answers to that itself
             if prediction.without and prediction.without.taken_for:
                 verdicts.append(taken(one, prediction.without.line, prediction.without.taken_for, right))
             elif not prediction.without:

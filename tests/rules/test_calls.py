@@ -101,3 +101,25 @@ def test_the_name_on_the_writing_line_is_said_and_rows_of_an_array_are_not_copie
     edits = [edit.text for fix in finding.fixes for edit in fix.edits]
     assert any("from_numpy(self.pictures).clone()" in text or text == ".clone()" for text in edits)
     assert not any("picture.clone()" in text or "picture.copy()" in text for text in edits)
+
+
+CLIPPED = """
+import torch
+from torch import nn
+
+layer = nn.Linear(2, 2)
+x = torch.ones(1, 2, requires_grad=True)
+loss = layer(x).square().sum()
+reached = layer.weight.data
+with torch.no_grad():
+    reached.clamp_(-0.01, 0.01)
+loss.backward()
+"""
+
+
+def test_the_way_around_the_counter_is_the_tensor_that_was_written_and_not_what_the_parameter_began_as(shop: Workshop) -> None:
+    (finding,) = find(shop.trace(Subject(CLIPPED, "program.py")))
+    assert finding.rule == "PL301"
+    ways = [related for related in finding.related if related.role == "alias"]
+    assert [way.span.line for way in ways if way.span] == [8]
+    assert "`reached`" in ways[0].message.en

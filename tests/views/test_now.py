@@ -265,3 +265,27 @@ def test_pictures_are_saved_and_kinds_that_do_not_exist_are_refused(tmp_path, mo
     with pytest.raises(OSError, match="needs graphviz's program dot"):
         picture.save(tmp_path / "g.pdf")
     assert set(picture._repr_mimebundle_()) == {"text/html", "text/plain"}
+
+
+def test_a_gradient_comes_after_what_a_checkpoint_has_computed_again() -> None:
+    source = """
+import torch
+from torch.utils.checkpoint import checkpoint
+def block(t):
+    for _ in range(6):
+        t = torch.sigmoid(t)
+    return t
+x = torch.ones(256, requires_grad=True)
+out = checkpoint(block, x, use_reentrant=False)
+out.sum().backward()
+"""
+    picture = show_memory(source).text
+    assert "x.grad" not in picture, "at the peak the block is computed again, and no gradient has reached x"
+    assert picture.startswith("Peak: 7172 bytes"), "x, the block's result and five of its six once more, and one number"
+
+
+def test_storages_that_are_not_listed_are_called_more_and_not_smaller() -> None:
+    source = "import torch\nkept = [torch.ones(100) for _ in range({})]"
+    pictures = show_memory(two=source.format(5), one=source.format(4))
+    assert "2 more storages, 800 B together" in pictures.svg
+    assert "1 more storage, 400 B" in pictures.svg

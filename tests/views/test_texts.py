@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pitfall_lab import views
+from pitfall_lab import record, views
 from pitfall_lab.trace import Trace
 from pitfall_lab.trace.slice import Slices, failures, slice_of, story
 from pitfall_lab.trace.text import sentences
@@ -21,6 +21,18 @@ from tests.views import build
 
 def said(trace, language="en"):
     return [text.say(language) for _, text in sentences(trace)]
+
+
+def test_what_a_node_saved_twice_breaks_once_and_what_has_no_name_is_said_to_have_none():
+    twice = said(record("import torch\nw = torch.ones(2, requires_grad=True)\nh = w * 1\nloss = (h * h).sum()\nh.add_(1)\n"))
+    assert [text.count("will now fail") for text in twice if "h.add_" in text] == [1]
+    loss = (
+        "import torch\nimport torch.nn.functional as F\ns = torch.ones(1, 3, requires_grad=True)\nF.cross_entropy(s, torch.tensor([0]))\n"
+    )
+    kept = said(record(loss))[-1]
+    assert "saves result = a tensor without a name at v0" in kept
+    assert "?" not in kept
+    assert "没有名字的张量（版本 0）" in said(record(loss), "zh")[-1]
 
 
 def test_the_writing_step_says_what_moved_and_what_it_will_break():

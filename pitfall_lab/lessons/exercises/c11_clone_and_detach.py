@@ -103,13 +103,13 @@ EXERCISES = (
         task=T(
             en=(
                 "`follow` keeps a slow copy of a network's weight, its running average, as target networks and averaged models "
-                "do. After every step the average equals the weight itself; once that is repaired, a second fault shows. Find and "
-                "fix both. `weight` is a parameter, `step(weight)` updates it in place, `decay` is a number below 1. The average that "
+                "do. After every step the average equals the weight itself; and there is a second fault, which the average does not show as "
+                "long as the first one is there. Find and fix both. `weight` is a parameter, `step(weight)` updates it in place, `decay` is a number below 1. The average that "
                 "is returned needs memory of its own, and must not take part in any graph."
             ),
             zh=(
-                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本身；修好这一处后，"
-                "还会露出第二处错误。请找出并修好这两处。`weight` 是参数，`step(weight)` 就地更新它，`decay` 是小于 1 的数。返回的平均值需要自己的内存，且不得属于"
+                "`follow` 像目标网络和平均模型那样，维护网络权重的缓慢副本，即滑动平均。但每一步之后平均值都等于权重本身；还有第二处错误，"
+                "只要第一处还在，从平均值上就看不出来。请找出并修好这两处。`weight` 是参数，`step(weight)` 就地更新它，`decay` 是小于 1 的数。返回的平均值需要自己的内存，且不得属于"
                 "任何计算图。"
             ),
         ),

@@ -112,9 +112,12 @@ EXERCISES = (
         given='reading = {"shape": None, "operation": None, "writes": None, "saved": None, "blame": None}\n',
         inputs=_MESSAGE,
         properties=(
-            Property(T(en="the shape", zh="形状"), equal("list(reading['shape'] or ())", "list(saved.shape)", tell=False)),
             Property(
-                T(en="the operation that made the tensor", zh="产生该张量的操作"),
+                T(en="the shape", zh="形状"),
+                equal("'?' if reading['shape'] is None else list(reading['shape'])", "list(saved.shape)", tell=False),
+            ),
+            Property(
+                T(en="the operation that the message names", zh="信息中写出的操作"),
                 _named_in_the_message,
             ),
             Property(
@@ -257,12 +260,12 @@ EXERCISES = (
                 ),
             ),
         ),
-        hint_for=(1, 0, 0, 3),
+        hint_for=(1, 0, 0, 2),
         hints=(
             T(en="Which tensors has `g_loss` saved when `d_step.step()` runs?", zh="`d_step.step()` 运行时，`g_loss` 已保存了哪些张量？"),
             T(
-                en="A step writes into every weight. What was computed before it has saved the old ones.",
-                zh="一步更新会写入每个权重；之前的计算保存的是旧权重。",
+                en="A step writes into every weight. Which of the two losses was computed with weights that have changed since?",
+                zh="一步更新会写入每个权重。两个损失中，哪一个是用之后又变了的权重算出的？",
             ),
             T(en="Move the line of `g_loss` below `d_step.step()`.", zh="把 `g_loss` 那一行移到 `d_step.step()` 之后。"),
         ),

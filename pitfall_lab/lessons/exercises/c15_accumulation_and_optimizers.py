@@ -177,7 +177,7 @@ EXERCISES = (
                 finds_nothing("zero-grad-inside-accumulation"),
             ),
         ),
-        hint_for=(2, 2, 3, 3, 0, 1, 1),
+        hint_for=(2, 2, 2, 2, 0, 1, 1),
         hints=(
             T(en="When may the gradients be forgotten?", zh="什么时候才可以忘掉梯度？"),
             T(

@@ -52,7 +52,11 @@ def project(trace: Trace, facts: Facts | None = None) -> MemoryScene:
     nor what its allocator keeps in reserve. A storage ends at the step at which it was found to be gone.
     """
     facts = facts or gather(trace)
-    lives = sorted((life for label in facts.storages if (life := _life(facts, label))["nbytes"]), key=_order)
+    lives = [life for label in facts.storages if (life := _life(facts, label))["nbytes"]]
+    arrived = _arrived(facts)
+    for life in lives:  # after their ends are known: what a backward frees and what it brings do not meet
+        life["born"] = max(life["born"], arrived.get(life["id"], 0))
+    lives.sort(key=_order)
     own = {life["id"] for life in sorted(lives, key=lambda life: (-_area(life, len(trace.events)), life["born"]))[:BANDS]}
     bands = [life for life in lives if life["id"] in own]
     rest = [life for life in lives if life["id"] not in own]
@@ -79,6 +83,27 @@ def _life(facts: Facts, label: str) -> Band:
     if died is not None and died < born:  # made and gone within one call, with which its end is recorded: what a checkpoint computes again
         died = max(born, _end(facts.trace, died))
     return {"id": label, "nbytes": max(sizes, default=0), "born": born, "died": died, "base": []}
+
+
+def _arrived(facts: Facts) -> dict[str, int]:
+    """Where gradients come to leaves: for their storages the step at which the node that keeps them has run.
+
+    They are recorded with the backward call, whose parts follow it: what a checkpoint computes again comes before any gradient is kept.
+    """
+    found: dict[str, int] = {}
+    keeping = {record["output"]: history for history in facts.nodes.values() if (record := history[-1][1]) and not record["next"]}
+    for label in keeping.keys() & facts.tensors.keys():
+        runs = sorted({record["ran"] for _, record in keeping[label] if record and record["ran"] is not None})
+        had = None
+        for step, record in facts.tensors[label]:
+            grad = (record or {}).get("grad")
+            if grad and grad != had:
+                storage = facts.tensor(grad, step).get("storage")
+                run = next((ran for ran in runs if facts.trace.events[ran].parent == step), None)
+                if storage and run is not None and facts.storages[storage][0][0] == step:
+                    found.setdefault(storage, run)
+            had = grad
+    return found
 
 
 def _end(trace: Trace, step: int) -> int:

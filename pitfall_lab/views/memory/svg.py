@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pitfall_lab.views.encoding import GREY, Canvas, cut, hue, ink_on, letter, width_of
-from pitfall_lab.views.label_history import Facts
+from pitfall_lab.views.label_history import Facts, at
 from pitfall_lab.views.memory import Band, MemoryScene, bytes_text, keepers, names
 
 LEFT, TOP, WIDTH, HEIGHT = 76.0, 34.0, 560.0, 200.0
@@ -125,8 +125,19 @@ def _held(canvas: Canvas, scene: MemoryScene, facts: Facts, below: tuple[float, 
         if held:
             text = ("由其保持：" if zh else "kept by ") + ", ".join(held[:3]) + (f" +{len(held) - 3}" if len(held) > 3 else "")
             canvas.text(352, y, cut(text, 46), "t s dim")
-    more = len(alive) - listed + (scene["others"] or 0)
-    if len(alive) > listed or scene["others"]:
+    more = max(0, len(alive) - listed) + _without_band(scene, facts, step)
+    if more:
         y += 22
-        canvas.text(16, y, f"另有 {more} 个较小的存储" if zh else f"{more} smaller storages", "t s dim")
+        left = bytes_text((scene["peak"]["bytes"] if scene["peak"] else 0) - sum(band["nbytes"] for band in alive[:listed]))
+        said = f"{more} more storages, {left} together" if more > 1 else f"1 more storage, {left}"
+        canvas.text(16, y, f"另有 {more} 个存储，共 {left}" if zh else said, "t s dim")
     return y + 16
+
+
+def _without_band(scene: MemoryScene, facts: Facts, step: int) -> int:
+    """The number of storages alive after ``step`` that have no band."""
+    if not scene["others"]:
+        return 0
+    drawn = {band["id"] for band in scene["bands"]}
+    records = (at(history, step) for label, history in facts.storages.items() if label not in drawn)
+    return sum(bool(record and record.get("alive") and record.get("nbytes")) for record in records)

@@ -68,7 +68,8 @@ function nodeFacts(label: string, state: State, model: ExplorerModel): Fact[] {
   for (const saved of one.saved ?? []) {
     const now = saved.counter ? state.counters[saved.counter] : undefined;
     const stale = now !== undefined && now !== saved.version;
-    const value = `${saved.tensor ?? saved.storage ?? "?"} v${saved.version}${stale ? ` ≠ v${now}` : ""}`;
+    const what = saved.tensor ?? saved.storage ?? model.t("a tensor without a name", "没有名字的张量");
+    const value = `${what} v${saved.version}${stale ? ` ≠ v${now}` : ""}`;
     facts.push([model.t(`saved ${saved.name}`, `保存的 ${saved.name}`), value, `${at}.saved`, `${me}._saved_${saved.name}`]);
   }
   if (one.freed) facts.push([model.t("saved tensors", "保存的张量"), model.t("freed", "已释放"), `${at}.freed`, me]);

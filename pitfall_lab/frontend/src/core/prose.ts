@@ -20,7 +20,7 @@ const PHRASES: [RegExp, string][] = [
   [/节点 (n\d+) 加入计算图。/g, "它的反向传播是 $1。"],
   [/Node (n\d+)/g, "$1"],
   [/节点 (n\d+)/g, "$1"],
-  [/\w+ = (\S+) at v(\d+)/g, "$1 (v$2)"],
+  [/\w+ = (a tensor without a name|\S+) at v(\d+)/g, "$1 (v$2)"],
   [/\w+ = ([^\s（]+)（版本 (\d+)）/g, "$1（v$2）"],
   [/It shares counter C\d+\./g, "A write through either is counted for both."],
   [

@@ -106,7 +106,7 @@ function alive(scene: Memory, state: State, step: number, model: Model): HTMLEle
     );
   });
   const more = live.length - rows.length + scene.others;
-  if (more > 0) rows.push(h("li", {}, h("span", { class: "v-dim" }, model.t(`and ${more} smaller ones`, `以及 ${more} 个较小的存储`))));
+  if (more > 0) rows.push(h("li", {}, h("span", { class: "v-dim" }, model.t(`and ${more} more`, `以及另外 ${more} 个存储`))));
   return rows;
 }
 
