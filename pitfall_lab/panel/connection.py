@@ -305,7 +305,8 @@ class Beside:
         broken = each_once(look.broken, self._ran)
         said = [self._ahead(changed(each, self._ran, failed=each in self._failed), each.root, each) for each in broken]
         said += [left_out(each, self._ran) for each in look.left_out]
-        said += [growing(each, self._ran) for each in look.growing]
+        led = {each.carrier_path[:-1] for each in (*look.used, *([self._led] if self._led is not None else []))}
+        said += [growing(each, self._ran) for each in look.growing if not (each.kept and each.path in led)]
         said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []

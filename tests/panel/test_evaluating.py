@@ -71,7 +71,8 @@ def test_it_is_said_when_the_parameters_have_changed(notebook, cells):
         [PROBE, "net.body.requires_grad_(False)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", TRAIN],
         [PROBE, "opt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", TRAIN],  # the body has gradients, and stays as it is
         [
-            PROBE, "net.requires_grad_(False)\nnet.head = nn.Linear(6, 1)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()",
+            PROBE,
+            "net.requires_grad_(False)\nnet.head = nn.Linear(6, 1)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()",
             "with torch.no_grad():\n    z = net.body(X)",
             TRAIN.replace("net(X)", "net.head(z)"),
         ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.equal_weights import Equal, Weights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.graphs import walk
-from pitfall_lab.observe.live.growing_graphs import Growing, growing
+from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
 from pitfall_lab.observe.live.history import history
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
@@ -34,7 +34,7 @@ from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
 
-FINDING, GRAPHS, ROWS, ORDERS = 0.25, 0.4, 0.25, 0.1
+FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class Live:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
-        self._orders = Orders()
+        self._orders, self._rounds = Orders(), Rounds()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -146,6 +146,8 @@ class Live:
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
             look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
+            others = Budget(seconds * OTHERS)
+            look.growing += self._rounds.compare(roots, self._cells, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)
@@ -181,7 +183,17 @@ class Live:
             for root in _roots_of(_named(namespace, made), budget):
                 if found := carried(root, self._carriers, self._cells, before, budget):
                     return found
-            return next(iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None)
+            return next(iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None) or self._inside(
+                namespace, list(made), budget
+            )
+
+    def _inside(self, namespace: Mapping[str, Any], made: Sequence[str], budget: Budget) -> Used | None:
+        """The first entry of a list or dict among these names whose graph was freed and is part of the graph of one of these names."""
+        roots = _roots_of(_named(namespace, made), budget)
+        behind = set(walk([root.node for root in roots], budget))
+        entries = _roots_of((each for each in _named(namespace, made, budget) if len(each.path) > 1), budget)
+        used = begun_from([root for root in entries if root.node in behind], self._cells, budget)
+        return used[0]._replace(name=roots[0].thing.text, path=roots[0].thing.path) if used and roots else None
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
         """Those of the names whose tensors are results and not leaves."""
