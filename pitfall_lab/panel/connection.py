@@ -291,6 +291,7 @@ class Beside:
         from pitfall_lab.panel.warnings.equal import equal
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
         from pitfall_lab.panel.warnings.idle import idle
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
@@ -318,6 +319,7 @@ class Beside:
         said += [misread(each, self._ran) for each in look.misread]
         said += [one_memory_kept(each, self._ran) for each in look.one_memory]
         said += [evaluating(each, self._ran) for each in look.evaluating]
+        said += [hooked_twice(each, self._ran) for each in look.twice]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))
         said += [again(each, self._ran) for each in look.again[:1] if self._led is None]

@@ -15,6 +15,7 @@ from pitfall_lab.observe.live.found import Found, Path, Thing, find
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
 from pitfall_lab.observe.live.history import history
+from pitfall_lab.observe.live.hooks import Hooks, Twice
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
@@ -55,6 +56,7 @@ class Look:
     unread: list[Unread] = field(default_factory=list)
     idle: list[Idle] = field(default_factory=list)
     reordered: list[Reordered] = field(default_factory=list)
+    twice: list[Twice] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -90,7 +92,7 @@ class Live:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
-        self._orders, self._rounds = Orders(), Rounds()
+        self._orders, self._rounds, self._hooks = Orders(), Rounds(), Hooks()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -148,6 +150,7 @@ class Live:
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
             others = Budget(seconds * OTHERS)
             look.growing += self._rounds.compare(roots, self._cells, others)
+            look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)

@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.calls import does, loops_reached, reaching
-from pitfall_lab.panel.cells_run import Cell, Ran
+from pitfall_lab.panel.cells_run import Ran
 from pitfall_lab.panel.collected import adds, empties
-from pitfall_lab.panel.warnings.message import Said, called, cell, warning
+from pitfall_lab.panel.warnings.message import Said, called, cell, is_same_cell, warning
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     name, now = graph.name, ran.last
     if now is None or graph.kept:
         return _collected(graph, ran) if now is not None else None
-    runs = [count for count in graph.cells if (run := ran.get(count)) is not None and _same(run, now)]
+    runs = [count for count in graph.cells if (run := ran.get(count)) is not None and is_same_cell(run, now)]
     fix = T(
         f"Carry `{name}` on without its graph: `{name}.detach()`, or `.item()` for a number.",
         f"不带计算图地传下去：`{name}.detach()`，若是数则用 `.item()`。",
@@ -87,10 +87,6 @@ def _fills_in_a_loop(name: str, ran: Ran) -> bool:
     trains = reaching(".backward(", runs)
     loops = (loop for run in runs for loop in loops_reached(run, runs))
     return any(does(loop, ".backward(", trains) and adds(loop, name) and not empties(loop, name) for loop in loops)
-
-
-def _same(one: Cell, other: Cell) -> bool:
-    return one.id == other.id if one.id and other.id else one.text == other.text
 
 
 def _goes_backward(name: str, ran: Ran) -> bool:
