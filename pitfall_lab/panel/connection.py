@@ -295,6 +295,7 @@ class Beside:
         from pitfall_lab.panel.warnings.idle import idle
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
+        from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
@@ -319,6 +320,7 @@ class Beside:
         said += [misread(each, self._ran) for each in look.misread]
         said += [one_memory_kept(each, self._ran) for each in look.one_memory]
         said += [evaluating(each, self._ran) for each in look.evaluating]
+        said += [looked_at(each, self._ran) for each in look.looked]
         said += [hooked_twice(each, self._ran) for each in look.twice]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))

@@ -29,6 +29,7 @@ from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
+from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
@@ -57,6 +58,7 @@ class Look:
     idle: list[Idle] = field(default_factory=list)
     reordered: list[Reordered] = field(default_factory=list)
     twice: list[Twice] = field(default_factory=list)
+    looked: list[Looked] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -92,7 +94,7 @@ class Live:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
-        self._orders, self._rounds, self._hooks = Orders(), Rounds(), Hooks()
+        self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -150,6 +152,7 @@ class Live:
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
             others = Budget(seconds * OTHERS)
             look.growing += self._rounds.compare(roots, self._cells, others)
+            look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
