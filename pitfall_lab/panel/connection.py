@@ -300,6 +300,7 @@ class Beside:
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.reordered import reordered
+        from pitfall_lab.panel.warnings.split_twice import split_twice
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.unread import unread
         from pitfall_lab.panel.warnings.used import again, used
@@ -321,6 +322,7 @@ class Beside:
         said += [one_memory_kept(each, self._ran) for each in look.one_memory]
         said += [evaluating(each, self._ran) for each in look.evaluating]
         said += [looked_at(each, self._ran) for each in look.looked]
+        said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
         said += [hooked_twice(each, self._ran) for each in look.twice]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))

@@ -28,6 +28,7 @@ from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.split_again import SplitAgain, Splits
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
 from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
@@ -59,6 +60,7 @@ class Look:
     reordered: list[Reordered] = field(default_factory=list)
     twice: list[Twice] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
+    split_again: list[SplitAgain] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -95,6 +97,7 @@ class Live:
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
+        self._splits = Splits()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -153,6 +156,7 @@ class Live:
             others = Budget(seconds * OTHERS)
             look.growing += self._rounds.compare(roots, self._cells, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
+            look.split_again = self._splits.compare(namespace, self._cells.now, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
