@@ -7,16 +7,18 @@ that graph anew. Where a cell has led its own backward into a used graph, the na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
 from pitfall_lab.observe.live.session import Computed, Missing
 from pitfall_lab.observe.live.used_graphs import Used
+from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.cuts import Cut
+from pitfall_lab.panel.cuts import Cut, read_in_functions
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.message import called
+from pitfall_lab.panel.warnings.rewritten import rewritten
 from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
 
@@ -25,10 +27,15 @@ NO_LEAF = "can't optimize a non-leaf Tensor"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
+Found = Broken | Used | Cut | Computed | Missing | WrittenAgain
+OUTSIDE = ("PLE12", "PLE44")
+"""Families of errors about numbers that lie outside of what a function takes."""
+
+
 class Cause(NamedTuple):
     """Why a cell failed: sentence, explanation and fix of a warning, and ``what`` was found in the live graph."""
 
-    what: Broken | Used | Cut | Computed | Missing
+    what: Found
     sentence: T
     explanation: T
     fix: T
@@ -48,13 +55,16 @@ class Look(NamedTuple):
     missing: Callable[[BaseException], Missing | None]
 
 
-def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, look: Look) -> Cause | None:
+def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: Look) -> Cause | None:
     """The reason why the cell with this text failed, if it was ``known`` before or the live graphs show it; else None."""
     if error is None:
         return None
     cell = Cell(0, "", text)
     for each in known:
-        if _is_it(each, str(error), text) and _root(each) not in cell.bound and (said := _said(each, ran)):
+        if isinstance(each, WrittenAgain):
+            if _is_outside(each, str(error), cell, ran):
+                return _said(each, ran)
+        elif _is_it(each, str(error), text) and _root(each) not in cell.bound and (said := _said(each, ran)):
             return said
     if SECOND_TIME in str(error):
         made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
@@ -157,11 +167,13 @@ def _no_gradient(what: Missing) -> Cause:
     )
 
 
-def runs_of(what: Broken | Used | Cut | Computed | Missing) -> tuple[int | None, ...]:
+def runs_of(what: Found) -> tuple[int | None, ...]:
     """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it.
 
     None for a run that is not known.
     """
+    if isinstance(what, WrittenAgain):
+        return ()
     if isinstance(what, Cut):
         return (what.cell or None,)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
@@ -175,12 +187,30 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
     return words in what.refusals if isinstance(what, Broken) else SECOND_TIME in words and _root(what) in text
 
 
-def _said(what: Broken | Used, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
+def _is_outside(what: WrittenAgain, words: str, cell: Cell, ran: Ran) -> bool:
+    """Whether a number was refused, and the cell reads the data that was changed once more."""
+    from pitfall_lab.rules.refusals import family_of
+
+    found = family_of(words)
+    if found is None or found[0].code not in OUTSIDE:
+        return False
+    names = {each.partition(".")[0].partition("[")[0] for each in (what.name, what.target)}
+    taken = cell.flow[0].union(*(read_in_functions(each, ran) for each in cell.tree.body))
+    return not taken.isdisjoint(names)
+
+
+def _said(what: Broken | Used | WrittenAgain, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
     """Return the warning about ``what`` in the past tense; None if there is none.
 
     ``backwards``: the expressions on which the failed cell calls backward, if the cell is not yet among the runs.
     """
-    message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True, backwards=backwards)
+    message: dict[str, Any] | None
+    if isinstance(what, Broken):
+        message = changed(what, ran, failed=True)
+    elif isinstance(what, WrittenAgain):
+        message = rewritten(what, ran, failed=True)
+    else:
+        message = used(what, ran, failed=True, backwards=backwards)
     if message is None:
         return None
     sentence, explanation, fix = (T(**message[name]) for name in ("sentence", "explanation", "fix"))

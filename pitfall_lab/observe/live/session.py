@@ -34,6 +34,7 @@ from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
+from pitfall_lab.observe.live.written_again import Rewrites, WrittenAgain
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
 
@@ -61,6 +62,7 @@ class Look:
     twice: list[Twice] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
     split_again: list[SplitAgain] = field(default_factory=list)
+    rewritten: list[WrittenAgain] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -97,7 +99,9 @@ class Live:
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
-        self._splits = Splits()
+        self._splits, self._rewrites = Splits(), Rewrites()
+        self._writes: Sequence[Any] = ()
+        self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -119,11 +123,20 @@ class Live:
         self._statements.append((_next_node(), line))
 
     def ended(
-        self, cell: int, bound: Iterable[str], *, torch_is_new: bool, carried: Iterable[str] = (), written: Iterable[str] = ()
+        self,
+        cell: int,
+        bound: Iterable[str],
+        *,
+        torch_is_new: bool,
+        carried: Iterable[str] = (),
+        written: Iterable[str] = (),
+        writes: Sequence[Any] = (),
+        assigned: Iterable[str] | None = None,
     ) -> None:
         """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
         ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those that it writes into.
+        ``writes`` are statements that change data once more when they run again, ``assigned`` the names bound to another object.
         """
         end = _next_node()
         first = 0 if torch_is_new else self._first
@@ -134,6 +147,7 @@ class Live:
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after, self._carried = {}, frozenset(carried)
         self._touched = self._bound.union(written)
+        self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
         """Examine the namespace in at most ``seconds`` of processor time. ``page``: first row and number of rows, if rows are wanted.
@@ -157,6 +171,7 @@ class Live:
             look.growing += self._rounds.compare(roots, self._cells, others)
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.split_again = self._splits.compare(namespace, self._cells.now, others)
+            look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
