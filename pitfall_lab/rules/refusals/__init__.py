@@ -17,9 +17,10 @@ from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.explained import explained, quoted
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.general import GENERAL, OWN, own
+from pitfall_lab.rules.refusals.short import short
 from pitfall_lab.trace import Failure, Span
 
-__all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "family_of", "is_caught", "refusals"]
+__all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "family_of", "is_caught", "refusals", "short"]
 
 FAMILIES: tuple[Family, ...] = tuple(
     sorted(
