@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from pitfall_lab.observe.live.broken import Broken
+    from pitfall_lab.observe.live.global_states import Kind as Thing
+    from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
     from pitfall_lab.observe.live.used_graphs import Used
     from pitfall_lab.observe.live.written_again import WrittenAgain
@@ -191,7 +193,7 @@ class Beside:
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
 
-            look = Look(self._second_time, self._has_parameters, self._computed, self._missing)
+            look = Look(self._second_time, self._has_parameters, self._computed, self._missing, self._switched, self._kinds_of)
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
 
@@ -202,6 +204,14 @@ class Beside:
     def _computed(self, names: Iterable[str]) -> list[Computed]:
         live = self._watching()
         return live.computed(self._shell.user_ns, names, ASKED_SECONDS) if live is not None else []
+
+    def _switched(self, setting: Setting) -> Switched | None:
+        live = self._watching()
+        return live.switched(setting) if live is not None else None
+
+    def _kinds_of(self, names: Iterable[str]) -> list[Thing]:
+        live = self._watching()
+        return live.kinds(self._shell.user_ns, names) if live is not None else []
 
     def _missing(self, error: BaseException) -> Missing | None:
         from pitfall_lab.panel.gradients_read import gradients_read
@@ -303,6 +313,7 @@ class Beside:
         from pitfall_lab.panel.warnings.idle import idle
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
+        from pitfall_lab.panel.warnings.left_switched import left_switched
         from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
@@ -333,6 +344,7 @@ class Beside:
         said += [looked_at(each, self._ran) for each in look.looked]
         said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
         said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
+        said += [left_switched(each, self._ran) for each in look.switched]
         said += [hooked_twice(each, self._ran) for each in look.twice]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))

@@ -12,6 +12,7 @@ from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.equal_weights import Equal, Weights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
+from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
 from pitfall_lab.observe.live.history import history
@@ -63,6 +64,7 @@ class Look:
     looked: list[Looked] = field(default_factory=list)
     split_again: list[SplitAgain] = field(default_factory=list)
     rewritten: list[WrittenAgain] = field(default_factory=list)
+    switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -99,7 +101,7 @@ class Live:
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
         self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
-        self._splits, self._rewrites = Splits(), Rewrites()
+        self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
         self._writes: Sequence[Any] = ()
         self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
@@ -139,6 +141,7 @@ class Live:
         ``writes`` are statements that change data once more when they run again, ``assigned`` the names bound to another object.
         """
         end = _next_node()
+        self._states.ended(cell, torch_is_new=torch_is_new)
         first = 0 if torch_is_new else self._first
         self._cells.ran(cell, end if first is None else first, end, self._statements)
         self._first = None
@@ -172,6 +175,7 @@ class Live:
             look.looked = self._statistics.compare(found, roots, self._cells, others)
             look.split_again = self._splits.compare(namespace, self._cells.now, others)
             look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
+            look.switched = self._states.compare(found)
             look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
@@ -241,6 +245,15 @@ class Live:
             if tensor.grad is not None:
                 return None
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
+
+    def switched(self, setting: Setting) -> Switched | None:
+        """What has switched a global setting of torch, if it is not as torch begins with."""
+        return self._states.of(setting)
+
+    def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
+        """The number types and devices of those of the names that are floating-point tensors, or modules with parameters."""
+        with unseen():
+            return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """Return the rows inside one row's object; None if the object no longer exists."""

@@ -190,11 +190,12 @@ EXACT: tuple[tuple[str, T], ...] = (
     ),
     (
         (
-            r"(?:same dtype.*?but (?:got|found):?|Input type) \(?([Ff]loat|[Dd]ouble|[Hh]alf|[Bb]?[Ff]loat16|[Ll]ong|[Ii]nt)\)?(?: != | and )"
+            r"(?:same dtype.*?but (?:got|found):?|Input type) "
+            r"\(?([Ff]loat|[Dd]ouble|[Hh]alf|[Bb]?[Ff]loat16|[Ll]ong|[Ii]nt)\)?(?: != | and )"
             r"(?:\w+ type )?\(?([Ff]loat|[Dd]ouble|[Hh]alf|[Bb]?[Ff]loat16|[Ll]ong|[Ii]nt)\b"
         ),
         T(
-            "numbers of two types meet here, {0} and {1} (`dtype`), and this call converts neither: give both one type, `x.to(y.dtype)`.",
+            "numbers of two types meet here, {0} and {1} (`dtype`), and this call converts none: give both one type, `x.to(y.dtype)`.",
             "两种数值类型在这里相遇：{0} 和 {1}（`dtype`），此调用不做转换：请统一类型，`x.to(y.dtype)`。",
         ),
     ),
