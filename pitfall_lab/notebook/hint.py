@@ -3,7 +3,7 @@
 A name that no cell has made yet gets its line as well: after a restart of the kernel that is the most usual error.
 
 The error is named from its type and from the fixed part of torch's text, never from guesses about the program. What a rule is about has its
-line here; what is not in :data:`KNOWN` gets the first sentence of its family in the catalogue of refusals; what does not come from torch
+line here; what is not in :data:`KNOWN` gets the short sentence of its family in the catalogue of refusals; what does not come from torch
 gets no hint. Why it happened is what ``%%pitfall`` finds out.
 """
 
@@ -164,6 +164,8 @@ KNOWN = (
         type="ValueError",
     ),
 )
+_OF_TENSORS = re.compile(r"[Dd]imension|tensor|Target -?\d|in self")
+"""Words of torch that no IndexError of Python's lists or NumPy's arrays has."""
 _OTHER = T(en="this error comes from inside torch.", zh="这个错误来自 torch 内部。")
 _MORE = T(en=" More: %pitfall explain {rule}", zh=" 详见：%pitfall explain {rule}")
 _AGAIN = T(
@@ -242,25 +244,21 @@ def _named(error: BaseException) -> tuple[T | None, str]:
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and "torch" in PurePath(frames[-1].filename).parts
     by_torch = inside or type(error).__module__.partition(".")[0] == "torch"
-    family = _family(text) if by_torch or type(error) is RuntimeError else None
-    if family is not None:
-        return T(*(_first_sentence(family.what.say(language)) for language in LANGUAGES)), family.code
+    plain = type(error) in (RuntimeError, NotImplementedError) or (type(error) is IndexError and _OF_TENSORS.search(text) is not None)
+    found = _family(text) if by_torch or plain else None
+    if found is not None:
+        family, means = found
+        return means, family.code
     return (_OTHER, "") if by_torch else (None, "")
 
 
-def _family(text: str) -> Family | None:
-    """The family of the catalogue that an error's words belong to, or None; cases that are about one function are left out.
+def _family(text: str) -> tuple[Family, T] | None:
+    """The family of the catalogue that an error's words belong to, and what it says in short; None if there is none."""
+    from pitfall_lab.rules.refusals import family_of, short
 
-    Which function raised is not known here.
-    """
-    from pitfall_lab.rules.refusals import FAMILIES
-
-    return next((family for family in FAMILIES for case in family.cases if not case.op and case.regex.search(text)), None)
-
-
-def _first_sentence(text: str) -> str:
-    found = re.match(r".*?(?:[。!]|[.](?=\s|$))", text, re.DOTALL)
-    return found[0] if found is not None else text
+    found = family_of(text)
+    said = short(found[0], text) if found is not None else None
+    return (found[0], said) if found is not None and said is not None else None
 
 
 def _how(cell: str, language: Language) -> str:

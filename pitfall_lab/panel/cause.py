@@ -6,17 +6,23 @@ that graph anew. Where a cell has led its own backward into a used graph, the na
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pitfall_lab.observe.live.broken import Broken
+from pitfall_lab.observe.live.global_states import Kind, Setting, Switched
 from pitfall_lab.observe.live.session import Computed, Missing
 from pitfall_lab.observe.live.used_graphs import Used
+from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.cuts import Cut
+from pitfall_lab.panel.cuts import Cut, read_in_functions
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
+from pitfall_lab.panel.warnings.left_switched import refused_by
 from pitfall_lab.panel.warnings.message import called
+from pitfall_lab.panel.warnings.rewritten import rewritten
 from pitfall_lab.panel.warnings.used import used
 from pitfall_lab.trace import T
 
@@ -25,10 +31,15 @@ NO_LEAF = "can't optimize a non-leaf Tensor"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
+Found = Broken | Used | Cut | Computed | Missing | Switched | WrittenAgain
+OUTSIDE = ("PLE12", "PLE44")
+"""Families of errors about numbers that lie outside of what a function takes."""
+
+
 class Cause(NamedTuple):
     """Why a cell failed: sentence, explanation and fix of a warning, and ``what`` was found in the live graph."""
 
-    what: Broken | Used | Cut | Computed | Missing
+    what: Found
     sentence: T
     explanation: T
     fix: T
@@ -39,27 +50,31 @@ class Look(NamedTuple):
     """Functions that look at live objects: ``search`` finds what led into a used graph, from the names that the cell made and read.
 
     ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of operations.
-    ``missing``: the tensor whose gradient, which is None, the failed expression reads.
+    ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what has switched a global setting.
+    ``kinds``: the number types and devices of names.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
     is_module: Callable[[str], bool]
     computed: Callable[[Iterable[str]], Sequence[Computed]]
     missing: Callable[[BaseException], Missing | None]
+    switched: Callable[[Setting], Switched | None] = lambda _: None
+    kinds: Callable[[Iterable[str]], Sequence[Kind]] = lambda _: ()
 
 
-def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used], ran: Ran, look: Look) -> Cause | None:
+def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: Look) -> Cause | None:
     """The reason why the cell with this text failed, if it was ``known`` before or the live graphs show it; else None."""
     if error is None:
         return None
     cell = Cell(0, "", text)
-    for each in known:
-        if _is_it(each, str(error), text) and _root(each) not in cell.bound and (said := _said(each, ran)):
-            return said
+    if said := _of_known(str(error), known, cell, ran):
+        return said
     if SECOND_TIME in str(error):
         made = sorted(cell.bound, key=lambda name: name not in cell.backwards)
         found = look.search(made, sorted(cell.flow[0] - set(cell.backwards)))
         return _said(found, ran, cell.backwards) if found is not None else None
+    if said := _of_settings(str(error), cell, ran, look):
+        return said
     if NO_GRAPH in str(error):
         roots = [each for each in cell.backwards if each.isidentifier()]
         cut = refused(roots[0], ran, cell, look.is_module) if roots else None
@@ -71,6 +86,49 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used]
         without = look.missing(error)
         return _no_gradient(without) if without is not None else None
     return None
+
+
+def _of_known(words: str, known: Sequence[Broken | Used | WrittenAgain], cell: Cell, ran: Ran) -> Cause | None:
+    """The reason that had been warned of."""
+    for each in known:
+        if isinstance(each, WrittenAgain):
+            if _is_outside(each, words, cell, ran):
+                return _said(each, ran)
+        elif _is_it(each, words, cell.text) and _root(each) not in cell.bound and (said := _said(each, ran)):
+            return said
+    return None
+
+
+def _of_settings(words: str, cell: Cell, ran: Ran, look: Look) -> Cause | None:
+    """The global setting that an error follows from, if a cell has switched it."""
+    setting = _setting(words)
+    switched = look.switched(setting) if setting is not None else None
+    why = refused_by(switched, look.kinds(_from_before(cell, ran)), ran) if switched is not None else None
+    return Cause(switched, *why, _RULES.get(switched.setting, "")) if switched is not None and why is not None else None
+
+
+_RULES: dict[Setting, str] = {"grad": "PLE32", "dtype": "PLE21", "device": "PLE23"}
+
+
+def _from_before(cell: Cell, ran: Ran) -> list[str]:
+    """The names that a cell reads and does not make itself, in the order in which they stand in its text."""
+    taken = cell.flow[0].union(*(read_in_functions(each, ran) for each in cell.tree.body)) - cell.assigned
+    return sorted(taken, key=lambda name: (cell.text.find(name), name))
+
+
+def _setting(words: str) -> Setting | None:
+    """The global setting that an error may follow from."""
+    if NO_GRAPH in words:
+        return "grad"
+    if "deterministic implementation" in words:
+        return "deterministic"
+    return next((setting for setting, pattern in _OF_SETTINGS if pattern.search(words)), None)
+
+
+_OF_SETTINGS: tuple[tuple[Setting, re.Pattern[str]], ...] = (
+    ("device", re.compile(r"same device|different devices|is on \w+, but expected|[Tt]ensor on device")),
+    ("dtype", re.compile(r"dtype|scalar type|[Ii]nput type \(|weight type \(")),
+)
 
 
 def _no_leaf(what: Computed) -> Cause:
@@ -157,11 +215,13 @@ def _no_gradient(what: Missing) -> Cause:
     )
 
 
-def runs_of(what: Broken | Used | Cut | Computed | Missing) -> tuple[int | None, ...]:
+def runs_of(what: Found) -> tuple[int | None, ...]:
     """The numbers of the runs that made the graph and, if it was changed, that changed what it had saved; or that left it.
 
     None for a run that is not known.
     """
+    if isinstance(what, (Switched, WrittenAgain)):
+        return ()
     if isinstance(what, Cut):
         return (what.cell or None,)
     return (what.made, what.changed) if isinstance(what, Broken) else (what.made,)
@@ -175,12 +235,35 @@ def _is_it(what: Broken | Used, words: str, text: str) -> bool:
     return words in what.refusals if isinstance(what, Broken) else SECOND_TIME in words and _root(what) in text
 
 
-def _said(what: Broken | Used, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
+def _is_outside(what: WrittenAgain, words: str, cell: Cell, ran: Ran) -> bool:
+    """Whether a number was refused, and the cell reads the data that was changed once more."""
+    from pitfall_lab.rules.refusals import family_of
+
+    found = family_of(words)
+    if found is None or found[0].code not in OUTSIDE:
+        return False
+    names = {each.partition(".")[0].partition("[")[0] for each in (what.name, what.target)}
+    return not _taken(cell, ran).isdisjoint(names)
+
+
+def _taken(cell: Cell, ran: Ran) -> set[str]:
+    """The names that a cell reads, itself or in the notebook's functions that it calls."""
+    read = {node.id for node in ast.walk(cell.tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return read.union(*(read_in_functions(each, ran) for each in cell.tree.body))
+
+
+def _said(what: Broken | Used | WrittenAgain, ran: Ran, backwards: Sequence[str] = ()) -> Cause | None:
     """Return the warning about ``what`` in the past tense; None if there is none.
 
     ``backwards``: the expressions on which the failed cell calls backward, if the cell is not yet among the runs.
     """
-    message = changed(what, ran, failed=True) if isinstance(what, Broken) else used(what, ran, failed=True, backwards=backwards)
+    message: dict[str, Any] | None
+    if isinstance(what, Broken):
+        message = changed(what, ran, failed=True)
+    elif isinstance(what, WrittenAgain):
+        message = rewritten(what, ran, failed=True)
+    else:
+        message = used(what, ran, failed=True, backwards=backwards)
     if message is None:
         return None
     sentence, explanation, fix = (T(**message[name]) for name in ("sentence", "explanation", "fix"))

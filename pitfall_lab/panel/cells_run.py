@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from pitfall_lab.panel.name_flow import flow, simple
+from pitfall_lab.panel.rewrites import Write, assigned, writes
 from pitfall_lab.panel.written_names import written_into
 
 MOST = 1000
@@ -62,6 +63,17 @@ class Cell:
         found = (node for node in ast.walk(self.tree) if isinstance(node, ast.Attribute) and node.attr == "backward")
         return tuple(ast.unparse(node.value) for node in found)
 
+    @cached_property
+    def writes(self) -> list[Write]:
+        """The statements outside of loops and functions that change something in place, once more with each run."""
+        return writes(self.tree) if self.whole else []
+
+    @cached_property
+    def assigned(self) -> frozenset[str]:
+        """The names that the cell binds to another object; ``x += …`` does not."""
+        defined = {each.name for each in self.tree.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+        return assigned(self.tree) | defined
+
     def line(self, name: str = "") -> int | None:
         """Return the line of the cell's only statement, or of the only one that writes into ``name``; None if there is not exactly one."""
         statements = [each for each in simple(self.tree.body) if not isinstance(each, (ast.Import, ast.ImportFrom))]
@@ -71,7 +83,7 @@ class Cell:
             statements = [each for each in statements if name and name in written_into(each)]
         return statements[0].lineno if len(statements) == 1 else None
 
-    def writes(self, name: str) -> int | None:
+    def line_writing(self, name: str) -> int | None:
         """The line of the only statement that writes into ``name``, where it is a line of its own; else ``None``."""
         found = [each for each in simple(self.tree.body) if name in written_into(each)]
         lines = self.text.split("\n")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pitfall_lab.panel import protocol
 from pitfall_lab.panel.cells_run import Cell, Ran, is_whole
 from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
+from pitfall_lab.panel.rewrites import repeated
 from pitfall_lab.panel.stale_names import Order, OutOfOrder
 from pitfall_lab.panel.statements import Statements
 from pitfall_lab.trace import Language, T
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from pitfall_lab.observe.live.broken import Broken
+    from pitfall_lab.observe.live.global_states import Kind as Thing
+    from pitfall_lab.observe.live.global_states import Setting, Switched
     from pitfall_lab.observe.live.session import Computed, Live, Look, Missing
     from pitfall_lab.observe.live.used_graphs import Used
+    from pitfall_lab.observe.live.written_again import WrittenAgain
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
 
@@ -60,8 +64,8 @@ class Beside:
         self._ran, self._order = Ran(), Order()
         self._stale: list[OutOfOrder] = []
         #: What was found to go wrong in a backward, and what of it has.
-        self._known: list[Broken | Used] = []
-        self._failed: list[Broken | Used] = []
+        self._known: list[Broken | Used | WrittenAgain] = []
+        self._failed: list[Broken | Used | WrittenAgain] = []
         #: What led the last cell's own backward into a used graph.
         self._led: Used | None = None
         self._live: Live | None = None
@@ -189,7 +193,7 @@ class Beside:
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
 
-            look = Look(self._second_time, self._has_parameters, self._computed, self._missing)
+            look = Look(self._second_time, self._has_parameters, self._computed, self._missing, self._switched, self._kinds_of)
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
 
@@ -200,6 +204,14 @@ class Beside:
     def _computed(self, names: Iterable[str]) -> list[Computed]:
         live = self._watching()
         return live.computed(self._shell.user_ns, names, ASKED_SECONDS) if live is not None else []
+
+    def _switched(self, setting: Setting) -> Switched | None:
+        live = self._watching()
+        return live.switched(setting) if live is not None else None
+
+    def _kinds_of(self, names: Iterable[str]) -> list[Thing]:
+        live = self._watching()
+        return live.kinds(self._shell.user_ns, names) if live is not None else []
 
     def _missing(self, error: BaseException) -> Missing | None:
         from pitfall_lab.panel.gradients_read import gradients_read
@@ -226,6 +238,8 @@ class Beside:
         from pitfall_lab.panel.cells_behind import behind
 
         found = self.cause(error, text)
+        if found is not None and not runs_of(found.what):
+            return None  # run again, the earlier cells would only do it once more
         last = self._ran.last
         failed = Cell(last.count + 1 if last is not None else 1, "", text)
         return behind(failed, self._ran, self._kind, runs_of(found.what) if found is not None else ())
@@ -245,13 +259,17 @@ class Beside:
             return
         from pitfall_lab.observe.live.broken import Broken
         from pitfall_lab.observe.live.used_graphs import Used
+        from pitfall_lab.observe.live.written_again import WrittenAgain
 
-        live.ended(cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried, written=cell.written)
+        live.ended(
+            cell.count, cell.bound, torch_is_new=not self._had_torch, carried=cell.carried, written=cell.written,
+            writes=repeated(cell.writes, self._is_data, self._is_of), assigned=cell.assigned,
+        )  # fmt: skip
         stale = any(watch.stale for watch in self._comms.values())
         if not visible and not stale:
             return
         self._led = found.what if found is not None and isinstance(found.what, Used) else None
-        if found is not None and isinstance(found.what, (Broken, Used)):
+        if found is not None and isinstance(found.what, (Broken, Used, WrittenAgain)):
             self._failed.append(found.what)
         rows, warnings = self._look(min(max(SECONDS, took * PART), LONGEST), rows=(0, PAGE) if visible else None, stale=stale)
         self._keep(rows)
@@ -277,7 +295,7 @@ class Beside:
         if live is None:
             return (self._message([], 0, 0, None, 0.0) if rows is not None else None), None
         look = live.look(self._shell.user_ns, seconds, rows)
-        self._known = [*look.broken, *look.used]
+        self._known = [*look.broken, *look.used, *look.rewritten]
         self._failed = [each for each in self._failed if each in self._known]
         warnings = message("warnings", cell=cell, warnings=self._warnings(look)) if stale else None
         if rows is None or look.rows is None:
@@ -291,13 +309,18 @@ class Beside:
         from pitfall_lab.panel.warnings.equal import equal
         from pitfall_lab.panel.warnings.evaluating import evaluating
         from pitfall_lab.panel.warnings.growing import growing
+        from pitfall_lab.panel.warnings.hooked_twice import hooked_twice
         from pitfall_lab.panel.warnings.idle import idle
         from pitfall_lab.panel.warnings.kept import kept
         from pitfall_lab.panel.warnings.left_out import left_out
+        from pitfall_lab.panel.warnings.left_switched import left_switched
+        from pitfall_lab.panel.warnings.looked_at import looked_at
         from pitfall_lab.panel.warnings.misread import misread
         from pitfall_lab.panel.warnings.one_memory_kept import one_memory_kept
         from pitfall_lab.panel.warnings.out_of_order import out_of_order
         from pitfall_lab.panel.warnings.reordered import reordered
+        from pitfall_lab.panel.warnings.rewritten import rewritten
+        from pitfall_lab.panel.warnings.split_twice import split_twice
         from pitfall_lab.panel.warnings.stacked import stacked
         from pitfall_lab.panel.warnings.unread import unread
         from pitfall_lab.panel.warnings.used import again, used
@@ -305,7 +328,8 @@ class Beside:
         broken = each_once(look.broken, self._ran)
         said = [self._ahead(changed(each, self._ran, failed=each in self._failed), each.root, each) for each in broken]
         said += [left_out(each, self._ran) for each in look.left_out]
-        said += [growing(each, self._ran) for each in look.growing]
+        led = {each.carrier_path[:-1] for each in (*look.used, *([self._led] if self._led is not None else []))}
+        said += [growing(each, self._ran) for each in look.growing if not (each.kept and each.path in led)]
         said += [self._ahead(used(each, self._ran, failed=each in self._failed), each.name, each) for each in look.used]
         said += [kept(each, self._ran) for each in look.kept]
         said += [stacked(look.stacked, self._ran)] if look.stacked is not None else []
@@ -317,12 +341,25 @@ class Beside:
         said += [misread(each, self._ran) for each in look.misread]
         said += [one_memory_kept(each, self._ran) for each in look.one_memory]
         said += [evaluating(each, self._ran) for each in look.evaluating]
+        said += [looked_at(each, self._ran) for each in look.looked]
+        said += [split_twice(each, self._ran, self._has_parameters) for each in look.split_again]
+        said += [rewritten(each, self._ran, failed=each in self._failed) for each in look.rewritten]
+        said += [left_switched(each, self._ran) for each in look.switched]
+        said += [hooked_twice(each, self._ran) for each in look.twice]
         if self._led is not None and self._led not in look.used:
             said.append(used(self._led, self._ran, failed=True))
         said += [again(each, self._ran) for each in look.again[:1] if self._led is None]
         named = {each["row"] for each in said if each is not None} | {each.optimizer for each in look.left_out}
         said += [out_of_order(each, self._ran) for each in self._stale if each.name not in named]
         return [each for each in said if each is not None]
+
+    def _is_data(self, name: str) -> bool:
+        return self._kind(name) in ("tensor", "array")
+
+    def _is_of(self, name: str, source: str) -> bool:
+        """Whether the cell that bound a name last, before the one that ran now, computed it from ``source``."""
+        runs = [run for run in self._ran.since(0) if name in run.assigned]
+        return bool(runs) and runs[-1] is not self._ran.last and source in runs[-1].flow[1].get(name, ())
 
     def _ahead(self, said: dict[str, Any] | None, root: str, what: Broken | Used) -> dict[str, Any] | None:
         """Return the warning with an offer to record its cells together with the backward that has not been run yet.

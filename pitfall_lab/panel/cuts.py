@@ -33,7 +33,7 @@ def cut(name: str, ran: Ran, is_module: Callable[[str], bool], last: Cell | None
         for statement in reversed(_ordered(run.tree)):
             if not wanted & set(binds(statement)):
                 continue
-            sources = set(reads(statement)) | _read_in_functions(statement, ran)
+            sources = set(reads(statement)) | read_in_functions(statement, ran)
             found = next(_cutting(statement, run, ran), found)
             module = next((each for each in sorted(sources) if is_module(each)), "")
             if module:
@@ -102,7 +102,7 @@ def functions_of(statement: ast.AST, ran: Ran) -> Iterator[tuple[Cell, ast.Funct
                 yield other, node
 
 
-def _read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
+def read_in_functions(statement: ast.stmt, ran: Ran) -> set[str]:
     """The names of the notebook that the called functions read."""
     found: set[str] = set()
     for _, function in functions_of(statement, ran):

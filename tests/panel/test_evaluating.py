@@ -12,6 +12,18 @@ STEP = "loss = (net(X) - Y).square().mean()\nopt.zero_grad()\nloss.backward()\no
 TRAIN = "for _ in range(3):\n    " + STEP.replace("\n", "\n    ")
 FIT = "def fit():\n    " + TRAIN.replace("\n", "\n    ")
 
+#: A body, and a head with a dropout of its own.
+HEAD = """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, 6))
+        self.head = nn.Sequential(nn.Linear(6, 6), nn.Dropout(), nn.Linear(6, 1))
+    def forward(self, x):
+        return self.head(self.body(x))
+net = Net()"""
+#: A linear layer on top of a body that is not trained, with a dropout in between.
+PROBE = HEAD.replace("nn.Sequential(nn.Linear(6, 6), nn.Dropout(), nn.Linear(6, 1))", "nn.Sequential(nn.Dropout(), nn.Linear(6, 1))")
+
 CLASS = """class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -27,6 +39,7 @@ CLASS = """class Net(nn.Module):
         [NET, SCORE, "score()", FIT, "fit()"],
         [NET, "net.eval()\nnet(X).shape", STEP],
         [NET, SCORE, f"{TRAIN}\n    print(score())"],
+        [HEAD, "opt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", STEP],
         [NET, SCORE, FIT + "\n        score()", "fit()"],
         [CLASS, "net = Net()\nopt = torch.optim.Adam(net.parameters())", "net.eval()", STEP],
     ],
@@ -55,6 +68,14 @@ def test_it_is_said_when_the_parameters_have_changed(notebook, cells):
             TRAIN,
         ],
         ["net = nn.Linear(4, 1)\nopt = torch.optim.SGD(net.parameters(), 0.1)", SCORE, "score()", TRAIN],  # nothing in it has a mode
+        [PROBE, "net.body.requires_grad_(False)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", TRAIN],
+        [PROBE, "opt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()", TRAIN],  # the body has gradients, and stays as it is
+        [
+            PROBE,
+            "net.requires_grad_(False)\nnet.head = nn.Linear(6, 1)\nopt = torch.optim.SGD(net.head.parameters(), 0.1)\nnet.eval()",
+            "with torch.no_grad():\n    z = net.body(X)",
+            TRAIN.replace("net(X)", "net.head(z)"),
+        ],
         [NET, "teacher = nn.Sequential(nn.Linear(4, 1), nn.Dropout())\nteacher.eval()", TRAIN],
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -116,3 +118,105 @@ def test_two_losses_of_one_forward_share_a_graph_and_carry_nothing(notebook, mon
     assert "with a result whose backward has been run" in failed["sentence"]["en"]
     assert "(a + b).backward()" in failed["fix"]["en"]
     notebook.run("one, two = (lambda h: (a(h).square().mean(), b(h).square().mean()))(body(X).tanh())\n(one + two).backward()", "right")
+
+
+POLICY = (
+    "policy = nn.Linear(3, 2)\nopt = torch.optim.SGD(policy.parameters(), 0.1)\nX = torch.randn(6, 3)\n"
+    "def act(x):\n    chances = torch.distributions.Categorical(logits=policy(x))\n    return chances.log_prob(chances.sample())"
+)
+COLLECT = "for x in X:\n    kept.append(act(x))"
+UPDATE = "loss = -torch.stack(kept).mean()\nopt.zero_grad()\nloss.backward()\nopt.step()"
+
+
+def test_a_list_that_is_not_emptied_before_the_next_round_is_to_be_emptied(notebook, monkeypatch):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run(POLICY, "start")
+    notebook.run("kept = []", "list")
+    assert notebook.run(COLLECT, "collect") == []
+    assert notebook.run(UPDATE, "update") == []  # the list may end with this round
+    [note] = notebook.run(COLLECT, "collect")
+    assert (note["row"], note["kind"], note["level"]) == ("kept", "graph-grows", "note")
+    assert "still has 6 results whose graph a backward has used (In [5])" in note["sentence"]["en"]
+    assert "`kept.clear()`" in note["fix"]["en"]
+    assert not notebook.shell.run_cell(UPDATE, store_history=True, cell_id="update").success
+    failed = next(each for each in notebook.page.last("warnings")["warnings"] if each["kind"] == "used-graph")
+    assert failed["sentence"]["en"].startswith("`loss` leads through `kept[0]` into ")
+    assert "`kept.clear()`" in failed["fix"]["en"]
+    assert "cut the loss off" in failed["fix"]["en"]
+    notebook.run("kept.clear()", "empty")
+    assert notebook.run(COLLECT, "collect") == []
+    assert notebook.run(UPDATE, "update") == []
+
+
+@pytest.mark.parametrize(
+    ("made", "into", "name"),
+    [
+        ("policy.saved = []", "policy.saved.append(act(x))", "policy.saved"),
+        ("runs = {'a': []}", "runs['a'] += [act(x)]", "runs['a']"),
+        ("scores = {}", "scores[len(scores)] = act(x)", "scores"),
+    ],
+)
+def test_lists_and_dicts_inside_others_too(notebook, monkeypatch, made, into, name):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run(POLICY, "start")
+    notebook.run(made, "list")
+    values = f"list({name}.values())" if name == "scores" else name
+    round_ = f"for x in X:\n    {into}\n{UPDATE.replace('kept', values)}"
+    assert notebook.run(round_, "round") == []
+    assert not notebook.shell.run_cell(round_, store_history=True, cell_id="round").success
+    failed = next(each for each in notebook.page.last("warnings")["warnings"] if each["kind"] == "used-graph")
+    assert f"`{name}.clear()`" in failed["fix"]["en"]
+
+
+def test_a_list_that_one_cell_makes_and_uses_twice(notebook, monkeypatch):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run(POLICY, "start")
+    cell = "kept = []\nfor _ in range(2):\n" + textwrap.indent(f"{COLLECT}\n{UPDATE}", "    ")
+    assert not notebook.shell.run_cell(cell, store_history=True, cell_id="all").success
+    failed = next(each for each in notebook.page.last("warnings")["warnings"] if each["kind"] == "used-graph")
+    assert "`kept.clear()`" in failed["fix"]["en"]
+
+
+STATES = (
+    "cells = nn.ModuleList([nn.GRUCell(3, 3), nn.GRUCell(3, 3)])\nx, states = torch.randn(2, 3), []\n"
+    "for _ in cells:\n    states.append(torch.zeros(2, 3))"
+)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "for i, cell in enumerate(cells):\n    states[i] = cell(x, states[i])",
+        "states = [cell(x, s) for cell, s in zip(cells, states)]",
+    ],
+)
+def test_a_list_of_states_that_is_carried_on_is_to_be_detached(notebook, monkeypatch, step):
+    monkeypatch.setattr(InteractiveShell, "showtraceback", lambda *args, **kwargs: None)
+    notebook.run(STATES, "start")
+    cell = f"{step}\nloss = states[0].sum() + states[1].sum()\nloss.backward()"
+    notebook.run(cell, "step")
+    assert not notebook.shell.run_cell(cell, store_history=True, cell_id="step").success
+    failed = next(each for each in notebook.page.last("warnings")["warnings"] if each["kind"] == "used-graph")
+    assert failed["fix"]["en"].endswith("`.detach()`.")
+    assert "clear" not in failed["fix"]["en"]
+
+
+def test_losses_of_one_round_that_are_added_and_used_once_are_no_growth(notebook):
+    notebook.run(POLICY, "start")
+    notebook.run("tasks = list(X)\nouter = []", "list")
+    notebook.run("for x in tasks:\n    outer.append(act(x))", "tasks")
+    assert notebook.run("meta = torch.stack(outer).mean()\nopt.zero_grad()\nmeta.backward()", "meta") == []
+    assert notebook.run("opt.step()\nprint(len(outer))", "step") == []
+    loop = "for _ in range(3):\n    {}for x in tasks:\n        outer.append(act(x))\n    torch.stack(outer).mean().backward()\n    {}"
+    assert notebook.run("outer = []\n" + loop.format("", "outer.clear()"), "loop") == []
+    assert notebook.run(loop.format("outer = []\n    ", "opt.step()"), "other loop") == []
+
+
+def test_a_list_that_takes_another_used_round_grows(notebook):
+    notebook.run(POLICY, "start")
+    notebook.run("history = []", "list")
+    cell = "losses = [act(x) for x in X]\nsum(losses).backward()\nhistory += losses"
+    assert notebook.run(cell, "round") == []
+    [note] = notebook.run(cell, "round")
+    assert note["row"] == "history"
+    assert "keeps 12 losses together with their graphs" in note["sentence"]["en"]

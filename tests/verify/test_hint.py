@@ -9,6 +9,7 @@ from pitfall_lab.notebook import fix_runs, magic
 from pitfall_lab.notebook.hint import KNOWN, changed, hint
 from pitfall_lab.rules import RULES
 from pitfall_lab.rules.refusals import FAMILIES
+from pitfall_lab.rules.refusals.short import SHORT
 
 X = "x = torch.ones(3, requires_grad=True)\n"
 ERRORS = {
@@ -56,7 +57,9 @@ def test_a_hint_points_to_rules_that_there_are():
     assert {known.rule for known in KNOWN} <= {rule.code for rule in RULES} | {family.code for family in FAMILIES}
 
 
-@pytest.mark.parametrize("text", ["1 / 0", "{}['a']", "raise RuntimeError('my own')", "import nothing_there", "raise ValueError('shape')"])
+@pytest.mark.parametrize(
+    "text", ["1 / 0", "{}['a']", "raise RuntimeError('my own')", "import nothing_there", "raise ValueError('shape')", "[1][3]", "().pop"]
+)
 def test_an_error_that_is_not_torchs_gets_no_hint(text):
     assert hint(raised(text), text) is None
 
@@ -174,3 +177,48 @@ def test_other_cells_get_no_hint(cell, shell, capsys, monkeypatch):
     shell.run_line_magic("load_ext", "pitfall_lab")
     shell.run_cell(cell)
     assert "pitfall_lab: " not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("family", [each for each in FAMILIES if each.cases], ids=lambda family: family.code)
+def test_each_family_has_a_short_sentence_of_its_own(family):
+    said = SHORT[family.code]
+    assert said.en not in family.what.en
+    for language, stops in (("en", "."), ("zh", "。")):
+        text = said.say(language)
+        assert text.endswith(stops)
+        assert len(text) <= 160
+        assert not text.startswith(family.what.say(language)[:20])
+
+
+#: Errors for which the sentence of the whole family would be too general: what is said, and a call that torch refuses so.
+EXACTLY = {
+    "a class number is -1,": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, -1]))",
+    "a class number is 7,": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 7]))",
+    "a class number is negative": "torch.nn.functional.one_hot(torch.tensor([4]), 3)",
+    "an embedding was asked": "torch.nn.functional.embedding(torch.tensor([9]), torch.ones(3, 2))",
+    "position 3 was asked for, and dimension 0 has 3": "torch.ones(3)[3]",
+    "the mask, or the number": "torch.ones(3)[torch.ones(2).bool()]",
+    "numbers of two types meet here, float and double": "torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3).double())",
+    "numbers of two types meet here, Double and Float": "torch.nn.Linear(3, 4)(torch.ones(2, 3).double())",
+    "numbers of two types meet here, double and float": "torch.nn.Conv1d(1, 1, 1)(torch.ones(1, 1, 3).double())",
+    "numbers of type Float are needed here, and these are Double": "torch.bmm(torch.ones(1, 2, 2), torch.ones(1, 2, 2).double())",
+    "this call does not work with numbers of type Long": "torch.histc(torch.tensor([1, 2]))",
+    "`-` does not work with truth values": "torch.ones(2).bool() - torch.ones(2).bool()",
+    "a normalization in training mode": "torch.nn.BatchNorm1d(3)(torch.ones(1, 3))",
+    "the input of `binary_cross_entropy`": "torch.nn.functional.binary_cross_entropy(torch.ones(2) * 3, torch.ones(2))",
+    "this matrix cannot be inverted": "torch.linalg.inv(torch.zeros(2, 2))",
+    "the optimizer got no parameters": "torch.optim.SGD([], 0.1)",
+    "there is not enough memory": "torch.empty(1 << 46)",
+    "`nothing` was asked of a `Linear`": "torch.nn.Linear(2, 2).nothing",
+    "the layer was built for another number": "torch.nn.functional.conv2d(torch.ones(1, 2, 5, 5), torch.ones(4, 3, 3, 3))",
+    "the loss was given predictions and targets": "torch.nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 1, 2]))",
+    "the new shape has another number": "torch.ones(2, 3).view(4, 2)",
+    "one number is needed here": "bool(torch.ones(2))",
+}
+
+
+@pytest.mark.parametrize("words", EXACTLY)
+def test_the_line_below_a_traceback_is_about_this_error(words):
+    found = hint(raised(EXACTLY[words]), EXACTLY[words])
+    assert found.text.en.startswith(f"pitfall_lab: {words}")
+    assert "{" not in found.text.en + found.text.zh

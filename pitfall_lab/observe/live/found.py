@@ -43,6 +43,8 @@ class Found:
     """Every tensor that was found, without the parameters and buffers of modules."""
     arrays: list[Thing] = field(default_factory=list)
     modules: list[Thing] = field(default_factory=list)
+    layers: list[Thing] = field(default_factory=list)
+    """The modules and those inside them, each once, with the first path that leads to it."""
     optimizers: list[Thing] = field(default_factory=list)
     parameters: list[Thing] = field(default_factory=list)
     """Parameters and buffers of modules, each once, with the first path that leads to it."""
@@ -124,6 +126,7 @@ class _Search:
             if not self._budget.goes_on():
                 self.found.hidden = True
                 return
+            self.found.layers.append(module)
             parameters, buffers, children = tables(module.value)
             beside = [pair for pair in list(islice(inside(module.value, "module").items(), ELEMENTS)) if pair[0] not in OF_MODULES]
             for name, value in (*parameters.items(), *buffers.items(), *children.items()):

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from pitfall_lab.observe.live.broken import Root
 from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
-from pitfall_lab.observe.live.found import Path
+from pitfall_lab.observe.live.found import ELEMENTS, Path
 from pitfall_lab.observe.live.graphs import is_freed, walk
 from pitfall_lab.observe.live.saved import Cells
-from pitfall_lab.observe.tensor_facts import sequence_of
+from pitfall_lab.observe.tensor_facts import node_key, sequence_of
 
 ADDED = "AddBackward0"
 STEPS = 4
@@ -25,7 +25,8 @@ class Growing(NamedTuple):
     """A tensor and its graph: the cells whose nodes it contains, and the number of used graphs that it keeps alive by addition.
 
     A graph that goes through several cells is that of the name that carries it from one to the next: ``h``, and not each loss made from it.
-    ``kept``: it is a list of numbers, each with its own graph.
+    ``kept``: it is a list of results, each with its own graph; ``numbers``: each has one element. Of a list, ``cells`` are those after
+    which graphs of it were first seen used, and ``fresh`` counts the results that were added later and have not been used.
     """
 
     name: str
@@ -34,6 +35,53 @@ class Growing(NamedTuple):
     cells: tuple[int, ...]
     used: int
     kept: bool = False
+    numbers: bool = True
+    fresh: int = 0
+    more: bool = False
+    """Whether the list may hold more used graphs than were counted."""
+
+
+class Rounds:
+    """Remembers after which cell the graph of each result in a list was first seen used, by keys of nodes."""
+
+    def __init__(self) -> None:
+        self._used: dict[tuple[Any, ...], int] = {}
+
+    def compare(self, roots: Sequence[Root], cells: Cells, budget: Budget) -> list[Growing]:
+        """The lists and dicts with at least :data:`STEPS` results in them whose graphs have been used."""
+        parts: dict[Path, list[Root]] = {}
+        for root in roots:
+            if len(root.thing.path) > 1:
+                parts.setdefault(root.thing.path[:-1], []).append(root)
+        found, known = [], dict[tuple[Any, ...], int]()
+        for path, inside in parts.items():
+            if len(inside) < STEPS:
+                continue
+            keys = [node_key(root.node) for root in inside]
+            count = self._count(keys, inside, budget)
+            used = {key: self._used.get(key, cells.now) for key in keys[:count]}
+            known |= used
+            if count >= STEPS and not budget.spent:
+                first = min(used.values())
+                fresh = sum((cells.of(sequence_of(root.node)) or 0) > first for root in inside[count:])
+                name = path[0] if len(path) == 1 else inside[0].thing.text.rpartition("[")[0]
+                numbers = all(root.thing.value.numel() == 1 for root in inside)
+                rounds = tuple(sorted(set(used.values())))
+                one = Growing(name, path, 0, rounds, count, kept=True, numbers=numbers, fresh=fresh, more=len(inside) == count == ELEMENTS)
+                found.append(one)
+        if not budget.spent:
+            self._used = known
+        return found
+
+    def _count(self, keys: Sequence[tuple[Any, ...]], inside: Sequence[Root], budget: Budget) -> int:
+        """How many results at the beginning of a list have been used: what is added later is used later."""
+        low, high = next((at for at, key in enumerate(keys) if key not in self._used), len(keys)), len(keys)
+        if low < high and _is_used(inside[-1].node, budget):
+            return high
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if _is_used(inside[middle].node, budget) else (low, middle)
+        return low
 
 
 def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers: Carriers, budget: Budget) -> list[Growing]:
@@ -49,21 +97,7 @@ def growing(roots: Sequence[Root], bound: Container[str], cells: Cells, carriers
             met = [each for each, _ in carriers.of(root.node, cells.now, budget) if each.path[0] in bound] if used < STEPS else []
             name, path = (met[0].name, met[0].path) if met else (root.thing.text, root.thing.path)
             found.setdefault(path, Growing(name, path, len(nodes), tuple(sorted(through)), used))
-    return [*found.values(), *_lists(roots, budget)]
-
-
-def _lists(roots: Sequence[Root], budget: Budget) -> list[Growing]:
-    """The lists and dicts with numbers in them whose graphs have been used."""
-    parts: dict[Path, list[Root]] = {}
-    for root in roots:
-        if len(root.thing.path) > 1 and root.thing.value.numel() == 1:
-            parts.setdefault(root.thing.path[:-1], []).append(root)
-    found = []
-    for path, inside in parts.items():
-        used = sum(_is_used(root.node, budget) for root in inside) if len(inside) >= STEPS else 0
-        if used >= STEPS and not budget.spent:
-            found.append(Growing(path[0] if len(path) == 1 else inside[0].thing.text.rpartition("[")[0], path, 0, (), used, kept=True))
-    return found
+    return list(found.values())
 
 
 def _is_used(node: Any, budget: Budget) -> bool:

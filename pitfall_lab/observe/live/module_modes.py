@@ -1,8 +1,12 @@
-"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode."""
+"""Finds modules whose parameters changed while dropout or batch normalization inside them were in evaluation mode.
+
+A layer whose own parameters, or those of its neighbours, did not change belongs to a part that is not trained: there evaluation mode is
+what is wanted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +19,7 @@ _MRO = type.__dict__["__mro__"].__get__
 _DROPOUT = ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout")
 _NORM = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d")
 _MODED = frozenset(getattr(torch.nn, name) for name in (*_DROPOUT, *_NORM))
-SAMPLED = 8
-_Versions = frozenset[tuple[int, int]]
+_Versions = dict[int, int]
 
 
 class Evaluating(NamedTuple):
@@ -47,15 +50,16 @@ class Modes:
         """The modules that are in evaluation mode after the last cell, and whose parameters that cell has changed."""
         if now != self._cell:
             self._was, self._is, self._cell = self._is, {}, now
-        sampled = _versions(found)
+        known = _versions(found)
         made = []
         for thing in found.modules:
-            evaluating, versions = inside(thing.value, "module").get("training") is False, sampled.get(thing.path[0], frozenset())
-            was, before = self._was.get(id(thing.value), (False, frozenset()))
+            evaluating, versions = inside(thing.value, "module").get("training") is False, known.get(thing.path[0], {})
+            was, before = self._was.get(id(thing.value), (False, {}))
             self._is[id(thing.value)] = evaluating, versions
-            if not evaluating or before == versions or {at for at, _ in before} != {at for at, _ in versions}:
+            if not evaluating or before == versions or before.keys() != versions.keys():
                 continue
-            moded = [part for part in _parts(thing, budget) if _computes_differently(part.value)]
+            moved = {at for at, version in versions.items() if before[at] != version}
+            moded = _idle_layers(list(_parts(thing, budget)), moved)
             if moded and not budget.spent:
                 first = moded[0]
                 made.append(Evaluating(thing.text, thing.path, first.text, class_name(first.value), len(moded) - 1, now, was))
@@ -63,30 +67,55 @@ class Modes:
 
 
 def _versions(found: Found) -> dict[str, _Versions]:
-    """The versions of the first parameters that each name leads to: a step of an optimizer changes them all."""
-    sampled: dict[str, list[tuple[int, int]]] = {}
+    """The versions of the parameters that each name leads to, by their ids; those that require no gradient are left out."""
+    known: dict[str, _Versions] = {}
     for thing in found.parameters:
-        some = sampled.setdefault(thing.path[0], [])
-        if len(some) < SAMPLED and is_own(thing.value) and thing.value.requires_grad and not thing.value.is_inference():
-            some.append((id(thing.value), thing.value._version))
-    return {name: frozenset(some) for name, some in sampled.items()}
+        if is_own(thing.value) and thing.value.requires_grad and not thing.value.is_inference():
+            known.setdefault(thing.path[0], {})[id(thing.value)] = thing.value._version
+    return known
+
+
+def _idle_layers(parts: Sequence[Thing], moved: Container[int]) -> list[Thing]:
+    """Of a module's parts, the layers that would have done something else in training mode, in a part of it that was trained.
+
+    ``moved`` are the ids of the parameters that changed. A layer without parameters belongs to the layers before and after it, in the
+    order in which the module holds them.
+    """
+    trained = [_is_trained(part.value, moved) for part in parts]
+    found = []
+    for at, part in enumerate(parts):
+        if not _computes_differently(part.value):
+            continue
+        beside = [next((each for each in side if each is not None), None) for side in (reversed(trained[:at]), trained[at + 1 :])]
+        near = [trained[at]] if trained[at] is not None else [each for each in beside if each is not None]
+        if near and all(near):
+            found.append(part)
+    return found
+
+
+def _is_trained(module: Any, moved: Container[int]) -> bool | None:
+    """Whether one of the module's own parameters changed; None if it has none."""
+    own = [each for each in list(tables(module)[0].values()) if is_own(each)]
+    return any(id(each) in moved for each in own) if own else None
 
 
 def _parts(thing: Thing, budget: Budget) -> Iterator[Thing]:
-    """A module and all modules inside it, each once."""
+    """A module and all modules inside it, each once, in the order in which ``print`` shows them."""
     kinds, work, seen = Kinds(), [thing], {id(thing.value)}
-    for part in work:  # the list grows during the iteration
+    while work:
+        part = work.pop()
         if not budget.goes_on():
             return
         yield part
+        inner = []
         for name, value in list(tables(part.value)[2].items()):
             if type(name) is str and kinds.of(value) == "module" and id(value) not in seen:
                 seen.add(id(value))
-                work.append(Thing((*part.path, name), f"{part.text}.{name}", "module", value))
+                inner.append(Thing((*part.path, name), f"{part.text}.{name}", "module", value))
+        work.extend(reversed(inner))
 
 
 def _computes_differently(module: Any) -> bool:
-    """Whether this very layer is in evaluation mode, computes something else in it, and is not frozen as well."""
+    """Whether this very layer is in evaluation mode and computes something else in it."""
     table = inside(module, "module")
-    frozen = any(is_own(each) and not each.requires_grad for each in list(tables(module)[0].values()))
-    return not frozen and table.get("training") is False and table.get("p") != 0 and any(each in _MODED for each in _MRO(type(module)))
+    return table.get("training") is False and table.get("p") != 0 and any(each in _MODED for each in _MRO(type(module)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,9 +12,11 @@ from pitfall_lab.observe.live.budget import Budget
 from pitfall_lab.observe.live.carriers import Carriers
 from pitfall_lab.observe.live.equal_weights import Equal, Weights
 from pitfall_lab.observe.live.found import Found, Path, Thing, find
+from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switched, kinds
 from pitfall_lab.observe.live.graphs import walk
-from pitfall_lab.observe.live.growing_graphs import Growing, growing
+from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
 from pitfall_lab.observe.live.history import history
+from pitfall_lab.observe.live.hooks import Hooks, Twice
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
@@ -27,14 +29,17 @@ from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
+from pitfall_lab.observe.live.split_again import SplitAgain, Splits
 from pitfall_lab.observe.live.stacked_gradients import Gradients, Stacked
+from pitfall_lab.observe.live.statistics import Looked, Statistics
 from pitfall_lab.observe.live.unheld_parameters import LeftOut, Owners
 from pitfall_lab.observe.live.unread_attributes import Attributes, Unread
 from pitfall_lab.observe.live.used_graphs import Used, begun_from, carried, used
+from pitfall_lab.observe.live.written_again import Rewrites, WrittenAgain
 from pitfall_lab.observe.looking import unseen
 from pitfall_lab.observe.tensor_facts import node_name, sequence_of
 
-FINDING, GRAPHS, ROWS, ORDERS = 0.25, 0.4, 0.25, 0.1
+FINDING, GRAPHS, ROWS, ORDERS, OTHERS = 0.22, 0.4, 0.2, 0.08, 0.1
 
 
 @dataclass(slots=True)
@@ -55,6 +60,11 @@ class Look:
     unread: list[Unread] = field(default_factory=list)
     idle: list[Idle] = field(default_factory=list)
     reordered: list[Reordered] = field(default_factory=list)
+    twice: list[Twice] = field(default_factory=list)
+    looked: list[Looked] = field(default_factory=list)
+    split_again: list[SplitAgain] = field(default_factory=list)
+    rewritten: list[WrittenAgain] = field(default_factory=list)
+    switched: list[Switched] = field(default_factory=list)
     stacked: Stacked | None = None
     equal: Equal | None = None
     rows: list[Row] | None = None
@@ -90,7 +100,10 @@ class Live:
         self._cells, self._memory, self._updates = Cells(), Memory(), Updates()
         self._owners, self._carriers, self._references, self._gradients = Owners(), Carriers(), References(), Gradients()
         self._modes, self._attributes, self._idles, self._weights = Modes(), Attributes(), Idles(), Weights()
-        self._orders = Orders()
+        self._orders, self._rounds, self._hooks, self._statistics = Orders(), Rounds(), Hooks(), Statistics()
+        self._splits, self._rewrites, self._states = Splits(), Rewrites(), States()
+        self._writes: Sequence[Any] = ()
+        self._assigned: frozenset[str] = frozenset()
         self._before: dict[str, tuple[Any, ...]] = {}
         self._after: dict[str, tuple[Any, ...]] = {}
         self._bound: frozenset[str] = frozenset()
@@ -112,13 +125,23 @@ class Live:
         self._statements.append((_next_node(), line))
 
     def ended(
-        self, cell: int, bound: Iterable[str], *, torch_is_new: bool, carried: Iterable[str] = (), written: Iterable[str] = ()
+        self,
+        cell: int,
+        bound: Iterable[str],
+        *,
+        torch_is_new: bool,
+        carried: Iterable[str] = (),
+        written: Iterable[str] = (),
+        writes: Sequence[Any] = (),
+        assigned: Iterable[str] | None = None,
     ) -> None:
         """Called after a cell has run; ``torch_is_new``: it has imported torch.
 
         ``bound`` are the names that its text binds, ``carried`` those that it also reads before, ``written`` those that it writes into.
+        ``writes`` are statements that change data once more when they run again, ``assigned`` the names bound to another object.
         """
         end = _next_node()
+        self._states.ended(cell, torch_is_new=torch_is_new)
         first = 0 if torch_is_new else self._first
         self._cells.ran(cell, end if first is None else first, end, self._statements)
         self._first = None
@@ -127,6 +150,7 @@ class Live:
         self._before, self._bound = {**self._before, **self._after}, frozenset(bound)
         self._after, self._carried = {}, frozenset(carried)
         self._touched = self._bound.union(written)
+        self._writes, self._assigned = writes, self._bound if assigned is None else frozenset(assigned)
 
     def look(self, namespace: Mapping[str, Any], seconds: float, page: tuple[int, int] | None = None) -> Look:
         """Examine the namespace in at most ``seconds`` of processor time. ``page``: first row and number of rows, if rows are wanted.
@@ -146,6 +170,13 @@ class Live:
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
             look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
+            others = Budget(seconds * OTHERS)
+            look.growing += self._rounds.compare(roots, self._cells, others)
+            look.looked = self._statistics.compare(found, roots, self._cells, others)
+            look.split_again = self._splits.compare(namespace, self._cells.now, others)
+            look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
+            look.switched = self._states.compare(found)
+            look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)
@@ -181,7 +212,17 @@ class Live:
             for root in _roots_of(_named(namespace, made), budget):
                 if found := carried(root, self._carriers, self._cells, before, budget):
                     return found
-            return next(iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None)
+            return next(iter(begun_from(_roots_of(_named(namespace, read, budget), budget), self._cells, budget)), None) or self._inside(
+                namespace, list(made), budget
+            )
+
+    def _inside(self, namespace: Mapping[str, Any], made: Sequence[str], budget: Budget) -> Used | None:
+        """The first entry of a list or dict among these names whose graph was freed and is part of the graph of one of these names."""
+        roots = _roots_of(_named(namespace, made), budget)
+        behind = set(walk([root.node for root in roots], budget))
+        entries = _roots_of((each for each in _named(namespace, made, budget) if len(each.path) > 1), budget)
+        used = begun_from([root for root in entries if root.node in behind], self._cells, budget)
+        return used[0]._replace(name=roots[0].thing.text, path=roots[0].thing.path) if used and roots else None
 
     def computed(self, namespace: Mapping[str, Any], names: Iterable[str], seconds: float) -> list[Computed]:
         """Those of the names whose tensors are results and not leaves."""
@@ -204,6 +245,15 @@ class Live:
             if tensor.grad is not None:
                 return None
             return Missing(name, "not-reached" if past.state == "leaf" else "plain")
+
+    def switched(self, setting: Setting) -> Switched | None:
+        """What has switched a global setting of torch, if it is not as torch begins with."""
+        return self._states.of(setting)
+
+    def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
+        """The number types and devices of those of the names that are floating-point tensors, or modules with parameters."""
+        with unseen():
+            return kinds(thing for name in names if (thing := resolve(namespace, (name,))) is not None)
 
     def unfold(self, namespace: Mapping[str, Any], path: Path, budget: Budget) -> list[Row] | None:
         """Return the rows inside one row's object; None if the object no longer exists."""

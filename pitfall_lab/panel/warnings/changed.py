@@ -46,7 +46,7 @@ def each_once(found: Sequence[Broken], ran: Ran) -> list[Broken]:
 def _copy(broken: Broken, ran: Ran) -> dict[str, Any] | None:
     """The place of a statement before which copying the changed tensor would help; None if there is none."""
     run = ran.get(broken.changed)
-    line = run.writes(broken.name) if run is not None and not broken.is_parameter else None
+    line = run.line_writing(broken.name) if run is not None and not broken.is_parameter else None
     return {"cell": run.id, "line": line, "name": broken.name} if run is not None and line is not None else None
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from pitfall_lab.panel.calls import does, loops_reached, reaching
 from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
@@ -26,12 +25,12 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     runs, last = list(ran.since(0)), ran.get(found.cell)
     if last is None or any(_BACK.search(run.text) for run in runs):
         return None
-    trains, evaluates = _reaching(_TRAINS, runs), _reaching(_EVALUATES, runs)
-    if not _does(last.tree, _TRAINS, trains) or not (found.before or _in_one_loop(last, runs, trains, evaluates)):
+    trains, evaluates = reaching(_TRAINS, runs), reaching(_EVALUATES, runs)
+    if not does(last.tree, _TRAINS, trains) or not (found.before or _in_one_loop(last, runs, trains, evaluates)):
         return None
     switched = next((run for run in reversed(runs) if _EVALUATES in run.text), None)
     now, where = called(found.cell), called(switched.count) if switched is not None else ""
-    does = "they do" if found.others else "it does"
+    verb = "they do" if found.others else "it does"
     en = f"`{found.part}` ({found.type})" + (f" and {found.others} more" if found.others else "")
     zh = f"`{found.part}`（{found.type}）" + (f" 等 {found.others + 1} 层" if found.others else "")
     how = (
@@ -42,7 +41,7 @@ def evaluating(found: Evaluating, ran: Ran) -> dict[str, Any] | None:
     by = T(f" `.eval()` is called in {where}, `.train()` nowhere.", f"{where} 调用了 `.eval()`，没有单元格调用 `.train()`。")
     said = Said(
         T(
-            f"`{found.name}` {how.en}: {en} did not do what {does} in training.{by.en}",
+            f"`{found.name}` {how.en}: {en} did not do what {verb} in training.{by.en}",
             f"`{found.name}` {how.zh}：{zh}没有像训练时那样工作。{by.zh}",
         ),
         T(
@@ -65,33 +64,7 @@ def _line(run: Cell) -> int | None:
     return lines[0] if len(lines) == 1 else None
 
 
-def _definitions(runs: list[Cell]) -> dict[str, ast.AST]:
-    """The functions and methods of the notebook by name; the newest wins."""
-    nodes = (node for run in runs for node in ast.walk(run.tree))
-    return {node.name: node for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-
-
-def _reaching(words: str, runs: list[Cell]) -> set[str]:
-    """The names of functions and methods whose text contains ``words``, and of those that call one of them, directly or not."""
-    calls = {name: set(_called(node)) for name, node in _definitions(runs).items()}
-    found = {name for name, node in _definitions(runs).items() if words in ast.unparse(node)}
-    while more := {name for name, inner in calls.items() if inner & found} - found:
-        found |= more
-    return found
-
-
-def _called(node: ast.AST) -> Iterator[str]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call):
-            yield each.func.id if isinstance(each.func, ast.Name) else each.func.attr if isinstance(each.func, ast.Attribute) else ""
-
-
-def _does(node: ast.AST, words: str, through: set[str]) -> bool:
-    return words in ast.unparse(node) or not through.isdisjoint(_called(node))
-
-
 def _in_one_loop(last: Cell, runs: list[Cell], trains: set[str], evaluates: set[str]) -> bool:
     """Whether one loop of the cell, or of a function that it calls, both trains and switches to evaluation mode."""
-    reached = [last.tree, *(node for name, node in _definitions(runs).items() if name in set(_called(last.tree)))]
-    loops = (node for tree in reached for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While)))
-    return any(_does(loop, _TRAINS, trains) and _does(loop, _EVALUATES, evaluates) for loop in loops)
+    loops = loops_reached(last, runs)
+    return any(does(loop, _TRAINS, trains) and does(loop, _EVALUATES, evaluates) for loop in loops)

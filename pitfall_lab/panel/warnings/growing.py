@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.warnings.message import Said, called, cell, warning
+from pitfall_lab.panel.calls import does, loops_reached, reaching
+from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.collected import adds, empties
+from pitfall_lab.panel.warnings.message import Said, called, cell, is_same_cell, warning
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
@@ -24,26 +26,14 @@ _WHY = T(
 def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     """The warning; ``None`` if the graph's cells are different ones, which is usual, or if a backward of the whole graph is coming."""
     name, now = graph.name, ran.last
-    if now is None:
-        return None
-    runs = [count for count in graph.cells if (run := ran.get(count)) is not None and _same(run, now)]
+    if now is None or graph.kept:
+        return _collected(graph, ran) if now is not None else None
+    runs = [count for count in graph.cells if (run := ran.get(count)) is not None and is_same_cell(run, now)]
     fix = T(
         f"Carry `{name}` on without its graph: `{name}.detach()`, or `.item()` for a number.",
         f"不带计算图地传下去：`{name}.detach()`，若是数则用 `.item()`。",
     )
     cells = cell(ran, runs[0] if runs else None, "made") + cell(ran, now.count, "changed", name)
-    if graph.kept:
-        sentence = T(
-            f"`{name}` keeps {graph.used} losses together with their graphs, whose backward has been run: their nodes stay in memory.",
-            f"`{name}` 保存了 {graph.used} 个损失以及它们的计算图，而反向传播已经运行过了：这些节点一直占着内存。",
-        )
-        plain = T(
-            "Keep plain numbers: `.item()` or `.detach()` before a loss is added up or appended.",
-            "只保存数：在累加或放入列表之前用 `.item()` 或 `.detach()`。",
-        )
-        return warning(
-            "graph-grows", "note", Said(sentence, _WHY, plain, graph.path), cell(ran, _writer(name, ran), "changed", name), "PL511"
-        )
     if len(runs) >= RUNS and graph.path[0] in now.bound:
         first, last = called(runs[0]), called(runs[-1])
         sentence = T(
@@ -61,8 +51,42 @@ def growing(graph: Growing, ran: Ran) -> dict[str, Any] | None:
     return None
 
 
-def _same(one: Cell, other: Cell) -> bool:
-    return one.id == other.id if one.id and other.id else one.text == other.text
+def _collected(graph: Growing, ran: Ran) -> dict[str, Any] | None:
+    """The note about a list that keeps used graphs; ``None`` if it may hold those of one round only, and end with it."""
+    name, last = graph.name, graph.path[-1] if graph.path[-1].isidentifier() else graph.name
+    if not graph.fresh and len(graph.cells) < 2 and not (graph.numbers and _fills_in_a_loop(last, ran)):
+        return None
+    what = T("losses", "损失") if graph.numbers and not graph.fresh else T("results", "结果")
+    least = T("at least ", "至少 ") if graph.more else T("", "")
+    sentence = T(
+        f"`{name}` keeps {least.en}{graph.used} {what.en} together with their graphs, whose backward has been run: "
+        "their nodes stay in memory.",
+        f"`{name}` 保存了{least.zh or ' '}{graph.used} 个{what.zh}以及它们的计算图，而反向传播已经运行过了：这些节点一直占着内存。",
+    )
+    if graph.fresh:
+        used = called(graph.cells[0])
+        sentence = T(
+            f"`{name}` still has {graph.used} {what.en} whose graph a backward has used ({used}), and new ones were added to them: "
+            "a backward of what is computed from all of them will fail.",
+            f"`{name}` 里仍有 {graph.used} 个{what.zh}，它们的计算图已被反向传播用过（{used}），之后又加入了新的："
+            "对由全部元素算出的结果做反向传播将会失败。",
+        )
+    fix = T(
+        f"If a loss is made of all that is in it, empty it before each round: `{name}.clear()`, or a new list. If its numbers are only to "
+        "be printed or plotted, keep plain numbers: `.item()` or `.detach()` before they are appended.",
+        f"如果损失由其中的全部元素算出，请在每一轮之前清空它：`{name}.clear()`，或新建一个列表。如果这些数只用于打印或画图，"
+        "请只保存数：放入之前用 `.item()` 或 `.detach()`。",
+    )
+    where = cell(ran, _writer(graph.path[0], ran), "changed", graph.path[0])
+    return warning("graph-grows", "note", Said(sentence, _WHY, fix, graph.path), where, "PL511")
+
+
+def _fills_in_a_loop(name: str, ran: Ran) -> bool:
+    """Whether a loop of some cell, or of a function that it calls, both adds to this list and calls backward, and does not empty it."""
+    runs = list(ran.since(0))
+    trains = reaching(".backward(", runs)
+    loops = (loop for run in runs for loop in loops_reached(run, runs))
+    return any(does(loop, ".backward(", trains) and adds(loop, name) and not empties(loop, name) for loop in loops)
 
 
 def _goes_backward(name: str, ran: Ran) -> bool:

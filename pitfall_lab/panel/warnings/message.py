@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.cells_run import Cell, Ran
 from pitfall_lab.panel.protocol import text
 from pitfall_lab.trace import T
 
@@ -51,6 +51,11 @@ def cell(ran: Ran, count: int | None, role: Role, name: str = "", line: int | No
     if run is None:
         return []
     return [{"count": run.count, "id": run.id, "line": line if line and run.whole else run.line(name), "role": role}]
+
+
+def is_same_cell(one: Cell, other: Cell) -> bool:
+    """Whether two runs are of one cell: by its id, or by its text where a front end gives no ids."""
+    return one.id == other.id if one.id and other.id else one.text == other.text
 
 
 def called(count: int | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel.cells_run import Ran
+from pitfall_lab.panel.collected import is_collected, list_of
 from pitfall_lab.panel.warnings.message import Said, called, cell, warning
 from pitfall_lab.trace import T
 
@@ -40,7 +41,10 @@ def used(found: Used, ran: Ran, *, failed: bool = False, backwards: Sequence[str
     known = found.name in backwards or any(found.name in run.backwards for run in ran.since(0))
     if not known and not failed:
         return None
-    why, fix = (_SHARED, _ONCE) if found.shared else (_WHY, _fix(found.carrier))
+    if is_collected(found.carrier, ran):
+        why, fix = _collected(list_of(found.carrier))
+    else:
+        why, fix = (_SHARED, _ONCE) if found.shared else (_WHY, _fix(found.carrier))
     said = Said(_sentence(found, known=known, failed=failed), why, fix, found.path or found.carrier_path)
     cells = cell(ran, found.made, "saved") + cell(ran, ran.last.count if ran.last is not None else None, "changed")
     return warning("used-graph", "error", said, cells, "PL501" if found.shared else "PL502", failed=failed)
@@ -82,6 +86,18 @@ def _sentence(found: Used, *, known: bool, failed: bool) -> T:
     return T(
         f"{begin.en} {found.node}{en}, whose graph a backward has used: {wrong.en}.",
         f"{begin.zh}{zh} {found.node}，而那个计算图已被一次反向传播用过：{wrong.zh}。",
+    )
+
+
+def _collected(name: str) -> tuple[T, T]:
+    """Why a loss that is made of a list fails, if entries of an earlier round are still in it, and the fix."""
+    return T(
+        f"A backward frees what its graph has saved. `{name}` still has the entries of an earlier round, whose graphs have been used, and "
+        "the loss was computed from all of them.",
+        f"反向传播会释放计算图保存的内容。`{name}` 里还留着前一轮的元素，它们的计算图已经用过，而损失由全部元素算出。",
+    ), T(
+        f"Empty it before each round: `{name}.clear()`, or a new list. Detaching the entries would cut the loss off from the parameters.",
+        f"在每一轮之前清空它：`{name}.clear()`，或新建一个列表。如果对元素用 `.detach()`，损失就与参数断开了。",
     )
 
 

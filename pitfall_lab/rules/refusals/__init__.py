@@ -17,9 +17,10 @@ from pitfall_lab.rules.refusals.arguments import Refused
 from pitfall_lab.rules.refusals.explained import explained, quoted
 from pitfall_lab.rules.refusals.family import Case, Family
 from pitfall_lab.rules.refusals.general import GENERAL, OWN, own
+from pitfall_lab.rules.refusals.short import short
 from pitfall_lab.trace import Failure, Span
 
-__all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "is_caught", "refusals"]
+__all__ = ["FAMILIES", "Case", "Family", "Refused", "as_note", "family_of", "is_caught", "refusals", "short"]
 
 FAMILIES: tuple[Family, ...] = tuple(
     sorted(
@@ -92,6 +93,18 @@ def _fitting(refused: Refused) -> Iterator[tuple[Family, Case, re.Match[str]]]:
         for case in family.cases:
             if (not case.op or refused.failure.op.endswith(case.op)) and (match := case.regex.search(refused.message)):
                 yield family, case, match
+
+
+def family_of(message: str) -> tuple[Family, Case, re.Match[str]] | None:
+    """The family and case of a message, with what its pattern matched; cases that are about one function are left out.
+
+    For errors of which only the text is known. ``None`` if no case fits.
+    """
+    for family in FAMILIES:
+        for case in family.cases:
+            if not case.op and (match := case.regex.search(message)):
+                return family, case, match
+    return None
 
 
 def is_caught(story: Story, finding: Finding) -> bool:

@@ -1,0 +1,112 @@
+"""Finds global settings of torch that a cell has switched and left so: the default dtype and device, grad mode, and two for debugging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from pitfall_lab.observe.live.found import Found, Thing
+from pitfall_lab.observe.live.object_kinds import Kinds, is_own, tables
+from pitfall_lab.observe.tensor_facts import dtype_name
+
+Setting = Literal["dtype", "device", "grad", "anomaly", "deterministic"]
+_AT_FIRST: dict[Setting, str] = {"dtype": "float32", "device": "cpu", "grad": "on", "anomaly": "off", "deterministic": "off"}
+MOST = 3
+
+
+class Kind(NamedTuple):
+    """A name, and the dtype and device of its tensor, or of its module's parameters."""
+
+    name: str
+    dtype: str
+    device: str
+
+
+class Switched(NamedTuple):
+    """Cell ``cell`` (None: not known) has switched a setting from ``before`` to ``now``.
+
+    ``later``: there was a tensor or a module before. ``others`` are names of what was made under the other setting and is still there.
+    """
+
+    setting: Setting
+    before: str
+    now: str
+    cell: int | None
+    later: bool
+    others: tuple[str, ...] = ()
+
+
+class States:
+    """Remembers which cell has switched a setting to something else than torch begins with."""
+
+    def __init__(self) -> None:
+        self._last: dict[Setting, str] = dict(_AT_FIRST)
+        self._switched: dict[Setting, Switched] = {}
+        self._started = self._any = False
+
+    def ended(self, cell: int, *, torch_is_new: bool) -> None:
+        """Called after a cell has run, in the thread that has run it: grad mode belongs to the thread."""
+        known = self._started or torch_is_new
+        self._started = True
+        for setting, now in read().items():
+            if now == _AT_FIRST[setting]:
+                self._switched.pop(setting, None)
+            elif now != self._last[setting]:
+                self._switched[setting] = Switched(setting, self._last[setting], now, cell if known else None, self._any)
+            self._last[setting] = now
+
+    def of(self, setting: Setting) -> Switched | None:
+        """What has switched a setting, if it is not as torch begins with."""
+        return self._switched.get(setting)
+
+    def compare(self, found: Found) -> list[Switched]:
+        """The settings that a cell has switched although something had been made under the others before."""
+        self._any = self._any or bool(found.tensors or found.modules or found.optimizers)
+        made = []
+        for each in self._switched.values():
+            others = _others(found, each) if each.setting in ("dtype", "device") else ()
+            if others or (each.later and each.setting not in ("dtype", "device")):
+                made.append(each._replace(others=others))
+        return made
+
+
+def read() -> dict[Setting, str]:
+    """The settings as they are now."""
+    device = torch.get_default_device().type if hasattr(torch, "get_default_device") else "cpu"
+    return {
+        "dtype": dtype_name(torch.get_default_dtype()), "device": device,
+        "grad": "on" if torch.is_grad_enabled() else "off", "anomaly": "on" if torch.is_anomaly_enabled() else "off",
+        "deterministic": "on" if torch.are_deterministic_algorithms_enabled() else "off",
+    }  # fmt: skip
+
+
+def kinds(things: Iterable[Thing]) -> list[Kind]:
+    """The number types and devices of the floating-point tensors and modules among these things."""
+    found = []
+    for thing in things:
+        tensor = thing.value if thing.kind == "tensor" else _first(thing.value) if thing.kind == "module" else None
+        if tensor is not None and is_own(tensor) and tensor.is_floating_point():
+            found.append(Kind(thing.text, dtype_name(tensor.dtype), tensor.device.type))
+    return found
+
+
+def _first(module: Any) -> Any:
+    """The first parameter of a module or of those inside it; None if there is none."""
+    work, seen = [module], {id(module)}
+    for each in work:  # the list grows during the iteration
+        parameters, _, children = tables(each)
+        for value in parameters.values():
+            if value is not None:
+                return value
+        for child in children.values():
+            if Kinds().of(child) == "module" and id(child) not in seen:
+                seen.add(id(child))
+                work.append(child)
+    return None
+
+
+def _others(found: Found, switched: Switched) -> tuple[str, ...]:
+    some = (each for each in kinds(found.names) if (each.dtype if switched.setting == "dtype" else each.device) == switched.before)
+    return tuple(each.name for each in some)[:MOST]

@@ -1,0 +1,186 @@
+"""Finds hooks that are registered twice on one module or tensor: a cell that registers was run again, and the first hook is still there.
+
+Only numbers are kept from cell to cell: which hook was first seen after which cell, and which name held its handle.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from torch.utils.hooks import RemovableHandle
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import ELEMENTS, Found, Path, Thing, is_shown
+from pitfall_lab.observe.live.object_kinds import Kinds, class_name, inside, is_own
+
+OF_MODULES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+OF_TENSORS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_PLAIN = (int, float, str, bool, bytes, type(None))
+Alike = Literal["same", "alike", ""]
+
+
+class Twice(NamedTuple):
+    """``times`` hooks with one code in ``table`` of a module or tensor (of class ``type``), the first two from ``first`` and ``again``.
+
+    ``key`` is the first one's key in the table. ``lost``: no name holds its handle any more. ``differ``: the functions have the same code
+    but not the same values in it, and no name held a handle of either.
+    """
+
+    name: str
+    path: Path
+    type: str
+    table: str
+    key: int
+    times: int
+    first: int
+    again: int
+    lost: bool
+    differ: bool
+
+
+class _Hook(NamedTuple):
+    key: int
+    function: Any
+
+
+class Hooks:
+    """Remembers after which cell each hook was first seen, and which name held its handle last."""
+
+    def __init__(self) -> None:
+        self._came: dict[tuple[int, str, int], int] = {}
+        self._held: dict[int, str] = {}
+
+    def compare(self, found: Found, namespace: Mapping[str, Any], now: int, budget: Budget) -> list[Twice]:
+        """The hooks that are registered twice, from two cells; one report for each table of hooks."""
+        came: dict[tuple[int, str, int], int] = {}
+        many: list[tuple[Thing, str, list[_Hook]]] = []
+        for thing, table, hooks in _tables(found, budget):
+            for hook in hooks:
+                at = id(thing.value), table, hook.key
+                came[at] = self._came.get(at, now)
+            if len(hooks) > 1:
+                many.append((thing, table, hooks))
+        if budget.spent:
+            return []
+        self._came = came
+        if not came:
+            self._held = {}
+            return []
+        held = _handles(namespace, budget)
+        made = [one for thing, table, hooks in many if (one := self._twice(thing, table, hooks, held)) is not None]
+        self._held = {key: name for key, name in (self._held | held).items() if any(key == each for _, _, each in came)}
+        return made
+
+    def _twice(self, thing: Thing, table: str, hooks: list[_Hook], held: Mapping[int, str]) -> Twice | None:
+        for at, first in enumerate(hooks):
+            cell = self._came[id(thing.value), table, first.key]
+            later = [each for each in hooks[at + 1 :] if self._came[id(thing.value), table, each.key] != cell]
+            again = [(each, alike) for each in later if (alike := _alike(first.function, each.function))]
+            again = [(each, alike) for each, alike in again if self._is_again(first.key, each.key, alike, held)]
+            if again:
+                second, alike = again[0]
+                return Twice(
+                    thing.text, thing.path, class_name(thing.value), table, first.key, 1 + len(again), cell,
+                    self._came[id(thing.value), table, second.key], first.key not in held,
+                    alike == "alike" and not {first.key, second.key} & (self._held.keys() | held.keys()),
+                )  # fmt: skip
+        return None
+
+    def _is_again(self, first: int, second: int, alike: Alike, held: Mapping[int, str]) -> bool:
+        """Whether the second hook came in the first one's place: its name has taken the handle, or no other name has both."""
+        if first in held:
+            return alike == "same" and held[first] == held.get(second)
+        before = self._held.get(first)
+        return alike == "same" or before == held.get(second, self._held.get(second))
+
+
+def _tables(found: Found, budget: Budget) -> Iterator[tuple[Thing, str, list[_Hook]]]:
+    """The tables of hooks that are not empty, of modules and of tensors that require gradients."""
+    for thing in found.layers:
+        if not budget.goes_on():
+            return
+        attributes = inside(thing.value, "module")
+        for table in OF_MODULES:
+            if hooks := _hooks(attributes.get(table)):
+                yield thing, table, hooks
+    for thing in (*found.parameters, *found.tensors):
+        if not budget.goes_on():
+            return
+        if is_own(thing.value) and thing.value.requires_grad:
+            for table in OF_TENSORS:
+                if hooks := _hooks(getattr(thing.value, table, None)):
+                    yield thing, table, hooks
+
+
+def _hooks(table: Any) -> list[_Hook]:
+    if not table or not (type(table) is OrderedDict or type(table) is dict):
+        return []
+    return [_Hook(key, function) for key, function in list(table.items()) if type(key) is int]
+
+
+def _handles(namespace: Mapping[str, Any], budget: Budget) -> dict[int, str]:
+    """The keys of the hooks whose handles a name holds, itself, in a list or dict, or in an object of the notebook's own classes."""
+    kinds, held = Kinds(), dict[int, str]()
+    for name, value in list(namespace.items()):
+        if not budget.goes_on():
+            break
+        if type(name) is str and is_shown(name):
+            for handle in _inside(value, kinds, depth=2):
+                held[object.__getattribute__(handle, "id")] = name
+    return held
+
+
+def _inside(value: Any, kinds: Kinds, depth: int) -> Iterator[Any]:
+    if type(value) is RemovableHandle:
+        yield value
+    kind = kinds.of(value) if depth else ""
+    if kind in ("group", "object"):
+        if type(value) is list or type(value) is tuple:
+            some = value[:ELEMENTS]
+        else:
+            some = list(islice((value if kind == "group" else inside(value, kind)).values(), ELEMENTS))
+        for each in some:
+            yield from _inside(each, kinds, depth - 1)
+
+
+def _alike(one: Any, other: Any) -> Alike:
+    """``same`` for hooks that do the same, ``alike`` for those of one code with other values in it."""
+    if one is other:
+        return "same"
+    if type(one) is not type(other):
+        return ""
+    if type(one) is types.MethodType:
+        return _alike(one.__func__, other.__func__) if one.__self__ is other.__self__ else ""
+    if type(one) is functools.partial:
+        inner = _alike(one.func, other.func)
+        equal = _are_equal((*one.args, *one.keywords.values()), (*other.args, *other.keywords.values()))
+        return inner if equal or not inner else "alike"
+    if type(one) is not types.FunctionType or _code(one.__code__) != _code(other.__code__):
+        return ""
+    values, others = (_values(each) for each in (one, other))
+    return "same" if values is not None and others is not None and _are_equal(values, others) else "alike"
+
+
+def _code(code: types.CodeType) -> tuple[Any, ...]:
+    """What the code does, without its lines and its file."""
+    constants = tuple(_code(each) if type(each) is types.CodeType else (type(each), repr(each)) for each in code.co_consts)
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, constants
+
+
+def _values(function: types.FunctionType) -> tuple[Any, ...] | None:
+    """The values that belong to this function alone: those of enclosing functions and of defaults; ``None`` if one is not there yet."""
+    try:
+        closed = tuple(each.cell_contents for each in function.__closure__ or ())
+    except ValueError:
+        return None
+    return (*closed, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+
+
+def _are_equal(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    pairs = zip(some, others, strict=False)
+    return len(some) == len(others) and all(a is b or (type(a) is type(b) and type(a) in _PLAIN and a == b) for a, b in pairs)

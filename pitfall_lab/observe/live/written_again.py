@@ -1,0 +1,167 @@
+"""Finds data of another cell that a statement has changed in place once more: its cell was run again, and the data was not made anew.
+
+A few numbers of the data are kept: they show whether the second run has changed anything, and whether the data had been changed back
+before. What a second run does not change (a mask, a limit, a mean that is subtracted) is not reported. Only CPU memory is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pitfall_lab.observe.live.budget import Budget
+from pitfall_lab.observe.live.found import Found, Path, Thing
+from pitfall_lab.observe.live.object_kinds import is_own
+from pitfall_lab.observe.tensor_facts import dtype_name, is_opaque
+
+SAMPLED = 256
+LEAST = 8
+"""Fewer elements are a counter or a state rather than data."""
+NEAR = 1e-3
+"""A change by less than this part of the largest number is rounding."""
+_SPREAD = 0.6180339887
+
+
+class WrittenAgain(NamedTuple):
+    """The statement ``text`` of cell ``again`` has changed ``name``, as the one of cell ``first`` had done before.
+
+    ``target`` is what the statement writes: a name with the memory of ``name``. ``line`` is the statement's line in the cell.
+    """
+
+    name: str
+    path: Path
+    kind: str
+    target: str
+    text: str
+    line: int
+    first: int
+    again: int
+
+
+class _Tracked(NamedTuple):
+    """An object that was written: its id and address, a sample of its numbers, and the cell in which each statement wrote it first."""
+
+    at: int
+    address: int
+    sample: np.ndarray
+    writes: Mapping[str, int]
+
+
+class Rewrites:
+    """Remembers which objects were there before a cell, as numbers, and samples of those that statements have written in place."""
+
+    def __init__(self) -> None:
+        self._before: dict[Path, tuple[int, int]] = {}
+        self._after: dict[Path, tuple[int, int]] = {}
+        self._tracked: dict[Path, _Tracked] = {}
+        #: What each object had in it when it was first seen.
+        self._began: dict[Path, np.ndarray] = {}
+        self._found: dict[Path, WrittenAgain] = {}
+        self._cell = 0
+
+    def compare(self, found: Found, writes: Sequence[Any], assigned: Collection[str], now: int, budget: Budget) -> list[WrittenAgain]:
+        """The data that has been changed once more. ``writes`` are the cell's (:class:`~pitfall_lab.panel.rewrites.Write`).
+
+        ``assigned`` are the names that the cell has bound to another object.
+        """
+        places = {thing.path: (thing, place) for thing in _data(found) if budget.goes_on() and (place := _place(thing)) is not None}
+        if budget.spent:
+            return list(self._found.values())
+        if now != self._cell:
+            self._before, self._after, self._cell = self._after, {}, now
+            self._search(places, writes, assigned, now)
+            for path, (_, place) in places.items():
+                if path not in self._began and budget.goes_on():
+                    self._began[path] = _sample(place)
+        self._after = {path: (id(thing.value), place[0]) for path, (thing, place) in places.items()}
+        return list(self._found.values())
+
+    def _search(self, places: Mapping[Path, tuple[Thing, _Place]], writes: Sequence[Any], assigned: Collection[str], now: int) -> None:
+        kept = {path for path, (thing, place) in places.items() if self._is_kept(path, thing, place, assigned)}
+        self._tracked = {path: each for path, each in self._tracked.items() if path in kept}
+        self._began = {path: each for path, each in self._began.items() if path in kept}
+        self._found = {path: each for path, each in self._found.items() if path in kept}
+        by_text = {thing.text: place for thing, place in places.values()}
+        for write in writes:
+            place = by_text.get(write.target)
+            for path in sorted(kept, key=len) if place is not None else ():
+                thing, whole = places[path]
+                if place is None or not whole[0] <= place[0] < whole[0] + whole[1]:
+                    continue
+                was, sample = self._tracked.get(path), _sample(whole)
+                began = self._began.get(path)
+                if was is not None and began is not None and not _differs(was.sample, began):
+                    was = None  # it was as it had been before the first write
+                first = was.writes.get(write.key) if was is not None else None
+                if was is not None and first is not None and first != now and _differs(was.sample, sample):
+                    self._found[path] = WrittenAgain(thing.text, path, thing.kind, write.target, write.text, write.line, first, now)
+                known = was.writes if was is not None else {}
+                before = was.sample if was is not None else sample
+                self._tracked[path] = _Tracked(id(thing.value), whole[0], before, {**known, write.key: known.get(write.key, now)})
+                break
+        self._tracked = {path: each._replace(sample=_sample(places[path][1])) for path, each in self._tracked.items()}
+
+    def _is_kept(self, path: Path, thing: Thing, place: _Place, assigned: Collection[str]) -> bool:
+        """Whether the object was there before the cell, and the cell has not made it anew."""
+        return path[0] not in assigned and self._before.get(path) == (id(thing.value), place[0])
+
+
+_Place = tuple[int, int, np.dtype]
+"""The address, the bytes and the dtype of memory without gaps."""
+
+
+def _data(found: Found) -> list[Thing]:
+    """The tensors and arrays that are no parameters, buffers, or gradients."""
+    weights = {thing.value.data_ptr() for thing in found.parameters if is_own(thing.value) and not is_opaque(thing.value)}
+    leaves = (thing.value for thing in (*found.parameters, *found.tensors) if is_own(thing.value) and thing.value.requires_grad)
+    gradients = {id(leaf.grad) for leaf in leaves if not leaf._is_view() and leaf.grad_fn is None and leaf.grad is not None}
+    return [
+        thing for thing in (*found.arrays, *found.tensors)
+        if id(thing.value) not in gradients and not (thing.kind == "tensor" and is_own(thing.value) and _pointer(thing.value) in weights)
+    ]  # fmt: skip
+
+
+def _pointer(tensor: Any) -> int:
+    return 0 if is_opaque(tensor) else int(tensor.data_ptr())
+
+
+def _place(thing: Thing) -> _Place | None:
+    value = thing.value
+    if thing.kind == "array":
+        if type(value) is not np.ndarray or value.dtype.kind not in "fiu" or not (value.flags.c_contiguous or value.flags.f_contiguous):
+            return None
+        kind, address, count = value.dtype, int(value.__array_interface__["data"][0]), int(value.size)
+    else:
+        if not is_own(value) or value.requires_grad or value.device.type != "cpu" or is_opaque(value) or not value.is_contiguous():
+            return None
+        if value.is_complex() or dtype_name(value.dtype) in ("bfloat16", "bool"):
+            return None
+        if value.is_floating_point() and value.element_size() < 2:  # float8
+            return None
+        kind, address, count = (
+            np.dtype(f"{'f' if value.is_floating_point() else 'i'}{value.element_size()}"),
+            value.data_ptr(),
+            value.numel(),
+        )
+    return (address, count * kind.itemsize, kind) if count >= LEAST and address else None
+
+
+def _sample(place: _Place) -> np.ndarray:
+    """A copy of up to :data:`SAMPLED` of the numbers, from places that are spread over all of them."""
+    address, size, kind = place
+    memory = (ctypes.c_char * size).from_address(address)
+    numbers: np.ndarray = np.frombuffer(memory, dtype=kind)  # type: ignore[call-overload] # no copy: an object with a buffer
+    if len(numbers) > SAMPLED:
+        numbers = numbers[(np.arange(SAMPLED) * _SPREAD % 1 * len(numbers)).astype(np.int64)]
+    return numbers.astype(np.float64)
+
+
+def _differs(before: np.ndarray, after: np.ndarray) -> bool:
+    if before.shape != after.shape:
+        return True
+    with np.errstate(all="ignore"):
+        scale = np.nanmax(np.abs(np.concatenate([before, after]))) if len(before) else 0.0
+        return bool((np.abs(after - before) > NEAR * scale).any())
