@@ -381,4 +381,6 @@ def test_right_programs_that_resemble_them_draw_nothing(shop: Workshop) -> None:
 
 def test_a_body_that_is_thawed_when_the_optimizer_has_what_required_gradients_before(shop: Workshop) -> None:
     assert_found(shop, THAWED, repaired=True)
-    assert_quiet(shop, THAWED.replace("opt = Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)", "opt = Adam(net.parameters())"))
+    assert_quiet(
+        shop, THAWED.replace("opt = Adam([p for p in net.parameters() if p.requires_grad], lr=0.01)", "opt = Adam(net.parameters())")
+    )
