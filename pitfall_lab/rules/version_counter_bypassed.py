@@ -215,7 +215,8 @@ def _alias(story: Story, cause: StaleRead) -> list[Related]:
     """
     node = story.record("nodes", cause.node) or {}
     counter = next((saved.get("counter") for saved in node.get("saved", ()) if saved.get("name") == cause.saved), None)
-    written = {operand.label for step in cause.changed_at for operand in story.event(step).operands}
+    events = [event for step in cause.changed_at if (event := story.event(step))]
+    written = {operand.label for event in events for operand in event.operands}
     for label, tensor in sorted(story.tensors_on(cause.storage), key=lambda one: one[0] not in written):
         if tensor.get("kind") == "array" or tensor.get("counter") not in (None, counter):
             born = tensor.get("born")
