@@ -250,6 +250,11 @@ class Live:
         """What has switched a global setting of torch, if it is not as torch begins with."""
         return self._states.of(setting)
 
+    def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+        """Those of the names that are tensors which inference mode has made."""
+        with unseen():
+            return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
+
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
         """The number types and devices of those of the names that are floating-point tensors, or modules with parameters."""
         with unseen():
