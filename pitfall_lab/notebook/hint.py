@@ -13,8 +13,7 @@ import ast
 import re
 import symtable
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from pitfall_lab.trace import LANGUAGES, Language, T
 
 if TYPE_CHECKING:
     from pitfall_lab.panel.cause import Cause
-    from pitfall_lab.rules import Finding
+    from pitfall_lab.panel.failures import Failed
     from pitfall_lab.rules.refusals import Family
 
 
@@ -217,10 +216,20 @@ def hint(error: BaseException, cell: str, cause: Cause | None = None) -> Hint | 
     return Hint(T(*(f"pitfall_lab: {means.say(each)}{more.say(each)}\n{how.say(each)}" for each in LANGUAGES)), rule, beside)
 
 
-def with_cause(findings: Sequence[Finding], cause: Cause) -> list[Finding]:
-    """The findings of a cell that was recorded alone; those with a fact ``earlier`` get the sentence and explanation of ``cause``."""
-    explanation = T(f"{cause.explanation.en} {cause.fix.en}", cause.explanation.zh + cause.fix.zh)
-    return [replace(each, message=cause.sentence, explanation=explanation) if each.fact("earlier") else each for each in findings]
+def not_as_before(before: Failed, cell: str, *, failed: bool) -> Hint:
+    """What is said below a recorded cell that no longer fails, or fails in another way (``failed``), because the run before changed it."""
+    said = before.message.splitlines()[0][:100] if before.message else "?"
+    how = T("fails with another error", "以另一个错误失败") if failed else T("does not fail any more", "不再失败")
+    names = ", ".join(f"`{name}`" for name in changed(cell))
+    again = T(f"Run again what makes {names}, then explain it.", f"请重新运行产生 {names} 的单元格，然后再解释。")
+    if not names:
+        again = T("Run the cells before it again, then explain it.", "请重新运行它前面的单元格，然后再解释。")
+    return Hint(
+        T(
+            f"pitfall_lab: this run {how.en}: In [{before.run}] failed with “{said}” and had changed what the cell starts from. {again.en}",
+            f"pitfall_lab：这次运行{how.zh}：In [{before.run}] 以“{said}”失败，并改变了此单元格的起点。{again.zh}",
+        )
+    )
 
 
 def _from_an_earlier_cell(error: BaseException, cell: str) -> str:

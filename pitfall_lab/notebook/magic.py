@@ -180,6 +180,8 @@ class Watcher:
         self._ids: dict[int, str] = {}
         #: The language of the last cell that was watched, also used for hints.
         self._language: Language = "en"
+        #: The numbers of the earlier cells that the recorded one begins with.
+        self._counts: tuple[int, ...] = ()
         #: Whether every cell is recorded, and the running one because of that.
         self._always, self._automatic = False, False
         self._bench = bench()
@@ -284,6 +286,7 @@ class Watcher:
         try:
             wanted = options(words)
             earlier = self._earlier(wanted.earlier)
+            self._counts = tuple(wanted.earlier)
         except _Usage as problem:
             self._say(_UNREADABLE, str(problem), "en")
             return
@@ -355,12 +358,24 @@ class Watcher:
                 self._hint(result)
                 return
             self._show(recorded, program, language, result)
+            if (gone := self._gone(error, result)) is not None:
+                self._below(gone, result, None)
             if isinstance(error, NameError):  # the Explorer shows what happened; this is about cells that did not run
                 self._hint(result)
             elif error is not None:
                 self._offer(error, result)
         except Exception as error:  # as above
             self._say(_FAILED, f"{type(error).__name__}: {error}", language)
+
+    def _gone(self, error: BaseException | None, result: Any) -> Hint | None:
+        """What is said where a recorded cell no longer fails as its last run did, and the panel does not know why it failed."""
+        text = self._shell.transform_cell(result.info.raw_cell or "")
+        before = self._panel.failed_before(error, text)
+        if before is None or before.cause is not None:
+            return None
+        from pitfall_lab.notebook.hint import not_as_before
+
+        return not_as_before(before, text, failed=error is not None)
 
     def _warm(self) -> None:
         """Start the process that tries fixes, if torch was imported and the extension was loaded by a cell or used.
@@ -431,13 +446,15 @@ class Watcher:
             self._labs[cell].stop()
         subject = Subject(program.text, recorded.sources[0].name, prelude=program.imports, carried=self._bench.keep(program.values))
         watched = bool(cell)
-        cause = self._panel.cause(result.error_in_exec, self._shell.transform_cell(result.info.raw_cell or ""))
+        text = self._shell.transform_cell(result.info.raw_cell or "")
+        cause, before = self._panel.cause(result.error_in_exec, text), self._panel.failed_before(result.error_in_exec, text)
+        warned = self._panel.warned(cell, text, self._counts)
         with _uncollected():
             found = find(recorded)
-            if cause is not None:
-                from pitfall_lab.notebook.hint import with_cause
+            if cause is not None or before is not None or warned:
+                from pitfall_lab.notebook.explained_cells import completed
 
-                found = with_cause(found, cause)
+                found = completed(found, cause, before, warned)
             lab = self._labs[cell] = Lab(self._bench, subject, recorded, found, program.left)
             without_fixes = [finding.with_fixes(()) for finding in found]
             explorer = Explorer(recorded, findings=without_fixes, language=language, lab=lab, whole=not watched)

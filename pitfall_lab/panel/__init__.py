@@ -5,7 +5,7 @@ A kernel offers a connection. Until a front end opens it, nothing is imported an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
     from pitfall_lab.panel.connection import Beside
+    from pitfall_lab.panel.failures import Failed
 
 TARGET = "pitfall-lab.live"
 
@@ -29,6 +30,14 @@ class Offer:
     def cause(self, error: BaseException | None, text: str) -> Cause | None:
         """The reason why a cell failed, if the panel had warned of it before or finds it in the live graphs; else None."""
         return self.beside.cause(error, text) if self.beside is not None else None
+
+    def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
+        """How the run before of the cell with this text has failed, if that was another error; else None."""
+        return self.beside.failed_before(error, text) if self.beside is not None else None
+
+    def warned(self, cell: str, text: str, counts: Sequence[int] = ()) -> list[Mapping[str, Any]]:
+        """The panel's warnings, as it sends them, that point to this cell (by its id, or its text) or to one of the runs ``counts``."""
+        return self.beside.warned(cell, text, counts) if self.beside is not None else []
 
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
         """The earlier cells in which a cell's failure began; None if the panel does not know them."""

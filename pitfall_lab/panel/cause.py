@@ -17,7 +17,7 @@ from pitfall_lab.observe.live.session import Computed, Missing
 from pitfall_lab.observe.live.used_graphs import Used
 from pitfall_lab.observe.live.written_again import WrittenAgain
 from pitfall_lab.panel.cells_run import Cell, Ran
-from pitfall_lab.panel.cuts import Cut, read_in_functions
+from pitfall_lab.panel.cuts import Cut, cut, read_in_functions
 from pitfall_lab.panel.warnings.changed import changed
 from pitfall_lab.panel.warnings.cut_off import refused
 from pitfall_lab.panel.warnings.left_switched import refused_by
@@ -28,6 +28,7 @@ from pitfall_lab.trace import T
 
 NO_GRAPH = "does not require grad and does not have a grad_fn"
 NO_LEAF = "can't optimize a non-leaf Tensor"
+OF_INFERENCE, INFERENCE = "nference tensor", "inference_mode"
 SECOND_TIME = "Trying to backward through the graph a second time"
 
 
@@ -51,7 +52,7 @@ class Look(NamedTuple):
 
     ``is_module``: whether a name is a module with parameters. ``computed``: those of some names that are results of operations.
     ``missing``: the tensor whose gradient, which is None, the failed expression reads. ``switched``: what has switched a global setting.
-    ``kinds``: the number types and devices of names.
+    ``kinds``: the number types and devices of names. ``inferred``: those of some names that inference mode has made.
     """
 
     search: Callable[[Iterable[str], Iterable[str]], Used | None]
@@ -60,6 +61,7 @@ class Look(NamedTuple):
     missing: Callable[[BaseException], Missing | None]
     switched: Callable[[Setting], Switched | None] = lambda _: None
     kinds: Callable[[Iterable[str]], Sequence[Kind]] = lambda _: ()
+    inferred: Callable[[Iterable[str]], Sequence[str]] = lambda _: ()
 
 
 def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used | WrittenAgain], ran: Ran, look: Look) -> Cause | None:
@@ -77,8 +79,12 @@ def cause(error: BaseException | None, text: str, known: Sequence[Broken | Used 
         return said
     if NO_GRAPH in str(error):
         roots = [each for each in cell.backwards if each.isidentifier()]
-        cut = refused(roots[0], ran, cell, look.is_module) if roots else None
-        return Cause(*cut, "PLE32") if cut is not None else None
+        left = refused(roots[0], ran, cell, look.is_module) if roots else None
+        return Cause(*left, "PLE32") if left is not None else None
+    if OF_INFERENCE in str(error):
+        inferred = look.inferred(_from_before(cell, ran))
+        origin = cut(inferred[0], ran, look.is_module) if inferred else None
+        return _inference(inferred[0], origin) if origin is not None and INFERENCE in origin.words else None
     if NO_LEAF in str(error):
         results = look.computed(sorted(cell.flow[0]))
         return _no_leaf(results[0]) if results else None
@@ -129,6 +135,31 @@ _OF_SETTINGS: tuple[tuple[Setting, re.Pattern[str]], ...] = (
     ("device", re.compile(r"same device|different devices|is on \w+, but expected|[Tt]ensor on device")),
     ("dtype", re.compile(r"dtype|scalar type|[Ii]nput type \(|weight type \(")),
 )
+
+
+def _inference(name: str, made: Cut) -> Cause:
+    where = called(made.cell)
+    words = f"`{made.words}`"
+    return Cause(
+        made,
+        T(
+            f"`{name}` comes from {words} in {where}, and what inference mode has made can take no part in gradients: this is why the "
+            "cell failed.",
+            f"`{name}` 来自 {where} 中的 {words}，而推理模式产生的张量不能参与求梯度：所以此单元格失败了。",
+        ),
+        T(
+            "In inference mode torch does not count how often memory is changed, and backward needs that count. `no_grad()` leaves out the "
+            "graph as well, but makes ordinary tensors.",
+            "在推理模式下，torch 不统计内存被修改的次数，而反向传播需要它。`no_grad()` 同样不记录计算图，但产生普通张量。",
+        ),
+        T(
+            f"Write `torch.no_grad()` in place of `torch.inference_mode()` in {where} and run it again, with what follows from it; or make "
+            f"an ordinary copy: `{name} = {name}.clone()`.",
+            f"在 {where} 中用 `torch.no_grad()` 代替 `torch.inference_mode()` 并重新运行它和由它得出的单元格；"
+            f"或产生普通的副本：`{name} = {name}.clone()`。",
+        ),
+        "PL204",
+    )
 
 
 def _no_leaf(what: Computed) -> Cause:

@@ -11,11 +11,12 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pitfall_lab.panel import protocol
 from pitfall_lab.panel.cells_run import Cell, Ran, is_whole
+from pitfall_lab.panel.failures import Failures
 from pitfall_lab.panel.protocol import Past, Picture, Refused, Rows, Unfold, Watch, message, refused, text
 from pitfall_lab.panel.rewrites import repeated
 from pitfall_lab.panel.stale_names import Order, OutOfOrder
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pitfall_lab.observe.live.written_again import WrittenAgain
     from pitfall_lab.panel.cause import Cause
     from pitfall_lab.panel.cells_behind import Behind
+    from pitfall_lab.panel.failures import Failed
 
 PAGE = 500
 EVERY = 20_000
@@ -72,6 +74,8 @@ class Beside:
         #: What the running cell failed at, by the id of its error: found before anything else is done, and used several times.
         self._causes: dict[int, Cause | None] = {}
         self._statements = Statements(shell, self.statement)
+        #: How cells have failed, and what was warned of last.
+        self._failures, self._said = Failures(), list[dict[str, Any]]()
         self._lock = threading.RLock()
         #: The connection may be opened while a cell runs, on another thread.
         self._running = _is_running()
@@ -193,7 +197,9 @@ class Beside:
         if id(error) not in self._causes:
             from pitfall_lab.panel.cause import Look, cause
 
-            look = Look(self._second_time, self._has_parameters, self._computed, self._missing, self._switched, self._kinds_of)
+            look = Look(
+                self._second_time, self._has_parameters, self._computed, self._missing, self._switched, self._kinds_of, self._inferred
+            )
             self._causes[id(error)] = cause(error, text, self._known, self._ran, look)
         return self._causes[id(error)]
 
@@ -208,6 +214,10 @@ class Beside:
     def _switched(self, setting: Setting) -> Switched | None:
         live = self._watching()
         return live.switched(setting) if live is not None else None
+
+    def _inferred(self, names: Iterable[str]) -> list[str]:
+        live = self._watching()
+        return live.of_inference(self._shell.user_ns, names) if live is not None else []
 
     def _kinds_of(self, names: Iterable[str]) -> list[Thing]:
         live = self._watching()
@@ -230,6 +240,15 @@ class Beside:
 
         return has_parameters(self._shell.user_ns.get(name))
 
+    def failed_before(self, error: BaseException | None, text: str) -> Failed | None:
+        """How the run before of the cell with this text has failed, if that was another error; else None."""
+        return self._failures.before(text, error, self._ran)
+
+    def warned(self, cell: str, text: str, counts: Sequence[int]) -> list[Mapping[str, Any]]:
+        """The last warnings that point to the cell with this id, or this text, or to one of the runs ``counts``."""
+        runs = {run.count for run in self._ran.since(0) if run.count in counts or (run.id == cell if cell and run.id else run.text == text)}
+        return [each for each in self._said if any(one["count"] in runs for one in each["cells"])]
+
     def behind(self, error: BaseException | None, text: str) -> Behind | None:
         """The earlier cells in which the failure of this cell, which is the last that ran, began; ``None`` if there are none."""
         if error is None or "torch" not in sys.modules:
@@ -237,7 +256,8 @@ class Beside:
         from pitfall_lab.panel.cause import runs_of
         from pitfall_lab.panel.cells_behind import behind
 
-        found = self.cause(error, text)
+        earlier = self.failed_before(error, text)
+        found = earlier.cause if earlier is not None and earlier.cause is not None else self.cause(error, text)
         if found is not None and not runs_of(found.what):
             return None  # run again, the earlier cells would only do it once more
         last = self._ran.last
@@ -251,6 +271,7 @@ class Beside:
         found = self.cause(result.error_in_exec, text)
         succeeded, whole = bool(result.success), is_whole(getattr(result.info, "raw_cell", "") or "")
         cell = Cell(result.execution_count, getattr(result.info, "cell_id", None) or "", text, succeeded, whole)
+        self._failures.ran(cell, result.error_in_exec, found, self._ran)
         self._ran.add(cell)
         self._stale = self._order.ran(cell, self._shell.user_ns, succeeded=succeeded and whole)
         visible = any(watch.visible for watch in self._comms.values())
@@ -297,7 +318,8 @@ class Beside:
         look = live.look(self._shell.user_ns, seconds, rows)
         self._known = [*look.broken, *look.used, *look.rewritten]
         self._failed = [each for each in self._failed if each in self._known]
-        warnings = message("warnings", cell=cell, warnings=self._warnings(look)) if stale else None
+        self._said = self._warnings(look) if stale else []
+        warnings = message("warnings", cell=cell, warnings=self._said) if stale else None
         if rows is None or look.rows is None:
             return None, warnings
         note = _CUT if look.cut else None

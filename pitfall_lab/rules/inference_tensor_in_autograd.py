@@ -32,9 +32,11 @@ def _made_inside(story: Story, step: int, failure: Failure) -> str | None:
 
 def _finding(story: Story, step: int, failure: Failure, label: str) -> Finding:
     span = failure.span or story.span(step)
-    made = (story.tensor(label, step) or {}).get("born")
+    born = story.event((story.tensor(label, step) or {}).get("born"))
+    made = born.step if born is not None and label in born.results else None
     name = called(story, label, None, step)
-    here, there = at_line(story, span), at_line(story, story.span(made))
+    here = at_line(story, span)
+    there = at_line(story, story.span(made)) if made is not None else T("before this program began", "在此程序开始之前")
     event = story.events[step]
     changes = event.name.endswith("_") and event.name != "requires_grad_"
     use = T(
@@ -58,8 +60,8 @@ def _finding(story: Story, step: int, failure: Failure, label: str) -> Finding:
             "`no_grad()` 同样不记录，但创建的是普通张量。",
         ),
         related=[
-            story.related("made", made, T(en=f"{name.en} is made here, inside `inference_mode()`",
-                                          zh=f"{name.zh} 在这里、在 `inference_mode()` 里创建")),
+            *([story.related("made", made, T(en=f"{name.en} is made here, inside `inference_mode()`",
+                                             zh=f"{name.zh} 在这里、在 `inference_mode()` 里创建"))] if made is not None else []),
             story.related("used", step, T(
                 en=f"`{statement_text(story, span)}` needs an ordinary tensor, and torch raises",
                 zh=f"`{statement_text(story, span)}` 需要普通张量，torch 报错",

@@ -120,3 +120,14 @@ net, x = Net(), torch.ones(5, 1, 3)""",
     [hint] = hints(failing)
     assert "`net.state[0]`" in hint["text"]["en"]
     assert "whose graph a backward has used" in hint["text"]["en"]
+
+
+def test_a_tensor_that_inference_mode_has_made_is_named_with_its_cell(failing):
+    failing.run("body, head = nn.Linear(3, 4), nn.Linear(4, 2)\nx = torch.ones(5, 3)", "a")
+    failing.run("with torch.inference_mode():\n    features = body(x)", "b")
+    failing.run("some = features[:3]", "c")
+    fail(failing, "loss = head(some).sum()")
+    [hint] = hints(failing)
+    assert hint["text"]["en"].startswith("pitfall_lab: `some` comes from `with inference_mode` in In [3], and what inference mode has made")
+    assert "`torch.no_grad()` in place of `torch.inference_mode()` in In [3]" in hint["text"]["en"]
+    assert hint["rule"] == "PL204"

@@ -27,7 +27,7 @@ def _as_it_was():
     ("switch", "back", "words"),
     [
         ("torch.set_default_dtype(torch.float64)", "torch.set_default_dtype(torch.float32)",
-         "In [3] set the default dtype to float64 and left it so: layers and tensors that are made from now on are float64, and `x`, `y`, "),
+         "In [3] set the default dtype to float64 and left it so: layers and tensors that are made from now on are float64, and `x`, "),
         ("torch.set_default_device('meta')", "torch.set_default_device('cpu')", "In [3] set the default device to meta and left it so"),
         ("torch.set_grad_enabled(False)", "torch.set_grad_enabled(True)", "In [3] switched gradients off and left it so"),
         ("torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly(False)", "In [3] switched anomaly detection on"),
@@ -73,7 +73,7 @@ def test_what_is_set_for_all_or_set_back_is_right(notebook, cells):
          "In [2] set the default dtype to float64 and left it so: `w` of In [3] is float64", "`torch.set_default_dtype(torch.float32)`"),
         (["torch.set_grad_enabled(False)", "loss = net(x).mean()"], "loss.backward()",
          "In [2] switched gradients off and left it so", "`torch.set_grad_enabled(True)`"),
-        (["torch.use_deterministic_algorithms(True)"], "raise RuntimeError('x does not have a deterministic implementation, but you set …')",
+        (["torch.use_deterministic_algorithms(True)"], "raise RuntimeError('x does not have a deterministic implementation')",
          "In [2] switched deterministic algorithms on", "`torch.use_deterministic_algorithms(False)`"),
     ],
 )  # fmt: skip

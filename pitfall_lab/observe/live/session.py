@@ -16,7 +16,6 @@ from pitfall_lab.observe.live.global_states import Kind, Setting, States, Switch
 from pitfall_lab.observe.live.graphs import walk
 from pitfall_lab.observe.live.growing_graphs import Growing, Rounds, growing
 from pitfall_lab.observe.live.history import history
-from pitfall_lab.observe.live.hooks import Hooks, Twice
 from pitfall_lab.observe.live.idle_gradients import Idle, Idles
 from pitfall_lab.observe.live.inside import Updates, children, resolve
 from pitfall_lab.observe.live.kept_references import KeptReference, References
@@ -26,6 +25,7 @@ from pitfall_lab.observe.live.module_modes import Evaluating, Modes
 from pitfall_lab.observe.live.namespace_rows import Row, Table, row_id, rows
 from pitfall_lab.observe.live.object_kinds import is_own
 from pitfall_lab.observe.live.one_memory import OneMemory, one_memory
+from pitfall_lab.observe.live.repeated_hooks import Hooks, Twice
 from pitfall_lab.observe.live.row_orders import Orders, Reordered
 from pitfall_lab.observe.live.saved import Cells, Held, Memory
 from pitfall_lab.observe.live.saved_names import Names
@@ -249,6 +249,11 @@ class Live:
     def switched(self, setting: Setting) -> Switched | None:
         """What has switched a global setting of torch, if it is not as torch begins with."""
         return self._states.of(setting)
+
+    def of_inference(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+        """Those of the names that are tensors which inference mode has made."""
+        with unseen():
+            return [each.text for each in _named(namespace, names) if is_own(each.value) and each.value.is_inference()]
 
     def kinds(self, namespace: Mapping[str, Any], names: Iterable[str]) -> list[Kind]:
         """The number types and devices of those of the names that are floating-point tensors, or modules with parameters."""

@@ -26,6 +26,8 @@ def outside(error: Error) -> Remedy | None:
         return found
     if not isinstance(wrong.low, int) or wrong.low >= 0 or wrong.high >= sizes[1] or refused.call is None:
         return None
+    if wrong.low == -1 and wrong.high == sizes[1] - 2:
+        return _shifted(error, sizes[1])
     losses = (
         [refused.call]
         if called(refused.call) in ("cross_entropy", "nll_loss")
@@ -46,6 +48,20 @@ def outside(error: Error) -> Remedy | None:
         "数起。",
     )
     return Remedy((Fix(title, program.splice(change), meaning="later"),), said)
+
+
+def _shifted(error: Error, classes: int) -> Remedy | None:
+    """What is said of class numbers from -1 to the last but one: each may be one too small, or -1 may mark what is to be left out."""
+    refused, wrong = error.refused, error.wrong
+    if wrong is None:
+        return None
+    name, words = refused.name(wrong), refused.words("en")["Line"]
+    return Remedy((), T(
+        en=f"{words}: the numbers in {name.en} go from -1 to {wrong.high}, and the {classes} classes from 0 to {classes - 1}. Either 1 was "
+        "subtracted once too often, or -1 marks rows that are to be left out (`ignore_index=-1`).",
+        zh=f"{refused.words('zh')['Line']}：{name.zh} 中的编号是 -1 到 {wrong.high}，而 {classes} 个类别是 0 到 {classes - 1}。"
+        "要么多减了一次 1，要么 -1 表示要忽略的行（`ignore_index=-1`）。",
+    ))  # fmt: skip
 
 
 def one_dimension(error: Error) -> Remedy | None:
