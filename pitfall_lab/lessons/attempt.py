@@ -386,7 +386,10 @@ class _Stage:
                     raise TypeError(f"a tensor was given a {own} of its own")
 
     def _refuse_modes(self, modes: tuple[int, int, Any]) -> None:
-        """Raise where the cell entered a mode of torch's and did not leave it: it would stay on for what comes after the answer."""
+        """Leave the torch function modes and dispatch modes that the cell entered and did not leave; TypeError if there were any.
+
+        A default device is put back without an error; grad mode is not looked at here. ``modes`` is :func:`_modes` before the cell.
+        """
         if _leave(modes):
             self.in_cell = True
             raise TypeError("a mode of torch was entered and not left")

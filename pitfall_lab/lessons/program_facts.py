@@ -253,7 +253,7 @@ def _overlap(one: Any, other: Any) -> bool:
 
 
 def _size(value: Any) -> int:
-    """Return the bytes of a tensor's or an array's memory, counted from its address; for a view, those of its base."""
+    """Return the size in bytes of a tensor's whole storage, or of the array that a view is based on."""
     if hasattr(value, "untyped_storage"):
         return int(value.untyped_storage().nbytes())
     while getattr(value, "base", None) is not None and hasattr(value.base, "__array_interface__"):

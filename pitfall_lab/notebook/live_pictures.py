@@ -213,9 +213,10 @@ def _of_shape(name: str, shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _called(given: Sequence[Any], named: dict[str, Any], frame: FrameType) -> list[tuple[str, Any]]:
-    """Every argument after its name, each name once: its expression in the calling program, else the name of a variable that holds it.
+    """Name and value of every argument, each name once.
 
-    Without either, ``#1`` and so on; a name that comes again gets its number too.
+    A keyword argument has its keyword for a name; a positional one its expression in the calling program, or else the name of a variable
+    that holds it, or else ``#1`` and so on. A name that comes again gets its number too.
     """
     texts = _expressions(frame, len(given)) or [_variable(value, frame) for value in given]
     out: dict[str, Any] = {}

@@ -22,7 +22,7 @@ def find(story: Story) -> Iterator[Finding]:
 
 
 def _wanted(event: Event) -> bool:
-    """Whether the call set ``requires_grad`` to True; the method raises only for False."""
+    """Whether the refused event is ``h.requires_grad = True``; the method ``requires_grad_()`` is refused only for False."""
     return event.name == "requires_grad" and any(operand.text == "True" for operand in event.operands)
 
 

@@ -107,7 +107,7 @@ def _tokens(story: Story, layer: Event, target: tuple[int, ...]) -> Event | None
 
 
 def _keeps(story: Story, event: Event, label: str | None) -> bool:
-    """Whether the first operand and the result have three axes each, the first two of equal length."""
+    """Whether the first operand and the result have three axes each and agree in the lengths of axes 0 and 1."""
     before, after = (story.shape(each, event.step) or () for each in (event.operands[0].label, label))
     return len(before) == len(after) == MATRIX + 1 and before[:2] == after[:2]
 

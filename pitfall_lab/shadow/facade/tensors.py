@@ -171,7 +171,10 @@ def wrap(value: Any) -> Any:
 
 @cache
 def structure(name: str, fields: tuple[str, ...]) -> type[Any]:
-    """Return the ``torch.return_types`` class of the operation ``name`` with these fields, such as ``values`` and ``indices``."""
+    """Return a named tuple class with these fields, such as ``values`` and ``indices``.
+
+    It stands for the ``torch.return_types`` class of the operation ``name``.
+    """
     return namedtuple(name, fields)  # noqa: PYI024 - the fields are data
 
 
