@@ -26,7 +26,7 @@ LAYERS: dict[str, set[str]] = {
     "lessons": {"shadow", "rules", "verify", "trace"},
     "widgets": {"views", "lessons", "rules", "verify", "trace"},
     "check": {"rules", "verify", "observe", "trace"},
-    "panel": {"views", "observe", "trace"},
+    "panel": {"views", "rules", "observe", "trace"},
     "notebook": {"panel", "check", "widgets", "views", "lessons", "rules", "verify", "observe", "trace"},
     "classroom": {"notebook", "check", "lessons", "verify", "trace"},
     "reference": {"views", "check", "rules", "verify", "trace"},

@@ -10,7 +10,7 @@ from pitfall_lab.panel.warnings.message import Said, called, cell, is_same_cell,
 from pitfall_lab.trace import T
 
 if TYPE_CHECKING:
-    from pitfall_lab.observe.live.hooks import Twice
+    from pitfall_lab.observe.live.repeated_hooks import Twice
 
 _CALLED = {
     "_forward_hooks": T("forward hook", "前向钩子"),
