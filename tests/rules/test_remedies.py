@@ -476,3 +476,21 @@ def test_names_in_a_message_are_those_of_the_line_that_calls_the_model(shop: Wor
     )
     (finding,) = find(shop.trace(Subject(HEAD + program, "program.py")))
     assert "`net(x * 9)`" in finding.message.en
+
+
+def test_class_numbers_from_minus_one_to_the_last_but_one_may_be_shifted_twice():
+    (finding,) = errors_of("y = torch.tensor([-1, 0, 1])\nF.cross_entropy(torch.ones(3, 3), y)\n")
+    assert finding.rule == "PLE12"
+    assert "go from -1 to 1, and the 3 classes from 0 to 2" in finding.message.en
+    assert "once too often" in finding.message.en
+    assert not [fix for fix in finding.fixes if "Leave out" in fix.title.en]
+
+
+def test_a_tensor_of_inference_mode_from_before_the_program_has_no_line_in_it():
+    import torch
+
+    with torch.inference_mode():
+        x = torch.ones(3)
+    (finding,) = find(trace_program("w = torch.ones(3, requires_grad=True)\nw * x\n", namespace={"torch": torch, "x": x}))
+    assert "made inside `inference_mode()` (before this program began)" in finding.message.en
+    assert [each.role for each in finding.related] == ["used"]

@@ -170,13 +170,6 @@ class Live:
             look.left_out = self._owners.compare(found, roots, self._cells.now, graphs) if not finding.spent else []
             look.misread = misread([root for root in roots if len(root.thing.path) == 1], graphs)
             look.growing = growing(roots, self._touched, self._cells, self._carriers, graphs)
-            others = Budget(seconds * OTHERS)
-            look.growing += self._rounds.compare(roots, self._cells, others)
-            look.looked = self._statistics.compare(found, roots, self._cells, others)
-            look.split_again = self._splits.compare(namespace, self._cells.now, others)
-            look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
-            look.switched = self._states.compare(found)
-            look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
             look.used = used(roots, {each.kept.node for each in held}, self._cells, self._carriers, graphs)
             look.again = begun_from([root for root in roots if self._begins(root, graphs)], self._cells, graphs)
             self._carriers.remember(roots, self._cells.now)
@@ -186,6 +179,13 @@ class Live:
             look.unread = self._attributes.compare(found, self._cells.now, graphs)
             look.equal = self._weights.compare(found, self._cells.now, graphs)
             look.idle = self._idles.compare(found, roots, graphs) if not look.left_out else []
+            others = Budget(seconds * OTHERS)
+            look.growing += self._rounds.compare(roots, self._cells, others)
+            look.looked = self._statistics.compare(found, roots, self._cells, others)
+            look.twice = self._hooks.compare(found, namespace, self._cells.now, others)
+            look.split_again = self._splits.compare(namespace, self._cells.now, others)
+            look.switched = self._states.compare(found)
+            look.rewritten = self._rewrites.compare(found, self._writes, self._assigned, self._cells.now, others)
             look.reordered = self._orders.compare(found, self._cells.now, Budget(seconds * ORDERS))
             drawing = Budget(seconds * ROWS)
             if page is not None:
@@ -194,7 +194,7 @@ class Live:
                 table.saved(held)
                 table.share(self._numbers)
                 self._after.update(table.after)
-            look.cut = found.hidden or any(each.spent for each in (finding, graphs, drawing))
+            look.cut = found.hidden or any(each.spent for each in (finding, graphs, others, drawing))
             return look
 
     def _begins(self, root: Root, budget: Budget) -> bool:

@@ -42,9 +42,8 @@ class WrittenAgain(NamedTuple):
 
 
 class _Tracked(NamedTuple):
-    """An object that was written: its id and address, a sample of its numbers, and the cell in which each statement wrote it first."""
+    """An object that was written: its address, a sample of its numbers, and the cell in which each statement wrote it first."""
 
-    at: int
     address: int
     sample: np.ndarray
     writes: Mapping[str, int]
@@ -54,8 +53,7 @@ class Rewrites:
     """Remembers which objects were there before a cell, as numbers, and samples of those that statements have written in place."""
 
     def __init__(self) -> None:
-        self._before: dict[Path, tuple[int, int]] = {}
-        self._after: dict[Path, tuple[int, int]] = {}
+        self._before: dict[Path, int] = {}
         self._tracked: dict[Path, _Tracked] = {}
         #: What each object had in it when it was first seen.
         self._began: dict[Path, np.ndarray] = {}
@@ -67,27 +65,33 @@ class Rewrites:
 
         ``assigned`` are the names that the cell has bound to another object.
         """
-        places = {thing.path: (thing, place) for thing in _data(found) if budget.goes_on() and (place := _place(thing)) is not None}
-        if budget.spent:
+        if now == self._cell:
             return list(self._found.values())
-        if now != self._cell:
-            self._before, self._after, self._cell = self._after, {}, now
-            self._search(places, writes, assigned, now)
-            for path, (_, place) in places.items():
-                if path not in self._began and budget.goes_on():
-                    self._began[path] = _sample(place)
-        self._after = {path: (id(thing.value), place[0]) for path, (thing, place) in places.items()}
-        return list(self._found.values())
-
-    def _search(self, places: Mapping[Path, tuple[Thing, _Place]], writes: Sequence[Any], assigned: Collection[str], now: int) -> None:
-        kept = {path for path, (thing, place) in places.items() if self._is_kept(path, thing, place, assigned)}
+        things = {thing.path: thing for thing in (*found.arrays, *found.tensors)}
+        kept = {path: thing for path, thing in things.items() if path[0] not in assigned and self._before.get(path) == id(thing.value)}
         self._tracked = {path: each for path, each in self._tracked.items() if path in kept}
         self._began = {path: each for path, each in self._began.items() if path in kept}
         self._found = {path: each for path, each in self._found.items() if path in kept}
+        self._before = {path: id(thing.value) for path, thing in things.items()}
+        self._cell = now
+        if writes:
+            self._search(_places(found, budget), kept, writes, now)
+        for path, tracked in list(self._tracked.items()):
+            place = _place(things[path])
+            if place is None or place[0] != tracked.address:
+                del self._tracked[path]
+            else:
+                self._tracked[path] = tracked._replace(sample=_sample(place))
+        for path, thing in things.items():
+            if path not in self._began and path not in kept and budget.goes_on() and (place := _place(thing)) is not None:
+                self._began[path] = _sample(place)
+        return list(self._found.values())
+
+    def _search(self, places: Mapping[Path, tuple[Thing, _Place]], kept: Collection[Path], writes: Sequence[Any], now: int) -> None:
         by_text = {thing.text: place for thing, place in places.values()}
         for write in writes:
             place = by_text.get(write.target)
-            for path in sorted(kept, key=len) if place is not None else ():
+            for path in sorted(places.keys() & set(kept), key=len) if place is not None else ():
                 thing, whole = places[path]
                 if place is None or not whole[0] <= place[0] < whole[0] + whole[1]:
                     continue
@@ -100,17 +104,16 @@ class Rewrites:
                     self._found[path] = WrittenAgain(thing.text, path, thing.kind, write.target, write.text, write.line, first, now)
                 known = was.writes if was is not None else {}
                 before = was.sample if was is not None else sample
-                self._tracked[path] = _Tracked(id(thing.value), whole[0], before, {**known, write.key: known.get(write.key, now)})
+                self._tracked[path] = _Tracked(whole[0], before, {**known, write.key: known.get(write.key, now)})
                 break
-        self._tracked = {path: each._replace(sample=_sample(places[path][1])) for path, each in self._tracked.items()}
-
-    def _is_kept(self, path: Path, thing: Thing, place: _Place, assigned: Collection[str]) -> bool:
-        """Whether the object was there before the cell, and the cell has not made it anew."""
-        return path[0] not in assigned and self._before.get(path) == (id(thing.value), place[0])
 
 
 _Place = tuple[int, int, np.dtype]
 """The address, the bytes and the dtype of memory without gaps."""
+
+
+def _places(found: Found, budget: Budget) -> dict[Path, tuple[Thing, _Place]]:
+    return {thing.path: (thing, place) for thing in _data(found) if budget.goes_on() and (place := _place(thing)) is not None}
 
 
 def _data(found: Found) -> list[Thing]:
