@@ -406,7 +406,7 @@ def _files() -> Iterator[Case]:
 def _kernel() -> Iterator[Case]:
     """What uses, or abuses, that a cell is read as a notebook's kernel would read it."""
     wrong, correct = _wrong(), right()[TARGET]
-    yield _cell("magics", "right, with magics and shell lines", "solved", f"%time 1\n!pip list\n{correct}\ntorch.cat?", says="was skipped")
+    yield _cell("magics", "right, with magics and shell lines", "solved", f"%time 1\n!pip list\n{correct}\ntorch.cat?", says="were skipped")
     yield _cell(
         "pasted", "right, pasted with prompts", "solved", "".join(f"{'...' if l[:1] == ' ' else '>>>'} {l}\n" for l in correct.splitlines())
     )

@@ -45,16 +45,6 @@ for _ in range(2):
     padded = pad_sequence([rows[i] for i in order.tolist()], batch_first=True)  # PL414
     update(opt, F.cross_entropy(net(pack_padded_sequence(padded, lengths[order], batch_first=True)), y))
 """,
-    "inside a batch of drawn examples": """
-everything, _, classes = drawn()
-for _ in range(2):
-    chosen = torch.randperm(len(classes))[:4]
-    some = [everything[i] for i in chosen.tolist()]
-    lengths, order = torch.tensor([len(row) for row in some]).sort(descending=True)
-    padded = pad_sequence(some, batch_first=True)
-    packed = pack_padded_sequence(padded[order], lengths, batch_first=True)  # PL414
-    update(opt, F.cross_entropy(net(packed), classes[chosen]))
-""",
     "with a loop, in a class": """
 class Packed:
     def __init__(self, rows):
