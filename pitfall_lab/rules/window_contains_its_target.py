@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
@@ -79,9 +79,8 @@ def _leak(story: Story, loss: Event) -> Leak | None:
     wanted = [_row(wants, (target, loss.step), 0, row) for row in rows]
     if not all(wanted):
         return None
-    series, supposed = wanted[0][0][0], set[Hashable]()
-    given, trail = list[tuple[str, int]](), list[Event]()
-    seen = [set[Place]() for _ in rows]
+    series = wanted[0][0][0]
+    # One input has to contain the whole target: of a recurrent net's many inputs each step may have its own target.
     for label, step in _inputs(story, guess, loss.step):
         size = story.shape(label, step) or ()
         axis = next((axis for axis, length in enumerate(size) if length == count), None)
@@ -89,21 +88,16 @@ def _leak(story: Story, loss: Event) -> Leak | None:
             continue
         has = Origins(story)
         found = [_row(has, (label, step), axis, row) for row in rows]
-        if all(each and each[0][0] == series for each in found):
-            given.append((label, step))
-            trail += [each for each in has.trail if each not in trail]
-            supposed |= has.supposed
-            for places, more in zip(seen, found, strict=True):
-                places.update(more)
-    is_inside = bool(given) and all(
-        set(one) <= other and PAIR * len(set(one)) <= len(other) for one, other in zip(wanted, seen, strict=True)
-    )
-    if not is_inside or supposed != wants.supposed or not _overlap(seen):
-        return None
-    first = next(iter(story.tensors_on(series)), None)
-    unit = ((first[1].get("stride") or [1]) if first is not None else [1])[0] or 1
-    ahead = max(at for _, at in seen[0]) // unit - min(at for _, at in wanted[0]) // unit + 1
-    return Leak(loss, target, *given[0], ahead, tuple(wants.trail), tuple(trail))
+        if not all(each and each[0][0] == series for each in found) or has.supposed != wants.supposed:
+            continue
+        seen = [set(each) for each in found]
+        inside = all(set(one) <= other and PAIR * len(set(one)) <= len(other) for one, other in zip(wanted, seen, strict=True))
+        if inside and _overlap(seen):
+            first = next(iter(story.tensors_on(series)), None)
+            unit = ((first[1].get("stride") or [1]) if first is not None else [1])[0] or 1
+            ahead = max(at for _, at in seen[0]) // unit - min(at for _, at in wanted[0]) // unit + 1
+            return Leak(loss, target, label, step, ahead, tuple(wants.trail), tuple(has.trail))
+    return None
 
 
 def _row(origins: Origins, used: tuple[str, int], axis: int, row: int) -> list[Place]:
