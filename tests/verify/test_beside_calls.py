@@ -22,7 +22,7 @@ def test_a_scheduler_is_known_from_its_constructor_on_with_its_steps_and_the_rat
     (slow,), (made,) = trace.beside.schedulers, trace.optimizers
     assert (slow.scheduler, slow.made, slow.optimizer, slow.steps, slow.count) == ("StepLR", True, 0, 5, "int")
     assert slow.span is not None
-    assert (slow.span.line, dict(slow.settings)) == (9, {"step_size": 1.0, "gamma": 0.5})
+    assert (slow.span.line, dict(slow.settings)) == (9, {"step_size": 1.0, "gamma": 0.5, "base_lr": 0.1})
     assert [(each.span and each.span.line, each.after) for each in slow.first] == [(12, 1), (12, 2), (12, 3)]
     assert (made.steps, made.rates) == (5, ((0, 0.1), (1, 0.05), (2, 0.025), (3, 0.0125), (4, 0.00625)))
     assert Trace.from_json(trace.to_json()).beside == trace.beside

@@ -91,16 +91,22 @@ def _arrived(facts: Facts) -> dict[str, int]:
     They are recorded with the backward call, whose parts follow it: what a checkpoint computes again comes before any gradient is kept.
     """
     found: dict[str, int] = {}
-    keeping = {record["output"]: history for history in facts.nodes.values() if (record := history[-1][1]) and not record["next"]}
+    keeping = {
+        record.get("output"): history
+        for history in facts.nodes.values()
+        if history and (record := history[-1][1]) and not record.get("next")
+    }
     for label in keeping.keys() & facts.tensors.keys():
-        runs = sorted({record["ran"] for _, record in keeping[label] if record and record["ran"] is not None})
+        ran = {(record or {}).get("ran") for _, record in keeping[label]}
+        runs = sorted(at for at in ran if isinstance(at, int) and 0 <= at < len(facts.trace.events))
         had = None
         for step, record in facts.tensors[label]:
             grad = (record or {}).get("grad")
             if grad and grad != had:
                 storage = facts.tensor(grad, step).get("storage")
-                run = next((ran for ran in runs if facts.trace.events[ran].parent == step), None)
-                if storage and run is not None and facts.storages[storage][0][0] == step:
+                run = next((at for at in runs if facts.trace.events[at].parent == step), None)
+                born = facts.storages.get(storage) if storage else None
+                if storage and run is not None and born and born[0][0] == step:
                     found.setdefault(storage, run)
             had = grad
     return found
