@@ -58,7 +58,7 @@ class _Class:
     def known(self, entry: Entry, what: str) -> str:
         """The student's ``what`` (a field of the roster, such as ``"ident"``); "" if the roster does not have it.
 
-        In place of a missing name it is the name of the submission; also for an id or login, if nobody has one in the roster.
+        In place of a missing name it is the name of the submission; also for an id or login, if no row of the roster has one.
         """
         known = str(getattr(entry.person, what))
         unnamed = what == "name" or (what in {"ident", "login"} and not self._has_ids)

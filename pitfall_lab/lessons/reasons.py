@@ -157,7 +157,7 @@ def _deciding(case: _Case, certain: tuple[list[Fact], list[Fact]], apart: dict[M
 
     The first of these sources that has a fact of a kind in ``_WHY``: the facts that torch's message names; those that the beliefs behind
     the offered endings get wrong, then those of all beliefs; the second list of ``certain``. If none has one: the first source with any
-    facts, at last the facts that somebody who overlooks a part of the program gets wrong.
+    facts, at last the facts that a reader who overlooks a part of the program gets wrong.
     """
     every = [*case.mistakes, *case.others]
     ways: list[list[list[Fact]]] = [[certain[0]]]
